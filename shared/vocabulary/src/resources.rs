@@ -141,18 +141,25 @@ impl Quantum {
             .unwrap_or(0)
     }
 
-    /// what a process of this order is granted. Dimensions the quantum names are granted in
-    /// whole quanta, the others as asked.
+    /// What one process is granted. Dimensions the quantum names are granted in whole quanta, the
+    /// others as asked.
     #[must_use]
     pub fn granted(&self, asked: &Size) -> Size {
-        let order = self.work_order(asked);
+        self.granted_at(self.work_order(asked), asked)
+    }
+
+    /// What one process that counts as `order` quanta is granted: whole quanta, and never less than
+    /// it asks for where the order is capped by the size of nodes.
+    #[must_use]
+    pub fn granted_at(&self, order: u64, asked: &Size) -> Size {
         let grant = |asked: u64, unit: u64| match unit {
             0 => asked,
-            _ => order.saturating_mul(unit),
+            _ => order.saturating_mul(unit).max(asked),
         };
         let mut extras = asked.extras.clone();
         for (name, unit) in &self.0.extras {
-            extras.insert(name.clone(), order.saturating_mul(*unit));
+            let amount = extras.entry(name.clone()).or_default();
+            *amount = grant(*amount, *unit);
         }
         Size {
             memory_bytes: grant(asked.memory_bytes, self.0.memory_bytes),

@@ -13,7 +13,7 @@ mod whole;
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{AllocationId, NodeName, Quantum, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -387,8 +387,13 @@ fn check_size(
             && grant.size == node.capacity
             && whole::suits(snapshot, grant, demand, quantum)
     } else {
-        grant.order == quantum.work_order(&demand.size)
-            && grant.size == quantum.granted(&demand.size)
+        let in_reach = |node: &&Node| reaches(snapshot, class, &node.pool);
+        is_sized(
+            grant,
+            &demand.size,
+            quantum,
+            snapshot.nodes.values().filter(in_reach),
+        )
     };
     if right {
         return Ok(());
@@ -397,4 +402,23 @@ fn check_size(
         granted: grant.order,
         needed: quantum.work_order(&demand.size),
     })
+}
+
+/// Work is granted whole quanta. Where it asks for more than any node it fits holds in quanta, it
+/// counts as the most that one of them holds.
+fn is_sized<'a>(
+    grant: &Grant,
+    asked: &Size,
+    quantum: &Quantum,
+    nodes: impl Iterator<Item = &'a Node>,
+) -> bool {
+    let needed = quantum.work_order(asked);
+    if grant.order == needed {
+        return grant.size == quantum.granted(asked);
+    }
+    let fitting = nodes.filter(|node| asked.fits(&node.capacity));
+    let most = fitting.map(|node| quantum.node_order(&node.capacity)).max();
+    grant.order < needed
+        && most == Some(grant.order)
+        && grant.size == quantum.granted_at(grant.order, asked)
 }

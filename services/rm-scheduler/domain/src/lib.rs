@@ -35,6 +35,7 @@ mod forest;
 pub mod gangs;
 mod how_much;
 mod kept;
+pub mod largest;
 mod marks;
 pub mod monitor;
 mod names;

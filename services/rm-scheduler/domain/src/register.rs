@@ -39,6 +39,7 @@ use crate::{
     books::Deferral,
     cap::{Cap, Has, Rules},
     forest::Forest,
+    largest::LargestNodes,
     room::Room,
     snapshot::{Class, Node, Pool, Tunables},
 };
@@ -93,6 +94,8 @@ pub(crate) struct Register {
     share_at: ByName,
     class_at: FxHashMap<String, usize>,
     shape_at: FxHashMap<Shape, usize>,
+    /// By pool: the largest of its own nodes, which cap the order of work.
+    largest: Vec<LargestNodes>,
     /// By class and kind of work: sizes that were asked for, with their quanta and shape.
     measured: Vec<Vec<(Size, u64, usize)>>,
     /// Shares of work that asks for nothing.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Reason,
+    largest::{LargestNodes, order_of},
     snapshot::{
         Demand, Snapshot,
         queues::{Amounts, Queued, Queues},
@@ -42,7 +43,10 @@ impl<'a> Books<'a> {
         let mut whole = dims.zero();
         let mut nodes = Nodes::of(queues.node_sort, &dims.sparse(&weights(queues)));
         let there = snapshot.nodes.iter();
-        for (name, node) in there.filter(|(_, node)| members.contains(node.pool.as_str())) {
+        let there = there.filter(|(_, node)| members.contains(node.pool.as_str()));
+        let capacities = there.clone().map(|(_, node)| &node.capacity);
+        let largest = LargestNodes::of(quantum, capacities);
+        for (name, node) in there {
             let order = quantum.node_order(&node.capacity);
             nodes.add(&dims, (name, node), order);
             add(&mut whole, &dims.vector(order, &node.capacity));
@@ -75,7 +79,7 @@ impl<'a> Books<'a> {
             promise: None,
             aside: Vec::new(),
         };
-        books.list(&mine);
+        books.list(&mine, &largest);
         books.take_in();
         books.settle_queues();
         books.charge_what_is_held();
@@ -83,7 +87,7 @@ impl<'a> Books<'a> {
     }
 
     /// Applications and their asks.
-    fn list(&mut self, mine: &[Mine<'a>]) {
+    fn list(&mut self, mine: &[Mine<'a>], largest: &LargestNodes) {
         let mut apps: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut shapes: BTreeMap<&Size, usize> = BTreeMap::new();
         for (work, demand, queued) in mine {
@@ -108,8 +112,8 @@ impl<'a> Books<'a> {
                 self.apps.len() - 1
             });
             let shape = *shapes.entry(&demand.size).or_insert_with(|| {
-                let order = self.quantum.work_order(&demand.size);
-                let size = self.quantum.granted(&demand.size);
+                let order = order_of(self.quantum, &demand.size, [largest]);
+                let size = self.quantum.granted_at(order, &demand.size);
                 let vector = self.dims.vector(order, &size);
                 self.shapes.push(Shape::of(order, size, vector));
                 self.shapes.len() - 1

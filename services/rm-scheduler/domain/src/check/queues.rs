@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Size, UserName, WorkKind};
 
-use super::{Fault, load::is_exact, quantum_of};
+use super::{Fault, is_sized, load::is_exact, quantum_of};
 use crate::{
     plan::Grant,
     snapshot::{
@@ -42,11 +42,12 @@ pub fn check_grant(
         return Err(Fault::NotListed(grant.node.clone()));
     }
     let quantum = quantum_of(snapshot, &node.pool);
-    let needed = quantum.work_order(&demand.size);
-    if grant.order == needed && grant.size == quantum.granted(&demand.size) {
+    let in_tree = |node: &&Node| tree_of(snapshot, &node.pool).is_some_and(|it| it.0 == tree);
+    let nodes = snapshot.nodes.values().filter(in_tree);
+    if is_sized(grant, &demand.size, quantum, nodes) {
         return Ok(());
     }
-    let granted = grant.order;
+    let (granted, needed) = (grant.order, quantum.work_order(&demand.size));
     Err(Fault::WrongSize { granted, needed })
 }
 

@@ -9,7 +9,8 @@ use crate::{
 
 /// Where the fleet names an overage, a reservation takes a node that is no larger than what it
 /// asks for and that on top, other work none that is larger at all; and what has been
-/// given a node once stays with nodes of that order.
+/// given a node once stays with nodes of that order. That the node is large enough is
+/// seen by its capacity: a node that is exactly as large may hold one quantum less.
 pub(super) fn suits(
     snapshot: &Snapshot,
     grant: &Grant,
@@ -29,5 +30,5 @@ pub(super) fn suits(
         }
         most.memory_bytes = most.memory_bytes.saturating_add(overage);
     }
-    (quantum.work_order(&demand.size)..=quantum.work_order(&most)).contains(&grant.order)
+    grant.order <= quantum.work_order(&most)
 }

@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use hayward_vocabulary::{NodeName, WorkId, WorkKind};
+use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
 use super::{Asked, Holding, Numbers, Register, Share, Wishes, absorb::Stirred};
 use crate::{
     admit,
     beside::each,
     cap::{self, Cap},
+    largest,
     plan::CapParts,
     snapshot::{Demand, Policy, Snapshot},
     vacate,
@@ -72,12 +73,12 @@ impl Register {
         let policy = class.map(|class| self.classes[class].class.policy);
         let quantum = self.quantum(home);
         // A reservation that names no size takes any machine; its order is known with its node.
-        let order = quantum.work_order(&demand.size);
+        let fair = policy == Some(Policy::FairShare);
+        let order = self.order_of(&demand.size, home, fair);
         let size = match demand.kind {
             WorkKind::Reservation if policy == Some(Policy::Reserve) => demand.size.clone(),
-            _ => quantum.granted(&demand.size),
+            _ => quantum.granted_at(order, &demand.size),
         };
-        let fair = policy == Some(Policy::FairShare);
         let shape = self.shape((home, fair, order, size));
         if self.measured.len() <= place {
             self.measured.resize(place + 1, Vec::new());
@@ -87,6 +88,17 @@ impl Register {
             known.push((demand.size.clone(), order, shape));
         }
         (order, shape)
+    }
+
+    /// Quanta of one process. Fair-share work may use all below its home.
+    fn order_of(&self, size: &Size, home: Option<usize>, fair: bool) -> u64 {
+        let pools = match home {
+            Some(home) if fair => self.forest.subtree(home),
+            Some(ref home) => std::slice::from_ref(home),
+            None => &[],
+        };
+        let largest = pools.iter().map(|pool| &self.largest[*pool]);
+        largest::order_of(self.quantum(home), size, largest)
     }
 
     fn shape(&mut self, shape: super::Shape) -> usize {

@@ -10,6 +10,7 @@ use hayward_vocabulary::{NodeName, Size, WorkId};
 
 use super::{Numbers, Register, Station, absorb::Stirred, derive::set};
 use crate::{
+    largest::LargestNodes,
     news::News,
     room::Room,
     snapshot::{Node, Snapshot},
@@ -34,27 +35,56 @@ impl Register {
                 self.machines.push(Station::vacant(name));
             }
         }
+        self.largest = self.largest_nodes(snapshot);
         self.note_packable();
     }
 
+    /// By pool.
+    fn largest_nodes(&self, snapshot: &Snapshot) -> Vec<LargestNodes> {
+        let mut capacities: Vec<Vec<&Size>> = vec![Vec::new(); self.forest.len()];
+        for node in snapshot.nodes.values() {
+            if let Some(pool) = self.forest.find(&node.pool) {
+                capacities[pool].push(&node.capacity);
+            }
+        }
+        let pools = capacities.into_iter().enumerate();
+        let largest = pools.map(|(pool, sizes)| LargestNodes::of(self.quantum(Some(pool)), sizes));
+        largest.collect()
+    }
+
+    /// False where the order of any work may be another than before.
+    fn keeps_orders(&mut self, snapshot: &Snapshot) -> bool {
+        let largest = self.largest_nodes(snapshot);
+        let caps = |largest: &[LargestNodes]| largest.iter().any(LargestNodes::caps);
+        let keeps = largest == self.largest || !(caps(&largest) || caps(&self.largest));
+        self.largest = largest;
+        keeps
+    }
+
     /// Takes up news of nodes. Returns work for which it matters which nodes there are, and which
-    /// is to be said again for that; none when there is no number for a node that comes.
+    /// is to be said again for that; none when there is no number for a node that comes, or work
+    /// may count as another number of quanta now.
     pub(super) fn absorb_nodes(
         &mut self,
         snapshot: &Snapshot,
         news: &News,
         stirred: &mut Stirred,
     ) -> Option<Vec<WorkId>> {
-        let mut are_others = false;
+        let (mut are_others, mut are_sized_otherwise) = (false, false);
         for name in &news.nodes {
             let (known, said) = (self.machine(name), snapshot.nodes.get(name));
             are_others |= known.is_some() != said.is_some();
+            are_sized_otherwise |=
+                known.map(|at| sized(&self.machines[at].node)) != said.map(sized);
             match (known, said) {
                 (Some(at), Some(node)) => self.change_node(at, node, stirred),
                 (None, Some(node)) => self.add_node((name, node), stirred)?,
                 (Some(at), None) => self.remove_node(at, stirred),
                 (None, None) => {}
             }
+        }
+        if are_sized_otherwise && !self.keeps_orders(snapshot) {
+            return None;
         }
         let numbers = self.avoiding.iter().filter(|_| are_others);
         let again = numbers.map(|at| self.requests[*at].id.clone());
@@ -174,6 +204,10 @@ impl Register {
         let packable = stations().filter(|(_, station)| is_packable(station));
         self.packable = packable.map(|(at, _)| at).collect();
     }
+}
+
+fn sized(node: &Node) -> (&str, &Size) {
+    (&node.pool, &node.capacity)
 }
 
 impl Station {
