@@ -11,12 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_domain::largest::{LargestNodes, order_of};
 use hayward_rm_scheduler_domain::plan::Grant;
 use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
 use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::ledger::{Held, Ledger};
+use crate::occupancy::top_of;
 use crate::round::{self, Order, Traced};
 use crate::store::Rows;
 use crate::translate;
@@ -159,21 +161,34 @@ impl Ledger {
         let entry = self.demand.get(exchange.work.as_str())?;
         let held = self.allocations.get(&exchange.placeholder)?;
         let (node, gpus) = on.unwrap_or_else(|| (&held.entry.node, held.gpus.clone()));
-        let pool = &self.snapshot.nodes.get(node)?.pool;
-        let quantum = self.quantum(pool);
-        let size = quantum.granted(&entry.size);
+        let (order, size) = self.granted_on(self.snapshot.nodes.get(node)?, &entry.size);
         Some(Grant {
             work: exchange.work.clone(),
             kind: entry.kind,
             user: entry.user.clone(),
             class: held.entry.class.as_str().into(),
             node: node.clone(),
-            order: quantum.work_order(&entry.size),
+            order,
             fixed: held.fixed,
             group: held.group.clone(),
             gpus: gpus.into_iter().take(devices(&size)).collect(),
             size,
         })
+    }
+
+    /// Quanta and size of one process in the tree of this node.
+    fn granted_on(&self, node: &snapshot::Node, asked: &Size) -> (u64, Size) {
+        let quantum = self.quantum(&node.pool);
+        let order = quantum.work_order(asked);
+        if order <= quantum.node_order(&node.capacity) {
+            return (order, quantum.granted_at(order, asked));
+        }
+        let top = top_of(&self.snapshot, &node.pool);
+        let nodes = self.snapshot.nodes.values();
+        let nodes = nodes.filter(|node| top_of(&self.snapshot, &node.pool) == top);
+        let largest = LargestNodes::of(quantum, nodes.map(|node| &node.capacity));
+        let order = order_of(quantum, asked, [&largest]);
+        (order, quantum.granted_at(order, asked))
     }
 
     /// Of the tree a pool stands in.

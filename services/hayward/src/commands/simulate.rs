@@ -6,6 +6,7 @@ mod chosen;
 mod packing;
 mod protocol;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -185,6 +186,7 @@ fn text(case: &Case, policy: &str, summary: &Summary, look: &Look) -> String {
         "jobs",
         format!("{}, {} completed", summary.jobs, summary.completed),
     );
+    say_reasons(&mut facts, "never ran", &summary.never_ran);
     if case.unknown + case.too_large + usize::from(case.workload.skipped > 0) > 0 {
         let (unknown, large, skipped) = (case.unknown, case.too_large, case.workload.skipped);
         facts.say(
@@ -235,11 +237,15 @@ fn say_queues(facts: &mut Facts, summary: &Summary) {
             ),
         );
     }
-    for (reason, refused) in &summary.refused {
-        let RefusedJobs { jobs, first } = refused;
+    say_reasons(facts, "refused", &summary.refused);
+}
+
+fn say_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, RefusedJobs>) {
+    for (reason, RefusedJobs { jobs, first }) in reasons {
+        let noun = if *jobs == 1 { "job" } else { "jobs" };
         facts.say(
-            "refused",
-            format!("{jobs} jobs, {reason}; the first: {first}"),
+            title,
+            format!("{jobs} {noun}, {reason}; the first: {first}"),
         );
     }
 }

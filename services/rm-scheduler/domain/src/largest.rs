@@ -4,7 +4,14 @@
 //! asks for all a node has would count as more than the node holds and could never run. Its order
 //! is therefore capped at the order of the largest node that its size fits.
 
+use std::collections::BTreeMap;
+
 use hayward_vocabulary::{Quantum, Size};
+
+use crate::{
+    forest::Forest,
+    snapshot::{Class, Policy, Snapshot},
+};
 
 /// The largest of some nodes: every other one is no larger than one of these in any dimension and
 /// holds no more quanta.
@@ -44,6 +51,33 @@ impl LargestNodes {
         let key = |node: &Node| (node.order, node.capacity.clone());
         largest.nodes.sort_by_key(key);
         largest
+    }
+
+    /// By class: of the nodes that work of the class may use.
+    pub fn by_class(snapshot: &Snapshot) -> BTreeMap<&str, Self> {
+        let forest = Forest::new(&snapshot.pools);
+        let classes = snapshot.classes.iter();
+        let largest = classes.map(|(name, class)| {
+            let nodes = Self::in_reach(snapshot, &forest, class);
+            (name.as_str(), nodes)
+        });
+        largest.collect()
+    }
+
+    fn in_reach(snapshot: &Snapshot, forest: &Forest, class: &Class) -> Self {
+        let Some(home) = forest.find(&class.pool) else {
+            return Self::default();
+        };
+        let top = snapshot.pools.get(forest.name(forest.root(home)));
+        let quantum = top.and_then(|top| top.quantum.as_ref());
+        let reaches = |pool: usize| match class.policy {
+            Policy::FairShare => forest.is_within(pool, home),
+            _ => pool == home,
+        };
+        let nodes = snapshot.nodes.values();
+        let nodes = nodes.filter(|node| forest.find(&node.pool).is_some_and(reaches));
+        let capacities = nodes.map(|node| &node.capacity);
+        Self::of(quantum.unwrap_or(&snapshot.quantum), capacities)
     }
 
     fn add(&mut self, quantum: &Quantum, capacity: &Size) {
@@ -186,7 +220,10 @@ mod tests {
                 ..News::default()
             };
             let plan = rounds.decide(&world.snapshot, &news).plan;
-            assert_eq!(plan.grants, FairShare::default().schedule(&world.snapshot).grants);
+            assert_eq!(
+                plan.grants,
+                FairShare::default().schedule(&world.snapshot).grants
+            );
             orders.push(plan.grants.first().map(|grant| grant.order));
         }
         assert_eq!(orders, [Some(8), Some(9), None, Some(8)]);

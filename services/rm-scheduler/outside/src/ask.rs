@@ -233,9 +233,9 @@ fn work(book: &Book) -> Vec<AskedWork> {
         submitted_at: wish.demand.submitted_at,
         size: match wish.class.policy {
             Policy::Reserve => wish.demand.size.clone(),
-            _ => book.quantum.granted(&wish.demand.size),
+            _ => wish.size.clone(),
         },
-        quanta: book.quantum.work_order(&wish.demand.size),
+        quanta: wish.order,
         wanted: wish.wanted(),
         has: wish.has,
         leaving: wish.leaving,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
+    largest::{LargestNodes, order_of},
     plan::Vacate,
     snapshot::{Allocation, Class, Demand, Node, Policy, outside::Moved},
 };
-use hayward_vocabulary::{AllocationId, NodeName, Quantum, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind};
 
 use crate::moves;
 use crate::trees::{Trees, quantum_of};
@@ -30,6 +31,9 @@ pub(crate) struct Wish<'a> {
     pub demand: &'a Demand,
     pub class_name: &'a str,
     pub class: &'a Class,
+    /// Quanta of one process, and what it is granted unless it gets a whole node.
+    pub order: u64,
+    pub size: Size,
     /// Processes that stay, with those that are granted in this round.
     pub has: u64,
     pub leaving: u64,
@@ -74,13 +78,18 @@ impl Wish<'_> {
 
 impl<'a> Book<'a> {
     pub fn open(snapshot: &'a Snapshot, trees: &'a Trees, top: &'a str) -> Self {
+        let quantum = quantum_of(snapshot, top);
+        let largest = LargestNodes::by_class(snapshot);
         let work = snapshot.demand.iter().filter_map(|(work, demand)| {
             let here = trees.of_work(snapshot, demand) == Some(top);
             let (class_name, class) = class_of(snapshot, demand).filter(|_| here)?;
+            let order = order_of(quantum, &demand.size, largest.get(class_name));
             let wish = Wish {
                 demand,
                 class_name,
                 class,
+                order,
+                size: quantum.granted_at(order, &demand.size),
                 has: 0,
                 leaving: 0,
             };
@@ -90,7 +99,7 @@ impl<'a> Book<'a> {
             snapshot,
             trees,
             top,
-            quantum: quantum_of(snapshot, top),
+            quantum,
             work: work.collect(),
             moved: moves::lately(snapshot, top),
             held: BTreeMap::new(),

@@ -44,7 +44,7 @@ fn one(
             counted_processes: has,
             current_processes: has,
             leaving_processes: wish.leaving,
-            order: book.quantum.work_order(&wish.demand.size),
+            order: wish.order,
             wanted_processes: wanted,
             ..Numbers::default()
         },

@@ -16,7 +16,7 @@ pub use world::World;
 
 use crate::{
     case::{Case, Progress},
-    measure::{Books, Fairness, Moment},
+    measure::{Books, Fairness, Moment, Refused},
 };
 
 /// Milliseconds between looks.
@@ -29,6 +29,11 @@ pub trait Sharing {
     /// # Errors
     /// When what it decided cannot be: nothing of it is carried out.
     fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound>;
+
+    /// Why these jobs, which never ran, still wait when nothing happens any more.
+    fn why_waiting(&self, _jobs: &[usize]) -> Vec<(usize, Refused)> {
+        Vec::new()
+    }
 }
 
 /// # Errors
@@ -73,6 +78,9 @@ pub fn simulate(
             let again = sharing.round(&mut world)?;
             tick = again.map(|at| next_tick(at.max(now + 1)));
         }
+    }
+    for (job, why) in sharing.why_waiting(&world.never_started()) {
+        world.still_waits(job, why);
     }
     Ok(world.close())
 }

@@ -66,9 +66,11 @@ pub struct Outcome {
     /// Where it was, of those that were in a queue: an index into [`Series::queue_names`].
     pub queue: Option<usize>,
     pub refused: Option<Refused>,
+    /// Why it waited at the end of the simulation, of a job that never ran.
+    pub waits: Option<Refused>,
 }
 
-/// Why a job is not served.
+/// Why a job is not served, or waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// From a closed list.
@@ -231,6 +233,14 @@ impl Ledger {
     pub fn refused(&mut self, job: usize, refused: Refused) {
         self.leaves(job);
         self.outcomes[job].refused = Some(refused);
+    }
+
+    pub fn never_started(&self, job: usize) -> bool {
+        self.outcomes[job].started.is_none()
+    }
+
+    pub fn still_waits(&mut self, job: usize, why: Refused) {
+        self.outcomes[job].waits = Some(why);
     }
 
     /// Before it gets anything.

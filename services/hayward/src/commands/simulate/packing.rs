@@ -32,8 +32,9 @@ pub struct Inflation {
     /// The folder that holds `openb`.
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Only these pod lists: default, cpu050, gpushare40, gpuspec10, multigpu20.
-    #[arg(long, value_name = "NAME")]
+    /// Only these pod lists: default, cpu050, gpushare40, gpuspec10, multigpu20 of the folder, or
+    /// any other by its path: CSV with the columns of those, which may be packed with gzip.
+    #[arg(long, value_name = "NAME|FILE")]
     pub list: Vec<String>,
     /// Only these policies: random, dot-product, best-fit, first-fit, gradient (ours), planner
     /// (ours as it serves real fleets).
@@ -62,7 +63,11 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
         .and_then(read_nodes)
         .with_context(named)?;
     let sites = Sites::new(&nodes).context("more gpu models than can be told apart")?;
-    let file = folder.join(format!("pods_{list}.csv.gz"));
+    let file = if LISTS.contains(&list) {
+        folder.join(format!("pods_{list}.csv.gz"))
+    } else {
+        PathBuf::from(list)
+    };
     let workload = open_jobs(&file, Bad::Refuse).with_context(|| file.display().to_string())?;
     let pods = pods(&workload, &sites);
     Ok((sites, pods))
@@ -106,7 +111,9 @@ fn beside(line: &Line) -> (Option<f64>, Option<f64>) {
 }
 
 pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
-    check_names(&inflation.list, &LISTS, "list")?;
+    let by_name = |list: &&String| !Path::new(list).is_file();
+    let named: Vec<String> = inflation.list.iter().filter(by_name).cloned().collect();
+    check_names(&named, &LISTS, "list or file")?;
     check_names(&inflation.policy, &POLICIES.map(|(name, _)| name), "policy")?;
     let lists: Vec<String> = if inflation.list.is_empty() {
         LISTS.map(str::to_owned).to_vec()

@@ -143,7 +143,7 @@ fn a_policy_with_queues_shows_what_each_of_them_had() {
     for words in [
         "root.even: ",
         "20 of 20 jobs completed",
-        "1 jobs, not_authorised; the first: user u0 may not submit to queue root.closed",
+        "1 job, not_authorised; the first: user u0 may not submit to queue root.closed",
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }

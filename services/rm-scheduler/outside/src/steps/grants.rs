@@ -120,8 +120,7 @@ fn place_all<'a>(
     let (order, size) = if wish.class.policy == Policy::Reserve {
         (quantum.node_order(&node.capacity), node.capacity.clone())
     } else {
-        let asked = &wish.demand.size;
-        (quantum.work_order(asked), quantum.granted(asked))
+        (wish.order, wish.size.clone())
     };
     let missing = wish.missing();
     let mut placed = 0;

@@ -24,6 +24,8 @@ pub(super) struct Lacking<'a> {
     pub work: &'a WorkId,
     demand: &'a hayward_rm_scheduler_domain::snapshot::Demand,
     class: &'a hayward_rm_scheduler_domain::snapshot::Class,
+    order: u64,
+    size: Size,
     processes: u64,
 }
 
@@ -60,6 +62,8 @@ impl<'a> Waiting<'a> {
                 work,
                 demand: wish.demand,
                 class: wish.class,
+                order: wish.order,
+                size: wish.size.clone(),
                 processes,
             })
         };
@@ -141,8 +145,7 @@ fn takes(book: &Book, it: &Lacking, node: &Node) -> (u64, Size) {
         let order = book.quantum.node_order(&node.capacity);
         return (order, node.capacity.clone());
     }
-    let asked = &it.demand.size;
-    (book.quantum.work_order(asked), book.quantum.granted(asked))
+    (it.order, it.size.clone())
 }
 
 impl Site<'_> {

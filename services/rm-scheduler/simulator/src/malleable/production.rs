@@ -28,7 +28,7 @@ use queueing::Queueing;
 use super::{Sharing, Unsound, World};
 use crate::{
     case::Case,
-    measure::Moment,
+    measure::{Moment, Refused},
     trace::{Job, Node},
 };
 
@@ -338,6 +338,20 @@ impl Production {
 }
 
 impl Sharing for Production {
+    /// The rounds before said nothing of those who wait: one more says it of all.
+    fn why_waiting(&self, jobs: &[usize]) -> Vec<(usize, Refused)> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let mut planner = Rounds::default();
+        planner.decide(&self.snapshot, &News::everything());
+        let why = |job: &usize| {
+            let verdict = planner.verdict(&work_id(*job))?;
+            Some((*job, queueing::why(&verdict)))
+        };
+        jobs.iter().filter_map(why).collect()
+    }
+
     fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound> {
         self.absorb(world);
         let mut quiet = false;

@@ -290,6 +290,20 @@ impl<'a> World<'a> {
         self.ledger.refused(job, refused);
     }
 
+    /// Jobs that hold nothing and never did.
+    pub fn never_started(&self) -> Vec<usize> {
+        let waiting = self.unfinished.iter().copied();
+        let waiting = waiting.filter(|job| self.ledger.never_started(*job));
+        waiting.collect()
+    }
+
+    /// It would wait for ever.
+    pub fn still_waits(&mut self, job: usize, why: Refused) {
+        let id = &self.case.jobs[job].id;
+        let detail = format!("job {id}: {}", why.detail);
+        self.ledger.still_waits(job, Refused { detail, ..why });
+    }
+
     pub(super) fn close(self) -> Books {
         self.ledger.close()
     }

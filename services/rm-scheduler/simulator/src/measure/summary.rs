@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Ledger, Outcome};
+use super::{Ledger, Outcome, Refused};
 use crate::share::Share;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,6 +32,9 @@ pub struct Summary {
     /// Jobs that are not served, by reason; absent where there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, RefusedJobs>,
+    /// Jobs that never ran and would wait for ever, by reason; absent where there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub never_ran: BTreeMap<String, RefusedJobs>,
 }
 
 /// Of one queue.
@@ -97,7 +100,8 @@ pub(super) fn of(ledger: &Ledger) -> Summary {
         waste_percent: rounded(100.0 * real(lost) / real(work.max(1))),
         evictions_per_job: ratio(u128::from(evictions), ledger.outcomes.len() as u128),
         queues: queues(ledger),
-        refused: refused(ledger),
+        refused: by_reason(ledger, |outcome| outcome.refused.as_ref()),
+        never_ran: by_reason(ledger, |outcome| outcome.waits.as_ref()),
     }
 }
 
@@ -120,9 +124,12 @@ fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
     ledger.queues.accounts().map(one).collect()
 }
 
-fn refused(ledger: &Ledger) -> BTreeMap<String, RefusedJobs> {
+fn by_reason(
+    ledger: &Ledger,
+    why: impl Fn(&Outcome) -> Option<&Refused>,
+) -> BTreeMap<String, RefusedJobs> {
     let mut all: BTreeMap<String, RefusedJobs> = BTreeMap::new();
-    for refused in ledger.outcomes.iter().filter_map(|o| o.refused.as_ref()) {
+    for refused in ledger.outcomes.iter().filter_map(why) {
         let known = all
             .entry(refused.reason.clone())
             .or_insert_with(|| RefusedJobs {

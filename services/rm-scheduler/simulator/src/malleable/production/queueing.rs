@@ -60,13 +60,17 @@ fn top<'a>(rules: &'a Rules, pool: &'a str) -> &'a str {
 
 /// The words of a verdict that is final.
 pub(super) fn refused(verdict: &Verdict) -> Option<Refused> {
-    verdict.refused.then(|| Refused {
+    verdict.refused.then(|| why(verdict))
+}
+
+pub(super) fn why(verdict: &Verdict) -> Refused {
+    Refused {
         reason: serde_json::to_value(verdict.reason)
             .ok()
             .and_then(|word| word.as_str().map(str::to_owned))
             .unwrap_or_default(),
         detail: verdict.detail.to_string(),
-    })
+    }
 }
 
 /// When to look without news.

@@ -209,7 +209,7 @@ fn a_queue_for_a_policy_without_queues_is_a_mistake() {
 
 /// More than its queue may ever have is not served, and the simulation ends all the same.
 #[test]
-fn what_waits_for_ever_does_not_keep_the_simulation_from_its_end() {
+fn a_job_that_never_runs_is_named_and_the_simulation_ends() {
     let queues = json!({ "queues": { "a": {
         "submit_acl": "*", "limits": [{ "users": ["ann"], "max_resources": { "vcore": "500m" } }],
     } } });
@@ -217,6 +217,9 @@ fn what_waits_for_ever_does_not_keep_the_simulation_from_its_end() {
     let books = run(&traced(&[4], &lines), &queues);
     assert_eq!((books.summary.jobs, books.summary.completed), (2, 1));
     assert!(books.summary.refused.is_empty() && books.outcomes[0].started.is_none());
+    let (reason, waiting) = books.summary.never_ran.iter().next().unwrap();
+    assert_eq!((reason.as_str(), waiting.jobs), ("user_quota", 1));
+    assert!(waiting.first.starts_with("job 0: "), "{}", waiting.first);
 }
 
 fn lines() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
