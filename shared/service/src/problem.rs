@@ -216,16 +216,6 @@ impl From<anyhow::Error> for Problem {
     }
 }
 
-impl From<garde::Report> for Problem {
-    fn from(report: garde::Report) -> Self {
-        let mut problem = Self::new(Code::Invalid, "some fields do not mean anything we can do");
-        for (path, error) in report.iter() {
-            problem = problem.at(pointer_of(&path.to_string()), error.message());
-        }
-        problem
-    }
-}
-
 /// `items[0].name` as a JSON pointer: `/items/0/name`.
 pub(crate) fn pointer_of(path: &str) -> String {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());

@@ -57,6 +57,34 @@ fn s26_every_dependency_is_used() {
     assert_none("a dependency that nothing uses", &unused);
 }
 
+/// What the workspace declares, by the name that members refer to it with.
+fn declared() -> Vec<String> {
+    let manifest = read(Path::new("Cargo.toml")).expect("the manifest of the workspace");
+    let table = manifest
+        .split_once("\n[workspace.dependencies]\n")
+        .map(|(_, rest)| rest.split("\n[").next().unwrap_or(rest))
+        .expect("the dependencies of the workspace");
+    let lines = table
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or(line));
+    lines
+        .filter_map(|line| Some(line.split_once('=')?.0.trim().to_owned()))
+        .collect()
+}
+
+#[test]
+fn what_the_workspace_declares_is_a_dependency_of_a_member() {
+    let all: Vec<Package> = packages().into_values().collect();
+    let used = |name: &String| {
+        let mut wanted = all.iter().flat_map(|package| &package.dependencies);
+        wanted.any(|dependency| dependency.name == *name)
+    };
+    let declared = declared();
+    assert!(declared.len() > 60, "{declared:?}");
+    let unused: Vec<String> = declared.into_iter().filter(|it| !used(it)).collect();
+    assert_none("a declared dependency that no member has", &unused);
+}
+
 #[test]
 fn a_word_is_no_part_of_another() {
     assert!(names("use serde::Serialize;", "serde"));
