@@ -57,7 +57,7 @@ use costly::Costly;
 pub use insecure::{InsecureModes, database_in_the_open, remind_of};
 use knocks::Knocks;
 use scrape::Scrape;
-use tls::{Peers, Tls};
+use tls::Tls;
 
 /// A server before it serves.
 pub struct Frame {
@@ -67,7 +67,6 @@ pub struct Frame {
     /// Ways to others that are less safe than they should be.
     ways: Vec<String>,
     tls: Option<Tls>,
-    peers: Peers,
     scrape: Option<Scrape>,
     limits: Limits,
 }
@@ -90,7 +89,6 @@ impl Frame {
             allow_insecure: false,
             ways: Vec::new(),
             tls: None,
-            peers: Peers::default(),
             scrape: None,
             limits: Limits::default(),
         }
@@ -121,7 +119,6 @@ impl Frame {
         insecure::check_ways(settings)?;
         self.allow_insecure = settings.allow_insecure;
         self.ways = insecure::ways(settings);
-        self.peers = Peers::of(settings);
         self.tls = match (&settings.tls_certificate, &settings.tls_key) {
             (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
             (None, None) => None,
@@ -183,7 +180,6 @@ impl Frame {
             _ = async { tokio::join!(first, second) } => {}
             () = insecure::remind(self.name, &insecure) => {}
             () = keep(tls.as_ref()) => {}
-            () = self.peers.keep(self.name) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
         Ok(())

@@ -15,7 +15,7 @@ const CATALOGUE: &str = "docs/metrics.md";
 const PAGES: &str = "docs/runbooks";
 
 /// What T8 asks for, and the alert that answers it.
-const T8: [(&str, &str); 17] = [
+const T8: [(&str, &str); 16] = [
     ("any invariant false", "HaywardInvariantBroken"),
     (
         "no effective commit for 30 s with demand",
@@ -39,10 +39,6 @@ const T8: [(&str, &str); 17] = [
     (
         "certificate under a third of its life",
         "HaywardCertificateEnds",
-    ),
-    (
-        "the same of the database and the collector",
-        "HaywardPeerCertificateEnds",
     ),
     ("ping-pong must be 0 (T6)", "HaywardPreemptionInTurn"),
 ];

@@ -5,7 +5,6 @@
 //! new and broken, as the half of a pair that is just being written, changes nothing and is said
 //! once (F46). The caller is known by its token; the certificate only says who we are.
 
-mod peers;
 mod validity;
 
 use std::fs;
@@ -23,8 +22,6 @@ use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
 use crate::stamp::{Stamp, stamp_of};
-
-pub(super) use peers::Peers;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -26,7 +26,6 @@ pub static PORT: Attribute = Attribute::bounded(
     "server.port",
     "ports of services as they are in the settings",
 );
-pub static PEER: Attribute = Attribute::listed("hayward.peer", &["database", "collector"]);
 pub static SIGNAL: Attribute =
     Attribute::listed("hayward.telemetry.signal", &["spans", "logs", "metrics"]);
 
@@ -72,25 +71,6 @@ pub static CERTIFICATE_LIFE: Metric = Metric::gauge(
 .by(&[&SERVICE])
 .of(ALL_SERVICES)
 .rare();
-pub static PEER_CERTIFICATE_LEFT: Metric = Metric::gauge(
-    "hayward.peer.certificate.left",
-    "s",
-    Group::Process,
-    "until the certificate ends that the database or the collector shows to a service; below zero \
-     it has ended",
-)
-.by(&[&SERVICE, &PEER])
-.of(ALL_SERVICES)
-.rare();
-pub static PEER_CERTIFICATE_LIFE: Metric = Metric::gauge(
-    "hayward.peer.certificate.life",
-    "s",
-    Group::Process,
-    "for how long that certificate is good in all",
-)
-.by(&[&SERVICE, &PEER])
-.of(ALL_SERVICES)
-.rare();
 pub static DROPPED: Metric = Metric::counter(
     "hayward.telemetry.dropped",
     "{item}",
@@ -114,8 +94,6 @@ pub(super) static ALL: &[&Metric] = &[
     &INSECURE,
     &CERTIFICATE_LEFT,
     &CERTIFICATE_LIFE,
-    &PEER_CERTIFICATE_LEFT,
-    &PEER_CERTIFICATE_LIFE,
     &DROPPED,
     &LINES_WITHHELD,
 ];
