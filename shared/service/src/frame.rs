@@ -179,7 +179,6 @@ impl Frame {
         tokio::select! {
             _ = async { tokio::join!(first, second) } => {}
             () = insecure::remind(self.name, &insecure) => {}
-            () = keep(tls.as_ref()) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
         Ok(())
@@ -223,13 +222,6 @@ fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_send_buffer_size(SENT_AHEAD)?;
     socket.bind(address)?;
     socket.listen(WAITING_TO_BE_LET_IN)
-}
-
-async fn keep(tls: Option<&Tls>) {
-    match tls {
-        Some(tls) => tls.keep().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// T8: told by the clock of whoever asks, for it ages by itself.

@@ -1,13 +1,13 @@
 //! Where a client's token comes from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
 
 use super::Authority;
+use crate::stamp::Watched;
 
 /// Where a client's token comes from. A file is read again when it changed, so that tokens can be
 /// renewed under a running process.
@@ -26,7 +26,8 @@ enum Kind {
 
 struct TokenFile {
     path: PathBuf,
-    last: Mutex<Option<(SystemTime, Arc<str>)>>,
+    /// None until it could be read, or was replaced.
+    watched: Mutex<Option<Watched<Arc<str>>>>,
 }
 
 impl TokenSource {
@@ -68,7 +69,7 @@ impl TokenSource {
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::of(Kind::File(Arc::new(TokenFile {
             path: path.into(),
-            last: Mutex::new(None),
+            watched: Mutex::default(),
         })))
     }
 
@@ -92,29 +93,22 @@ impl TokenSource {
 
 impl TokenFile {
     fn replace(&self, token: &str) {
-        let modified = std::fs::metadata(&self.path).and_then(|file| file.modified());
-        let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
-        *self.last.lock() = Some((modified, token.into()));
+        let mut watched = self.watched.lock();
+        *watched = Some(Watched::saying(self.path.clone(), read, token.into()));
     }
 
     fn current(&self) -> anyhow::Result<Arc<str>> {
-        let mut last = self.last.lock();
-        let modified = std::fs::metadata(&self.path).and_then(|file| file.modified());
-        let read = match (&modified, &*last) {
-            (Ok(modified), Some((seen, token))) if modified == seen => {
-                return Ok(Arc::clone(token));
-            }
-            _ => modified.and_then(|at| Ok((at, std::fs::read_to_string(&self.path)?))),
+        let mut watched = self.watched.lock();
+        let watched = match &mut *watched {
+            Some(watched) => watched,
+            None => watched.insert(Watched::open(self.path.clone(), read)?),
         };
-        match (read, &*last) {
-            (Ok((modified, text)), _) => {
-                let token: Arc<str> = text.trim().into();
-                *last = Some((modified, Arc::clone(&token)));
-                Ok(token)
-            }
-            (Err(_), Some((_, token))) => Ok(Arc::clone(token)),
-            (Err(error), None) => Err(error)
-                .with_context(|| format!("cannot read the token in {}", self.path.display())),
-        }
+        Ok(Arc::clone(&watched.latest()))
     }
+}
+
+fn read(path: &Path) -> anyhow::Result<Arc<str>> {
+    let token = std::fs::read_to_string(path);
+    let token = token.with_context(|| format!("cannot read the token in {}", path.display()))?;
+    Ok(token.trim().into())
 }

@@ -7,21 +7,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use parking_lot::Mutex;
 use reqwest::{Certificate, ClientBuilder};
 
 use super::{CONNECT, IDLE};
-use crate::stamp::{Stamp, stamp_of};
+use crate::stamp::Watched;
 
 /// Names the file with the authorities to believe, before any that lies beside a token.
 pub const CA_FILE: &str = "HAYWARD_CA_FILE";
 /// Where the authority stands in a keys directory.
 pub const CA_IN_KEYS: &str = "tls/ca.pem";
-
-const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// Certificates of authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,18 +60,7 @@ pub(super) fn beside(token: &Path) -> Option<PathBuf> {
 /// An http client that is made anew when its authorities change.
 pub(super) enum Http {
     Fixed(reqwest::Client),
-    Believing(Box<Believing>),
-}
-
-pub(super) struct Believing {
-    authority: PathBuf,
-    last: Mutex<Last>,
-}
-
-struct Last {
-    client: reqwest::Client,
-    stamp: Stamp,
-    looked: Instant,
+    Believing(Box<Watched<reqwest::Client>>),
 }
 
 impl Http {
@@ -94,43 +79,14 @@ impl Http {
             }
             Some(Authority::File(file)) => file,
         };
-        let stamp = stamp_of(&authority).context("cannot look at the authority")?;
-        let last = Last {
-            client: read(&authority)?,
-            stamp,
-            looked: Instant::now(),
-        };
-        let last = Mutex::new(last);
-        Ok(Self::Believing(Box::new(Believing { authority, last })))
+        Ok(Self::Believing(Box::new(Watched::open(authority, read)?)))
     }
 
     pub(super) fn now(&self) -> reqwest::Client {
         match self {
             Self::Fixed(client) => client.clone(),
-            Self::Believing(believing) => believing.now(),
+            Self::Believing(watched) => reqwest::Client::clone(&watched.now()),
         }
-    }
-}
-
-impl Believing {
-    /// A file that can no longer be used keeps its last content.
-    fn now(&self) -> reqwest::Client {
-        let mut last = self.last.lock();
-        if last.looked.elapsed() >= LOOK_AFTER {
-            last.looked = Instant::now();
-            let stamp = stamp_of(&self.authority).unwrap_or(last.stamp);
-            if stamp != last.stamp {
-                last.stamp = stamp;
-                match read(&self.authority) {
-                    Ok(client) => last.client = client,
-                    Err(error) => tracing::error!(
-                        error = format!("{error:#}"),
-                        "the new authority cannot be used; the one of before is believed"
-                    ),
-                }
-            }
-        }
-        last.client.clone()
     }
 }
 

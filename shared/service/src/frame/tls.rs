@@ -1,19 +1,17 @@
 //! TLS wherever strangers could listen (D11, S3): one certificate, replaced under running traffic.
 //!
-//! The two files are looked at every second or two. What is new and good is shown to every
-//! connection that begins after that; those that are open go on with what they began with. What is
+//! The two files are looked at again when a connection begins, at most once a second. What is new
+//! and good is shown to it; those that are open go on with what they began with. What is
 //! new and broken, as the half of a pair that is just being written, changes nothing and is said
 //! once (F46). The caller is known by its token; the certificate only says who we are.
 
 mod validity;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, ensure};
-use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,10 +19,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-use crate::stamp::{Stamp, stamp_of};
-
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+use crate::stamp::Watched;
 
 /// From when to when a certificate is good, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,25 +42,22 @@ impl Life {
 /// A certificate, its key, and how both are read again. Clones share them.
 #[derive(Clone)]
 pub(super) struct Tls {
-    files: Arc<Files>,
     shown: Arc<Shown>,
     pub(super) acceptor: TlsAcceptor,
 }
 
-#[derive(Debug)]
-struct Files {
-    certificate: PathBuf,
-    key: PathBuf,
-    stamps: Mutex<[Stamp; 2]>,
-}
-
 /// What new connections are shown.
-#[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct Shown(Watched<Arc<CertifiedKey>>);
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shown")
+    }
+}
 
 impl ResolvesServerCert for Shown {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read()))
+        Some(Arc::clone(&self.0.now()))
     }
 }
 
@@ -74,21 +66,16 @@ impl Tls {
     /// When a file cannot be read, or the two do not belong together.
     pub(super) fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         crate::client::install_crypto();
-        let files = Files {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-            stamps: Mutex::default(),
-        };
-        // The stamps first: a change between the two is then seen at the next look.
-        *files.stamps.lock() = files.look()?;
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(files.read()?))));
+        let (certificate, key) = (certificate.to_owned(), key.to_owned());
+        let files = vec![certificate.clone(), key.clone()];
+        let pair = Watched::together(files, move || read(&certificate, &key).map(Arc::new))?;
+        let shown = Arc::new(Shown(pair));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&shown) as _;
         let mut config = ServerConfig::builder()
             .with_no_client_auth()
             .with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
-            files: Arc::new(files),
             shown,
             acceptor: TlsAcceptor::from(Arc::new(config)),
         })
@@ -97,72 +84,30 @@ impl Tls {
     /// Of what new connections are shown. None where a certificate is of a kind that we cannot
     /// read, which is shown all the same.
     pub(super) fn life(&self) -> Option<Life> {
-        let shown = Arc::clone(&self.shown.0.read());
-        validity::of(shown.cert.first()?)
-    }
-
-    /// Looks at the files for ever.
-    pub(super) async fn keep(&self) {
-        let mut tick = tokio::time::interval(LOOK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            self.look_again();
-        }
-    }
-
-    fn look_again(&self) {
-        let file = self.files.certificate.display();
-        match self.files.changed() {
-            Ok(None) => {}
-            Ok(Some(fresh)) => {
-                *self.shown.0.write() = Arc::new(fresh);
-                tracing::info!(%file, "a new certificate is shown from now on");
-            }
-            Err(error) => tracing::error!(
-                error = format!("{error:#}"), %file,
-                "the new certificate cannot be used; the one of before is shown"
-            ),
-        }
+        validity::of(self.shown.0.now().cert.first()?)
     }
 }
 
-impl Files {
-    fn look(&self) -> anyhow::Result<[Stamp; 2]> {
-        let stamp = |path: &Path| {
-            stamp_of(path).with_context(|| format!("cannot look at {}", path.display()))
-        };
-        Ok([stamp(&self.certificate)?, stamp(&self.key)?])
-    }
-
-    /// What is new since the last look. A fault is told once, until a file changes again.
-    fn changed(&self) -> anyhow::Result<Option<CertifiedKey>> {
-        let now = self.look()?;
-        if std::mem::replace(&mut *self.stamps.lock(), now) == now {
-            return Ok(None);
-        }
-        self.read().map(Some)
-    }
-
-    fn read(&self) -> anyhow::Result<CertifiedKey> {
-        let place = self.certificate.display();
-        let pem = fs::read(&self.certificate).with_context(|| format!("cannot read {place}"))?;
-        let chain = CertificateDer::pem_slice_iter(&pem)
-            .collect::<Result<Vec<_>, _>>()
-            .with_context(|| format!("{place} is not PEM"))?;
-        ensure!(!chain.is_empty(), "there is no certificate in {place}");
-        let place = self.key.display();
-        let pem = crate::auth::read_secret(&self.key)?;
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-            .with_context(|| format!("there is no private key in {place}"))?;
-        let provider = rustls::crypto::ring::default_provider();
-        CertifiedKey::from_der(chain, key, &provider)
-            .with_context(|| format!("the key in {place} is not the certificate's"))
-    }
+fn read(certificate: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
+    let place = certificate.display();
+    let pem = fs::read(certificate).with_context(|| format!("cannot read {place}"))?;
+    let chain = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(|| format!("{place} is not PEM"))?;
+    ensure!(!chain.is_empty(), "there is no certificate in {place}");
+    let place = key.display();
+    let pem = crate::auth::read_secret(key)?;
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .with_context(|| format!("there is no private key in {place}"))?;
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(chain, key, &provider)
+        .with_context(|| format!("the key in {place} is not the certificate's"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn write(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -176,7 +121,7 @@ mod tests {
     }
 
     fn shown(tls: &Tls) -> Vec<u8> {
-        tls.shown.0.read().cert[0].to_vec()
+        tls.shown.0.latest().cert[0].to_vec()
     }
 
     #[test]
@@ -186,19 +131,15 @@ mod tests {
         let tls = Tls::open(&certificate, &key).unwrap();
         let first = shown(&tls);
         fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nmoth").unwrap();
-        tls.look_again();
         assert_eq!(shown(&tls), first);
         // The certificate of another key, as between the two writes of a renewal.
         let other = rcgen::generate_simple_self_signed(["two".to_owned()]).unwrap();
         fs::write(&certificate, other.cert.pem()).unwrap();
-        tls.look_again();
         assert_eq!(shown(&tls), first);
         fs::write(&key, other.signing_key.serialize_pem()).unwrap();
-        tls.look_again();
         assert_eq!(shown(&tls), other.cert.der().to_vec());
         assert!(tls.life().is_some());
         fs::remove_file(&certificate).unwrap();
-        tls.look_again();
         assert_eq!(shown(&tls), other.cert.der().to_vec());
     }
 
