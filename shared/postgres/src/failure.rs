@@ -8,6 +8,14 @@ use rustls::CertificateError;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
+/// What the server says when it has no such database.
+pub(crate) const NO_SUCH_DATABASE: &str = "3D000";
+
+/// What the server says it is.
+pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
 /// No connection to the database.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]

@@ -17,7 +17,7 @@ mod prepare;
 pub use embedded::{Embedded, EmbeddedError, Settings, binaries, program};
 pub use expand::contractions;
 pub use failure::ConnectError;
-pub use pool::{connect, connect_one};
+pub use pool::{connect, connect_if_there, connect_one};
 pub use prepare::{
     PrepareError, Schema, Shared, create_database, drop_database, newest, prepare, role_url,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
-use crate::failure::ConnectError;
+use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
 
 /// Longer than any query of a service that is well; a round over a full fleet takes a second.
 const STATEMENT_TIMEOUT_MS: u32 = 20_000;
@@ -40,6 +40,19 @@ pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
 pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
     let connected = PgConnection::connect(url).await;
     connected.map_err(|error| ConnectError::at(url, error))
+}
+
+/// The same; none where the server has no such database.
+///
+/// # Errors
+/// As [`connect_one`].
+pub async fn connect_if_there(url: &str) -> Result<Option<PgConnection>, ConnectError> {
+    match PgConnection::connect(url).await {
+        Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => Ok(None),
+        connected => connected
+            .map(Some)
+            .map_err(|error| ConnectError::at(url, error)),
+    }
 }
 
 async fn open(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {

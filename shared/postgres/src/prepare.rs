@@ -15,7 +15,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
-use crate::failure::ConnectError;
+use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
 
 const BOOTSTRAP: &str = include_str!("bootstrap.sql");
 const RIGHTS: &str = include_str!("rights.sql");
@@ -167,7 +167,7 @@ async fn open_or_create(
     options: &PgConnectOptions,
 ) -> Result<PgConnection, PrepareError> {
     match options.connect().await {
-        Err(error) if code(&error).as_deref() == Some("3D000") => {}
+        Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => {}
         other => return other.map_err(|error| ConnectError::at(url, error).into()),
     }
     // Nobody can be connected to `template0`, and a connection would refuse the copy.
@@ -313,8 +313,4 @@ async fn apply(
             table,
             source,
         })
-}
-
-fn code(error: &sqlx::Error) -> Option<String> {
-    Some(error.as_database_error()?.code()?.into_owned())
 }

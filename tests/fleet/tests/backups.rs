@@ -145,6 +145,34 @@ async fn a_backup_is_put_back_and_what_came_after_it_is_gone() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_is_put_into_a_server_that_has_no_database_yet() {
+    let mut world = World::at(Pace::patient()).await;
+    let folder = world.dir.path().join("saved");
+    let made = hayward(&world, &["backup", text(&folder)]);
+    assert!(made.status.success(), "{}", said(&made));
+    kill_services(&mut world);
+    let here = world.admin_url();
+    let (server, parameters) = here.split_once('?').expect("an address with parameters");
+    let elsewhere = format!("{server}_elsewhere?{parameters}");
+    let keys = world.dir.path().join("keys-elsewhere");
+    let words = ["restore", text(&folder), "--keys", text(&keys)];
+    let words = [&words[..], &["--admin-url", &elsewhere]].concat();
+    let dry: Vec<&str> = words.iter().copied().chain(["--dry-run"]).collect();
+    let rehearsed = hayward(&world, &dry);
+    assert!(rehearsed.status.success(), "{}", said(&rehearsed));
+    let there = hayward_postgres::connect_if_there(&elsewhere).await;
+    assert!(there.expect("the server answers").is_none(), "it was made");
+
+    let restored = hayward(&world, &words);
+    assert!(restored.status.success(), "{}", said(&restored));
+    let there = hayward_postgres::connect_if_there(&elsewhere).await;
+    assert!(there.expect("the server answers").is_some());
+    assert!(keys.join("issuer.pem").is_file());
+    let dropped = hayward_postgres::drop_database(&elsewhere).await;
+    dropped.expect("it was ours");
+}
+
 /// A dump by the program of Postgres alone, and its return without another lineage: what a
 /// hypervisor's snapshot or an unsynchronised standby would do.
 struct Older(std::path::PathBuf);

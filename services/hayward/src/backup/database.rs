@@ -1,10 +1,11 @@
 //! The database that is saved or put back, as its administrator: the one that is named, or the
 //! private one of the state directory.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use hayward_postgres::{Embedded, Settings};
 use hayward_service::frame::database_in_the_open;
 use sqlx::PgConnection;
@@ -67,36 +68,54 @@ impl Which {
 
     /// Starts the private server when nobody runs it, and attaches to it when somebody does.
     pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
+        let found = self.find(state).await?;
+        found.with_context(|| {
+            format!(
+                "there is no private Postgres in {}: say which state directory with --state, or \
+                 which database with --admin-url",
+                state.display()
+            )
+        })
+    }
+
+    /// The same; none where the state directory has no private server yet.
+    pub async fn find(&self, state: &Path) -> anyhow::Result<Option<Admin>> {
         if let Some(url) = self.given()? {
             if let Some(why) = database_in_the_open(&url) {
                 note(&format!("anybody on the way can read this: {why}"));
             }
-            return Ok(Admin {
+            return Ok(Some(Admin {
                 url,
                 private: false,
                 server: None,
-            });
+            }));
         }
-        let settings = Settings::new(state.join("pg"));
-        if !settings.is_there() {
-            bail!(
-                "there is no private Postgres in {}: say which state directory with --state, or \
-                 which database with --admin-url",
-                state.display()
-            );
+        if !Settings::new(state.join("pg")).is_there() {
+            return Ok(None);
         }
-        let server = Embedded::start(settings).await?;
-        Ok(Admin {
-            url: server.url(NAME),
-            private: true,
-            server: Some(server),
-        })
+        private(state).await.map(Some)
     }
+}
+
+/// The private server of this state directory, which is made where there is none.
+pub async fn private(state: &Path) -> anyhow::Result<Admin> {
+    let server = Embedded::start(Settings::new(state.join("pg"))).await?;
+    Ok(Admin {
+        url: server.url(NAME),
+        private: true,
+        server: Some(server),
+    })
 }
 
 impl Admin {
     pub async fn connect(&self) -> anyhow::Result<PgConnection> {
         let connected = hayward_postgres::connect_one(&self.url).await;
+        connected.context("cannot reach the database as its administrator")
+    }
+
+    /// None where the server has no such database.
+    pub async fn connect_if_there(&self) -> anyhow::Result<Option<PgConnection>> {
+        let connected = hayward_postgres::connect_if_there(&self.url).await;
         connected.context("cannot reach the database as its administrator")
     }
 
@@ -113,4 +132,12 @@ pub async fn version(connection: &mut PgConnection) -> anyhow::Result<u32> {
     let number = "select current_setting('server_version_num')::int4";
     let number: i32 = sqlx::query_scalar(number).fetch_one(connection).await?;
     Ok(u32::try_from(number).unwrap_or(0) / 10_000)
+}
+
+/// The names of the settings that the server knows.
+pub async fn settings(connection: &mut PgConnection) -> anyhow::Result<BTreeSet<String>> {
+    let names: Vec<String> = sqlx::query_scalar("select name from pg_settings")
+        .fetch_all(connection)
+        .await?;
+    Ok(names.into_iter().collect())
 }

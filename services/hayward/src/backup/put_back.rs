@@ -1,17 +1,28 @@
 //! A dump becomes the database, in one transaction: the schemas of before go, those of the dump
 //! come, and they are another history at once. Whatever fails, the database is as it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 
 use super::history::{History, begin_another};
 use super::tool::{Tool, first_lines};
 use crate::prepare::SERVICES;
+
+/// What a dump is put into.
+pub struct Target<'a> {
+    pub url: &'a str,
+    /// What the database holds now, by schema.
+    pub before: &'a BTreeMap<String, History>,
+    /// The settings that its server knows.
+    pub settings: &'a BTreeSet<String>,
+}
 
 /// Everything that is needed for it.
 pub struct Tools {
@@ -20,14 +31,18 @@ pub struct Tools {
 }
 
 impl Tools {
-    pub async fn find(server: u32) -> anyhow::Result<Self> {
-        let tools = Self {
+    pub async fn find() -> anyhow::Result<Self> {
+        Ok(Self {
             pg_restore: Tool::find("pg_restore").await?,
             psql: Tool::find("psql").await?,
-        };
-        tools.pg_restore.fits(server)?;
-        tools.psql.fits(server)?;
-        Ok(tools)
+        })
+    }
+
+    /// # Errors
+    /// When they are older than the server.
+    pub fn fit(&self, server: u32) -> anyhow::Result<()> {
+        self.pg_restore.fits(server)?;
+        self.psql.fits(server)
     }
 
     /// # Errors
@@ -36,13 +51,7 @@ impl Tools {
         check(&self.pg_restore, dump).await
     }
 
-    /// `before` is what the database holds now, by schema.
-    pub async fn put_back(
-        &self,
-        dump: &Path,
-        url: &str,
-        before: &BTreeMap<String, History>,
-    ) -> anyhow::Result<()> {
+    pub async fn put_back(&self, dump: &Path, into: Target<'_>) -> anyhow::Result<()> {
         let mut read = self.pg_restore.command();
         // The schemas themselves are made here: who restores need not own the database.
         for (_, schema) in SERVICES {
@@ -50,27 +59,30 @@ impl Tools {
         }
         read.arg("--file=-").arg(dump);
         read.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut write = self.psql.on(url);
+        let mut write = self.psql.on(into.url);
         write.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
         write.stdin(Stdio::piped()).stdout(Stdio::null());
         write.stderr(Stdio::piped());
         let mut read = read.spawn().context("cannot run pg_restore")?;
         let mut write = write.spawn().context("cannot run psql")?;
-        let mut rows = read.stdout.take().context("pg_restore has no output")?;
+        let rows = read.stdout.take().context("pg_restore has no output")?;
         let mut said = read.stderr.take().context("pg_restore has no errors")?;
-        let mut into = write.stdin.take().context("psql takes no input")?;
+        let mut rows = BufReader::new(rows);
+        let mut input = write.stdin.take().context("psql takes no input")?;
         let fed = async {
-            into.write_all(prologue().as_bytes()).await?;
-            tokio::io::copy(&mut rows, &mut into).await?;
+            input.write_all(prologue().as_bytes()).await?;
+            let head = head(&mut rows, into.settings).await?;
+            input.write_all(&head).await?;
+            tokio::io::copy(&mut rows, &mut input).await?;
             let mut complaint = Vec::new();
             said.read_to_end(&mut complaint).await?;
             let whole = read.wait().await?.success();
             if whole {
-                into.write_all(epilogue(before).as_bytes()).await?;
-                into.shutdown().await?;
+                input.write_all(epilogue(into.before).as_bytes()).await?;
+                input.shutdown().await?;
             }
             // Without the last word psql ends with an open transaction, which is rolled back.
-            drop(into);
+            drop(input);
             anyhow::Ok((whole, complaint))
         };
         let (fed, written) = tokio::join!(fed, write.wait_with_output());
@@ -90,6 +102,32 @@ impl Tools {
         }
         Ok(())
     }
+}
+
+/// The first lines of a script of `pg_restore`, without settings that the server does not know: a
+/// newer client sets what an older server would refuse, as `transaction_timeout` before 17. They
+/// end with the first line that is none of a head.
+async fn head(
+    rows: &mut (impl AsyncBufRead + Unpin),
+    settings: &BTreeSet<String>,
+) -> std::io::Result<Vec<u8>> {
+    let (mut kept, mut line) = (Vec::new(), Vec::new());
+    while rows.read_until(b'\n', &mut line).await? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        let set = text.strip_prefix("SET ");
+        let name = set.and_then(|set| set.split([' ', '=']).next());
+        if name.is_none_or(|name| settings.contains(name)) {
+            kept.extend_from_slice(&line);
+        }
+        // `\restrict` is how newer ones keep a script from calling programs.
+        let of_head = ["SET ", "--", "\\restrict ", "SELECT pg_catalog.set_config("];
+        let goes_on = text.trim().is_empty() || of_head.iter().any(|it| text.starts_with(it));
+        if !goes_on {
+            break;
+        }
+        line.clear();
+    }
+    Ok(kept)
 }
 
 /// Reads the contents of a dump: it is whole, and has the rows of all five services.
@@ -129,4 +167,25 @@ fn epilogue(before: &BTreeMap<String, History>) -> String {
     }
     text.push_str("commit;\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_setting_that_the_server_does_not_know_is_left_out_of_the_head_alone() {
+        let script = "--\n-- PostgreSQL database dump\n--\n\n\\restrict abc\n\
+            SET statement_timeout = 0;\nSET transaction_timeout = 0;\n\
+            SELECT pg_catalog.set_config('search_path', '', false);\n\
+            CREATE TABLE a.t (text text);\n";
+        let rows = "COPY a.t (text) FROM stdin;\nSET transaction_timeout = 0;\n\\.\n";
+        let both = format!("{script}{rows}");
+        let mut read = both.as_bytes();
+        let settings = BTreeSet::from(["statement_timeout".to_owned()]);
+        let kept = head(&mut read, &settings).await.unwrap();
+        let wanted = script.replace("SET transaction_timeout = 0;\n", "");
+        assert_eq!(String::from_utf8(kept).unwrap(), wanted);
+        assert_eq!(read, rows.as_bytes());
+    }
 }

@@ -13,10 +13,10 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use crate::backup::copy_keys;
-use crate::backup::database::{Admin, Which, version};
+use crate::backup::database::{Admin, Which, private, settings, version};
 use crate::backup::history::{History, forgive, histories, writers};
 use crate::backup::manifest::Saved;
-use crate::backup::put_back::Tools;
+use crate::backup::put_back::{Target, Tools};
 use crate::output::{Output, note, print};
 use crate::prepare::{self, SERVICES};
 use crate::state::{self, State};
@@ -53,9 +53,24 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         None => Some(State::open(&state).context("a restore is for a fleet that is stopped")?),
     };
     let keys = arguments.which.keys(&state);
-    let admin = arguments.which.open(&state).await?;
-    let done = restore(&admin, &saved, &keys, arguments.dry_run).await;
-    admin.close().await;
+    let tools = Tools::find().await?;
+    tools.check(&saved.dump).await?;
+    let put = PutBack {
+        saved: &saved,
+        tools: &tools,
+        keys: &keys,
+        dry_run: arguments.dry_run,
+    };
+    let admin = match arguments.which.find(&state).await? {
+        // An empty machine.
+        None if arguments.dry_run => None,
+        None => Some(private(&state).await?),
+        found => found,
+    };
+    let done = put.run(admin.as_ref()).await;
+    if let Some(admin) = admin {
+        admin.close().await;
+    }
     let (before, after) = done?;
     let plan = plan::Plan {
         saved: &saved,
@@ -74,43 +89,81 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
 
 type Histories = BTreeMap<String, History>;
 
-/// What was there before and is there after; nothing of the second for a rehearsal.
-async fn restore(
-    admin: &Admin,
-    saved: &Saved,
-    keys: &Path,
+/// One backup on its way.
+struct PutBack<'a> {
+    saved: &'a Saved,
+    tools: &'a Tools,
+    keys: &'a Path,
     dry_run: bool,
-) -> anyhow::Result<(Histories, Option<Histories>)> {
-    let mut connection = admin.connect().await?;
-    let tools = Tools::find(version(&mut connection).await?).await?;
-    tools.check(&saved.dump).await?;
-    if let Some(why) = writers(&mut connection).await?.refusal() {
-        bail!("nothing was changed: {why}");
+}
+
+impl PutBack<'_> {
+    /// What was there before and is there after; nothing of the second for a rehearsal. Without a
+    /// server it can only be one, of a restore that would make it.
+    async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
+        let before = match admin {
+            Some(admin) => self.before(admin).await?,
+            None => {
+                hayward_postgres::binaries()?;
+                Histories::new()
+            }
+        };
+        let keys = keys_for(self.saved, self.keys, self.dry_run)?;
+        let Some(admin) = admin.filter(|_| !self.dry_run) else {
+            return Ok((before, None));
+        };
+        let keys = Keys::open(keys)?;
+        // Roles are not in a dump, and whoever restores has to be a member of the owners. Where
+        // there is no database, this makes it.
+        prepare::database(&keys, &admin.url, admin.private).await?;
+        let after = self.put(admin, &keys, &before).await?;
+        verify(self.saved, &before, &after)?;
+        Ok((before, Some(after)))
     }
-    let before = histories(&mut connection).await?;
-    let keys = keys_for(saved, keys, dry_run)?;
-    if dry_run {
-        return Ok((before, None));
+
+    /// What the database holds now, which is nothing where there is none.
+    async fn before(&self, admin: &Admin) -> anyhow::Result<Histories> {
+        let Some(mut connection) = admin.connect_if_there().await? else {
+            return Ok(Histories::new());
+        };
+        self.tools.fit(version(&mut connection).await?)?;
+        if let Some(why) = writers(&mut connection).await?.refusal() {
+            bail!("nothing was changed: {why}");
+        }
+        let before = histories(&mut connection).await?;
+        connection.close().await?;
+        Ok(before)
     }
-    let keys = Keys::open(keys)?;
-    // Roles are not in a dump, and whoever restores has to be a member of the owners.
-    prepare::database(&keys, &admin.url, admin.private).await?;
-    tools.put_back(&saved.dump, &admin.url, &before).await?;
-    // An older dump is brought to this version, and the roles get their rights again.
-    let migrated = prepare::database(&keys, &admin.url, admin.private).await;
-    migrated.context(
-        "the rows are back, but this version cannot migrate them: use the version that made the \
-         backup, or a newer one",
-    )?;
-    for (_, schema) in SERVICES {
-        connection
-            .execute(AssertSqlSafe(forgive(schema.name)))
-            .await?;
+
+    async fn put(
+        &self,
+        admin: &Admin,
+        keys: &Keys,
+        before: &Histories,
+    ) -> anyhow::Result<Histories> {
+        let mut connection = admin.connect().await?;
+        self.tools.fit(version(&mut connection).await?)?;
+        let into = Target {
+            url: &admin.url,
+            before,
+            settings: &settings(&mut connection).await?,
+        };
+        self.tools.put_back(&self.saved.dump, into).await?;
+        // An older dump is brought to this version, and the roles get their rights again.
+        let migrated = prepare::database(keys, &admin.url, admin.private).await;
+        migrated.context(
+            "the rows are back, but this version cannot migrate them: use the version that made \
+             the backup, or a newer one",
+        )?;
+        for (_, schema) in SERVICES {
+            connection
+                .execute(AssertSqlSafe(forgive(schema.name)))
+                .await?;
+        }
+        let after = histories(&mut connection).await?;
+        connection.close().await?;
+        Ok(after)
     }
-    let after = histories(&mut connection).await?;
-    verify(saved, &before, &after)?;
-    connection.close().await?;
-    Ok((before, Some(after)))
 }
 
 /// The keys that are there stay: tokens were given out with them. Missing ones come from the
