@@ -15,8 +15,17 @@ use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    match words.next().and_then(|program| single::called(&program)) {
+        Some(single::Name::NodeAgent) => return node_agent::run(words),
+        Some(service) => {
+            let flags = words.collect();
+            let service = single::run(single::Arguments { service, flags });
+            return run(async { service.await.map(|()| ExitCode::SUCCESS) });
+        }
+        None => {}
+    }
     // The agent's programs make their own runtime, or none; see there.
-    let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == node_agent::WORD) {
         return node_agent::run(words);
     }
@@ -24,13 +33,17 @@ fn main() -> ExitCode {
     if let Command::Healthcheck(arguments) = &cli.command {
         return ended(healthcheck::run(arguments).map(|()| ExitCode::SUCCESS));
     }
+    run(dispatch(cli))
+}
+
+fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     let runtime = match hayward_service::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(error.into())),
     };
     // On this thread, which lasts as long as the process: agents end with the thread that made
     // them.
-    let result = runtime.block_on(dispatch(cli));
+    let result = runtime.block_on(what);
     // A blocked read of standard input must not keep the program.
     runtime.shutdown_background();
     ended(result)

@@ -13,11 +13,15 @@ use crate::agents::END_WITH_PARENT;
 
 /// The word this program hands over to the agent's.
 pub const WORD: &str = "node-agent";
+/// What the agent starts this program again for.
+const INNER: [&str; 2] = ["supervise", "run-tasks"];
 
-/// Runs the agent's program with the arguments after [`WORD`].
+/// Runs the agent's program with the arguments after [`WORD`], or after the name of a link to this
+/// program that is named after the agent.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.first().is_some_and(|word| word == "agent") {
+    let first = arguments.first().and_then(|word| word.to_str());
+    if !first.is_some_and(|word| INNER.contains(&word)) {
         if std::env::var_os(END_WITH_PARENT).is_some() {
             // The parent spawned us from its main thread, which lasts as long as itself. Without
             // this the agent would outlive it, which `hayward up` cleans up after in other ways.
@@ -25,7 +29,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
                 eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
             }
         }
-        arguments.splice(1..1, start_again());
+        let after = usize::from(first.is_some_and(|word| word == "agent"));
+        arguments.splice(after..after, start_again());
     }
     hayward_node_agent::run(arguments.into_iter())
 }

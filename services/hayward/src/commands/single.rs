@@ -1,9 +1,11 @@
 //! One service by its name: to run it as a process of its own, or to check its settings.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use hayward_service::settings::{self, Outcome};
 use hayward_service::{FrameSettings, Shutdown, client, telemetry};
 use serde::Serialize;
@@ -21,6 +23,13 @@ pub enum Name {
     NodeStatus,
     Blocklist,
     NodeAgent,
+}
+
+/// The one that this program runs because of the name it was called by: through a link of the name
+/// `hayward-rm-scheduler` it is that service. By any other name it is the command.
+pub fn called(program: &OsStr) -> Option<Name> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    Name::from_str(name.strip_prefix("hayward-")?, false).ok()
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -149,5 +158,27 @@ fn named(service: Name) -> &'static str {
         Name::NodeStatus => hayward_node_status::NAME,
         Name::Blocklist => hayward_blocklist::NAME,
         Name::NodeAgent => "node-agent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_runs_what_it_is_named_after() {
+        for name in Name::value_variants() {
+            let link = format!("/usr/local/bin/hayward-{}", named(*name));
+            assert_eq!(called(OsStr::new(&link)), Some(*name));
+        }
+        for other in [
+            "hayward",
+            "/usr/bin/hayward-0.2",
+            "job-converter",
+            "",
+            "hayward-run",
+        ] {
+            assert_eq!(called(OsStr::new(other)), None, "{other}");
+        }
     }
 }
