@@ -1,44 +1,48 @@
-# One image with every program; docker-compose.yml chooses the command of each container.
+# One image with one program, and links to it: by the name it is called, `hayward` is the command, a
+# service or the agent. docker-compose.yml chooses the command of each container.
 #
 # The runtime comes first, so that `--target runtime` makes it without compiling anything: see
 # `just images`, which puts binaries built outside on top of it.
-FROM debian:bookworm-slim AS runtime
-# `hayward backup` and `restore` call the client programs of Postgres. Their package would bring
-# Perl along; the programs alone need two libraries.
+FROM debian:trixie-slim AS runtime
+# `hayward backup` and `restore` call the client programs of Postgres, which serve servers of their
+# own version and older ones: here of the newest that Debian has. Their package would bring Perl
+# along; the programs alone need two libraries.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends ca-certificates libpq5 libreadline8 \
-    && cd /tmp && apt-get download postgresql-client-15 \
-    && dpkg -x postgresql-client-15_*.deb client \
-    && cd client/usr/lib/postgresql/15/bin \
-    && install -D -t /usr/lib/postgresql/15/bin pg_dump pg_restore psql \
-    && rm -rf /tmp/client /tmp/postgresql-client-15_*.deb /var/lib/apt/lists/*
+    && apt-get install -y --no-install-recommends ca-certificates libpq5 libreadline8t64 \
+    && cd /tmp && apt-get download postgresql-client-17 \
+    && dpkg -x postgresql-client-17_*.deb client \
+    && cd client/usr/lib/postgresql/17/bin \
+    && install -D -t /usr/lib/postgresql/17/bin pg_dump pg_restore psql \
+    && apt-get clean \
+    && rm -rf /tmp/client /tmp/postgresql-client-17_*.deb /var/lib/apt/lists/*
 # The number is fixed because volumes remember owners by number.
 RUN groupadd --system --gid 7400 hayward \
     && useradd --system --uid 7400 --gid hayward --home-dir /state --no-create-home hayward \
     && install -d -o hayward -g hayward -m 0700 /keys /state /backups
 # S3: programs that find this refuse `allow_insecure`.
 RUN install -D -m 0444 /dev/null /usr/share/hayward/release
+RUN for name in job-converter rm-scheduler container-manager node-status blocklist node-agent; do \
+        ln -s hayward "/usr/local/bin/hayward-$name"; \
+    done
 COPY docker/first-start.sh docker/prepare.sh docker/renew.sh docker/pg_hba.conf \
     /usr/local/lib/hayward/
 USER hayward
 WORKDIR /state
 CMD ["hayward", "--help"]
 
-FROM rust:1.95-bookworm AS build
+FROM rust:1.95-trixie AS build
 WORKDIR /source
 COPY . .
 # Queries are checked against the data in `.sqlx`, so no database is needed here.
 ENV SQLX_OFFLINE=true
 # `dist` is what is shipped: smaller and somewhat faster, and three times as long to build.
 ARG PROFILE=release
-RUN cargo build --profile "$PROFILE" --locked --workspace --bins \
-    && mkdir /binaries \
-    && find "target/$PROFILE" -maxdepth 1 -type f -executable -name 'hayward*' \
-        -exec mv -t /binaries {} +
+RUN cargo build --profile "$PROFILE" --locked -p hayward \
+    && install -D "target/$PROFILE/hayward" /binaries/hayward
 RUN scripts/bom.sh >/bom.json
 
 FROM runtime
-# S26: what is linked into the programs, as CycloneDX JSON.
+# S26: what is linked into the program, as CycloneDX JSON.
 COPY --from=build /bom.json /usr/share/hayward/bom.json
 LABEL hayward.bom="/usr/share/hayward/bom.json"
 COPY --from=build /binaries/ /usr/local/bin/

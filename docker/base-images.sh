@@ -10,11 +10,13 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-suite=bookworm
+suite=trixie
+# The server of the stack: databases that are there are of its version.
+postgres_suite=bookworm
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 rust_version=1.95
 postgres_major=15
-prometheus_version=2.42.0
+prometheus_version=2.53.3
 force=no
 wanted=()
 for argument in "$@"; do
@@ -39,7 +41,7 @@ trap leave EXIT
 # A Debian tree of the packages named, with the security updates, without what a slim image omits.
 tree() { # directory package...
   local root=$1; shift
-  local include
+  local include suite=${suite_of_tree:-$suite}
   include=$(IFS=,; echo "$*")
   debootstrap --variant=minbase ${include:+"--include=$include"} "$suite" "$root" "$mirror" \
     >"$scratch/debootstrap.log" 2>&1 || { tail -n 20 "$scratch/debootstrap.log" >&2; exit 1; }
@@ -103,7 +105,7 @@ make_rust() {
 make_postgres() {
   needed "postgres:$postgres_major" || return 0
   local root=$scratch/postgres
-  tree "$root" adduser locales passwd util-linux
+  suite_of_tree=$postgres_suite tree "$root" adduser locales passwd util-linux
   # As in the official image: user 999, and no cluster made by the package itself.
   chroot "$root" groupadd -r --gid 999 postgres
   chroot "$root" useradd -r --uid 999 --gid 999 --home-dir /var/lib/postgresql \
@@ -132,14 +134,14 @@ make_postgres() {
     | docker build -q -t "postgres:$postgres_major" - >/dev/null
 }
 
-# The version is Debian's and so is the tag: PROMETHEUS_VERSION=v2.42.0 makes the stack take it.
+# The version is Debian's and so is the tag: PROMETHEUS_VERSION=v2.53.3 makes the stack take it.
 make_prometheus() {
   needed "prom/prometheus:v$prometheus_version" || return 0
   docker build -q -t "prom/prometheus:v$prometheus_version" - >/dev/null <<DOCKERFILE
 FROM debian:$suite-slim
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus \
-    && rm -rf /var/lib/apt/lists/* && install -d -o nobody -g nogroup /prometheus
+    && apt-get clean && rm -rf /var/lib/apt/lists/* && install -d -o nobody -g nogroup /prometheus
 RUN prometheus --version 2>&1 | grep -q 'version $prometheus_version'
 USER nobody
 WORKDIR /prometheus

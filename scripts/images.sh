@@ -1,36 +1,37 @@
 #!/usr/bin/env bash
-# Makes the image of the compose stack from binaries built here, in place of the build inside a
+# Makes the image of the compose stack from a program built here, in place of the build inside a
 # container: quicker, and the only way where containers do not reach the crate registry.
 #
 # The result bears the name that docker-compose.yml uses, so `docker-compose up` takes it as it is.
 #
-#   scripts/images.sh [DIRECTORY]    with a directory, takes the programs that are there already
+#   scripts/images.sh [DIRECTORY]    with a directory, takes the program that is there already
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 profile=${PROFILE:-release}
 built=${1:-}
-newest=2.36 # the C library of Debian bookworm, on which the image stands
+newest=2.41 # the C library of Debian trixie, on which the image stands
 here=$(ldd --version | sed -n '1s/.* //p')
 if [ "$(printf '%s\n%s\n' "$here" "$newest" | sort -V | tail -n 1)" != "$newest" ]; then
-  echo "binaries built here need C library $here, the image has $newest:" \
+  echo "what is built here needs C library $here, the image has $newest:" \
     "run docker-compose build" >&2
   exit 1
 fi
 
 if [ -z "$built" ]; then
-  SQLX_OFFLINE=true cargo build --profile "$profile" --locked --workspace --bins
+  SQLX_OFFLINE=true cargo build --profile "$profile" --locked -p hayward
   built=${CARGO_TARGET_DIR:-target}/$profile
 fi
-[ -x "$built/hayward" ] || { echo "$built has no programs" >&2; exit 1; }
+[ -x "$built/hayward" ] || { echo "$built has no program" >&2; exit 1; }
 
 image=hayward:${HAYWARD_VERSION:-latest}
 docker build --target runtime -t hayward-runtime:latest .
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir "$context/bin"
-find "$built" -maxdepth 1 -type f -executable -name 'hayward*' -exec cp -t "$context/bin" {} +
-# S26: what is linked into the programs; it stands where the Dockerfile puts it.
+# A program that tests were built with has all its symbols.
+strip -o "$context/bin/hayward" "$built/hayward"
+# S26: what is linked into the program; it stands where the Dockerfile puts it.
 scripts/bom.sh >"$context/bom.json"
 chmod 0644 "$context/bom.json"
 cat >"$context/.Dockerfile" <<'END'

@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 . tests/compose/common.sh
-export COMPOSE_FILE=docker-compose.yml:tests/compose/collector.yml PROMETHEUS_VERSION=v2.42.0
+export COMPOSE_FILE=docker-compose.yml:tests/compose/collector.yml PROMETHEUS_VERSION=v2.53.3
 
 # Something takes the place of the collector, whose image comes from a registry; Prometheus, its
 # settings, the networks and the certificates are those of the stack.
@@ -18,7 +18,7 @@ watched=no
 if docker image inspect "prom/prometheus:$PROMETHEUS_VERSION" >/dev/null 2>&1; then
   watched=yes
   docker build -q -t hayward-test/collector:1 -f - tests/compose >/dev/null 2>&1 <<'DOCKERFILE' ||
-FROM debian:bookworm-slim
+FROM debian:trixie-slim
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 \
     && rm -rf /var/lib/apt/lists/*

@@ -76,7 +76,7 @@ works() { # what begun
 # The one part of the observers that this machine can have, under its official name and version.
 prometheus=
 observed() {
-  export PROMETHEUS_VERSION=v2.42.0
+  export PROMETHEUS_VERSION=v2.53.3
   if ! docker image inspect prom/prometheus:$PROMETHEUS_VERSION >/dev/null 2>&1; then
     echo "SKIPPED: no image of Prometheus (docker/base-images.sh prometheus)"
     return 0
