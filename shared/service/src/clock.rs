@@ -1,12 +1,15 @@
 //! Time, randomness and identity come in through here and nowhere else, so that a decision can be
 //! replayed and a test owns its clock.
 
-use std::sync::Arc;
+pub mod offset;
+
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hayward_vocabulary::Timestamp;
 use rand::Rng as _;
-use uuid::Uuid;
+use uuid::{ContextV7, Uuid};
 
 /// What people's clocks say. Leases use the database's clock instead.
 pub trait Clock: Send + Sync {
@@ -19,7 +22,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The clock of the machine.
+/// The clock of the machine, unless a test has stepped it for this process: see [`offset`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -29,7 +32,8 @@ impl Clock for SystemClock {
         reason = "this is the clock everybody else is given"
     )]
     fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(chrono::Utc::now().timestamp_millis())
+        let here = chrono::Utc::now().timestamp_millis();
+        Timestamp::from_unix_ms(here.saturating_add(offset::offset_ms().unwrap_or(0)))
     }
 }
 
@@ -61,7 +65,19 @@ impl Clock for ManualClock {
     reason = "ids are made here for everybody else"
 )]
 pub fn fresh_uuid() -> Uuid {
-    Uuid::now_v7()
+    match offset::offset_ms() {
+        None => Uuid::now_v7(),
+        Some(_) => stepped_uuid(&STEPPED_UUIDS, SystemClock.now()),
+    }
+}
+
+/// As the context that `Uuid::now_v7` has: a clock that goes back makes no id that sorts before.
+static STEPPED_UUIDS: Mutex<ContextV7> = Mutex::new(ContextV7::new());
+
+fn stepped_uuid(context: &Mutex<ContextV7>, now: Timestamp) -> Uuid {
+    let since = Duration::from_millis(u64::try_from(now.unix_ms()).unwrap_or(0));
+    let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
+    Uuid::new_v7(uuid::Timestamp::from_unix(context, seconds, nanos))
 }
 
 /// 256 random bits as text, with a prefix that scanners for leaked secrets can look for (S8).
@@ -98,6 +114,15 @@ mod tests {
     fn ids_made_later_sort_later() {
         let (one, two) = (fresh_uuid(), fresh_uuid());
         assert!(one < two);
+    }
+
+    #[test]
+    fn ids_sort_later_also_when_the_clock_went_back() {
+        let context = Mutex::new(ContextV7::new());
+        let (now, hour) = (SystemClock.now(), 3_600_000);
+        let ids = [now, now.plus_ms(hour), now, now.minus_ms(hour)];
+        let ids = ids.map(|now| stepped_uuid(&context, now));
+        assert!(ids.is_sorted_by(|one, two| one < two), "{ids:?}");
     }
 
     #[test]

@@ -160,6 +160,7 @@ pub fn load<T: Serialize + DeserializeOwned>(
     service: &str,
     args: impl Iterator<Item = OsString>,
 ) -> anyhow::Result<T> {
+    crate::frame::insecure::check_clock()?;
     let environment: BTreeMap<String, OsString> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .collect();

@@ -17,6 +17,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
+use crate::clock::offset;
 use crate::metrics::catalogue::SERVICE;
 use crate::telemetry::traced;
 
@@ -77,7 +78,15 @@ impl Place {
 
 /// Now, for beginnings and ends of spans, which people compare and nothing else does.
 pub fn now() -> SystemTime {
-    opentelemetry::time::now()
+    let here = opentelemetry::time::now();
+    let ahead_ms = offset::offset_ms().unwrap_or(0);
+    let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
+    let stepped = if ahead_ms < 0 {
+        here.checked_sub(ahead)
+    } else {
+        here.checked_add(ahead)
+    };
+    stepped.unwrap_or(here)
 }
 
 /// A moment that was written down.

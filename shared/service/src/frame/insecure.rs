@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use crate::clock::offset;
 use crate::metrics::board;
 use crate::metrics::catalogue::{INSECURE, SERVICE};
 use crate::settings::FrameSettings;
 
 /// Lies in the images that are released. A file, because whoever starts a container may set what
 /// they like in its environment, and its root is read-only.
-pub(super) const RELEASE: &str = "/usr/share/hayward/release";
+pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
 /// Logged again this often while one is on.
 const REMIND: Duration = Duration::from_mins(1);
 
@@ -38,6 +39,24 @@ pub(super) fn refused_in_releases(
     Ok(())
 }
 
+/// Tokens end by this clock, so in a release nothing moves it.
+pub(crate) fn check_clock() -> anyhow::Result<()> {
+    never_stepped_in_releases(offset::variable().is_some(), RELEASE)
+}
+
+fn never_stepped_in_releases(
+    may_be_stepped: bool,
+    release: impl AsRef<Path>,
+) -> anyhow::Result<()> {
+    if may_be_stepped && release.as_ref().exists() {
+        bail!(
+            "`{}` is refused in released images: it is for tests alone, so take it away",
+            offset::VARIABLE
+        );
+    }
+    Ok(())
+}
+
 pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
     if address.ip().is_loopback() || allowed {
         return Ok(());
@@ -53,6 +72,7 @@ pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Resul
 /// collector.
 pub(crate) fn check_ways(settings: &FrameSettings) -> anyhow::Result<()> {
     refused_in_releases(settings.allow_insecure, RELEASE)?;
+    check_clock()?;
     for way in away::of(settings) {
         if !settings.allow_insecure {
             bail!(
@@ -76,7 +96,9 @@ pub async fn remind_of(name: &str, settings: &FrameSettings) {
 
 /// Their modes; the status names them beside those of addresses.
 pub(super) fn ways(settings: &FrameSettings) -> Vec<String> {
-    away::of(settings).into_iter().map(|way| way.mode).collect()
+    let stepped = offset::variable().map(|_| offset::MODE.to_owned());
+    let ways = away::of(settings).into_iter().map(|way| way.mode);
+    ways.chain(stepped).collect()
 }
 
 /// What the status names and the log repeats each minute.
@@ -134,5 +156,10 @@ mod tests {
         refused_in_releases(false, &release).unwrap();
         let told = refused_in_releases(true, &release).unwrap_err().to_string();
         assert!(told.contains("`allow_insecure` is refused"), "{told}");
+        never_stepped_in_releases(false, &release).unwrap();
+        let told = never_stepped_in_releases(true, &release)
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("is refused in released images"), "{told}");
     }
 }

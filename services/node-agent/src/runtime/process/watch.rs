@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use hayward_node_agent_domain::{Stage, Trouble, refusal};
+use hayward_service::clock::offset;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -98,6 +99,7 @@ impl Processes {
             // Not read: it is found by it, whatever becomes of its folder.
             .arg(incarnation.to_string())
             .env_clear()
+            .envs(offset::variable())
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
