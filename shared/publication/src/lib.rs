@@ -27,6 +27,7 @@ mod rows;
 pub mod seen;
 pub mod stale;
 pub mod status;
+mod sync;
 pub mod update;
 
 pub use committer::{

@@ -4,6 +4,8 @@
 //! process lives; a replica that does not lead answers nothing (its memory may be old).
 
 mod order;
+#[cfg(test)]
+mod races;
 mod standing;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +16,6 @@ use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
     CUT, CUT_READERS, FOLLOWER_LAG, PUBLICATION, SERVICE, SUBSCRIBERS,
 };
-use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 use crate::follower::WAIT_SECONDS;
 use crate::published::{Body, News, Published};
+use crate::sync::{Mutex, RwLock};
 use crate::{CommitError, Cursor, WentBack};
 
 pub use order::{Walk, WhoseBody};

@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{HeaderName, Method};
-use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use crate::problem::{Code, Problem};
+use crate::sync::Mutex;
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// Put on an answer that was given before.
@@ -242,6 +242,9 @@ impl Drop for Running<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod races;
 
 #[cfg(test)]
 mod tests {

@@ -33,6 +33,7 @@ pub mod runtime;
 pub mod settings;
 pub mod shutdown;
 mod stamp;
+mod sync;
 pub mod telemetry;
 pub mod trace;
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// A file is looked at again at most this often: a revocation works within the 5 s of S8.
 const LOOK_AFTER: Duration = Duration::from_secs(1);

@@ -13,7 +13,6 @@ use anyhow::{Context as _, ensure};
 use ed25519_dalek::pkcs8::{DecodePrivateKey as _, DecodePublicKey as _, EncodePrivateKey as _};
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -24,6 +23,8 @@ use crate::clock::{Clock, fresh_uuid};
 use crate::problem::{Code, Problem};
 use crate::stamp::Watched;
 
+#[cfg(test)]
+mod races;
 mod revoked;
 mod seen;
 
@@ -186,7 +187,7 @@ fn digest_of(token: &str) -> [u8; 32] {
 pub(super) struct Pass {
     jti: String,
     exp: i64,
-    keys: Arc<Vec<DecodingKey>>,
+    keys: Trusted,
 }
 
 /// Why a token was not accepted.
@@ -244,16 +245,19 @@ impl Checked {
     }
 }
 
+/// The public keys of one reading of their file: with those of another one nothing that was
+/// learned by them holds, so what is remembered remembers them, and they are compared by pointer.
+type Trusted = Arc<Vec<DecodingKey>>;
+
 /// Checks tokens with public keys alone.
 pub struct Verifier {
     keys: Watched<Vec<DecodingKey>>,
-    /// Those that what was seen was checked with.
-    trusted: Mutex<Arc<Vec<DecodingKey>>>,
     rules: Validation,
     clock: Arc<dyn Clock>,
-    seen: Seen<Checked>,
+    /// Those that one of these keys signed.
+    seen: Seen<(Arc<Checked>, Trusted)>,
     /// Those that none of these keys signed.
-    forged: Seen<Arc<Vec<DecodingKey>>>,
+    forged: Seen<Trusted>,
     revoked: Revoked,
     tenants: Tenants,
 }
@@ -270,7 +274,6 @@ impl Verifier {
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         signature::install();
-        let keys = Watched::open(public, public_keys)?;
         let mut rules = Validation::new(Algorithm::EdDSA);
         rules.algorithms = vec![Algorithm::EdDSA];
         rules.set_issuer(&[ISSUER]);
@@ -279,8 +282,7 @@ impl Verifier {
         // Expiry is checked below with our own clock, for fresh and for cached tokens alike.
         rules.validate_exp = false;
         Ok(Self {
-            trusted: Mutex::new(keys.now()),
-            keys,
+            keys: Watched::open(public, public_keys)?,
             rules,
             clock,
             seen: Seen::new(),
@@ -311,12 +313,16 @@ impl Verifier {
             return Err(Refusal::Forged);
         }
         let digest = digest_of(token);
-        let keys = self.trusted();
-        let checked = match self.seen.get(&digest) {
+        let keys = self.keys.now();
+        let checked = match self.signed(&digest, &keys) {
             Some(checked) => checked,
             None if self.is_forged(&digest, &keys) => return Err(Refusal::Forged),
             None => match self.check_signature(&keys, token) {
-                Ok(checked) => self.seen.put(digest, checked),
+                Ok(checked) => {
+                    let checked = Arc::new(checked);
+                    self.seen.put(digest, (Arc::clone(&checked), keys));
+                    checked
+                }
                 Err(refusal) => {
                     self.forged.put(digest, keys);
                     return Err(refusal);
@@ -327,8 +333,15 @@ impl Verifier {
         Ok(Arc::clone(&checked.principal))
     }
 
+    /// What it says, if it was looked at before and found to be signed by one of these keys.
+    fn signed(&self, digest: &[u8; 32], keys: &Trusted) -> Option<Arc<Checked>> {
+        let found = self.seen.get(digest)?;
+        let (checked, with) = &*found;
+        Arc::ptr_eq(with, keys).then(|| Arc::clone(checked))
+    }
+
     /// Whether it was looked at before and found to be signed by none of these keys.
-    fn is_forged(&self, digest: &[u8; 32], keys: &Arc<Vec<DecodingKey>>) -> bool {
+    fn is_forged(&self, digest: &[u8; 32], keys: &Trusted) -> bool {
         let with = self.forged.get(digest);
         with.is_some_and(|with| Arc::ptr_eq(&*with, keys))
     }
@@ -338,8 +351,8 @@ impl Verifier {
         if token.len() > LONGEST {
             return Glance::Stranger;
         }
-        let (digest, keys) = (digest_of(token), self.trusted());
-        if let Some(checked) = self.seen.get(&digest) {
+        let (digest, keys) = (digest_of(token), self.keys.now());
+        if let Some(checked) = self.signed(&digest, &keys) {
             let good = self.good_now(&checked).is_ok();
             return if good { Glance::Good } else { Glance::Stranger };
         }
@@ -379,7 +392,7 @@ impl Verifier {
     /// # Errors
     /// With the reason, when the token is not accepted now.
     pub(super) fn pass(&self, token: &str) -> Result<Pass, Refusal> {
-        let keys = self.trusted();
+        let keys = self.keys.now();
         let checked = self.check_signature(&keys, token)?;
         let pass = Pass {
             jti: checked.jti,
@@ -394,21 +407,9 @@ impl Verifier {
 
     /// Whether a token that was accepted would be accepted now.
     pub(super) fn still(&self, pass: &Pass) -> bool {
-        Arc::ptr_eq(&self.trusted(), &pass.keys)
+        Arc::ptr_eq(&self.keys.now(), &pass.keys)
             && !self.revoked.contains(&pass.jti)
             && self.clock.now().unix_ms() / 1000 < pass.exp
-    }
-
-    /// The keys of now. What was checked with others is forgotten, so that a key that is gone is
-    /// worth nothing from then on.
-    fn trusted(&self) -> Arc<Vec<DecodingKey>> {
-        let now = self.keys.now();
-        let mut trusted = self.trusted.lock();
-        if !Arc::ptr_eq(&now, &trusted) {
-            *trusted = Arc::clone(&now);
-            self.seen.clear();
-        }
-        now
     }
 
     /// Whom a token of ours names, also one that has expired.
@@ -416,18 +417,18 @@ impl Verifier {
     /// # Errors
     /// When it is none of ours.
     pub fn named_by(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
-        Ok(self.check_signature(&self.trusted(), token)?.principal)
+        Ok(self.check_signature(&self.keys.now(), token)?.principal)
     }
 
     /// By which name a token of ours is revoked.
     pub fn id_of(&self, token: &str) -> Option<String> {
-        Some(self.check_signature(&self.trusted(), token).ok()?.jti)
+        Some(self.check_signature(&self.keys.now(), token).ok()?.jti)
     }
 
     /// Whom a token of ours names that has lived a third of its life, or all of it, or was made
     /// longer than it may be; none for all others, and for one that was revoked.
     pub fn due(&self, token: &str) -> Option<Arc<Principal>> {
-        let checked = self.check_signature(&self.trusted(), token).ok()?;
+        let checked = self.check_signature(&self.keys.now(), token).ok()?;
         let third = checked.iat + (checked.exp - checked.iat) / 3;
         let due = self.clock.now().unix_ms() / 1000 >= third || checked.lasts_too_long();
         (due && !self.revoked.contains(&checked.jti)).then_some(checked.principal)

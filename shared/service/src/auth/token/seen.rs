@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 type Digest = [u8; 32];
 
@@ -40,18 +40,10 @@ impl<T> Seen<T> {
         Some(found)
     }
 
-    pub(super) fn put(&self, digest: Digest, value: T) -> Arc<T> {
-        let value = Arc::new(value);
+    pub(super) fn put(&self, digest: Digest, value: T) {
         let mut both = self.0.lock();
         both.misses += 1;
-        both.keep(digest, Arc::clone(&value));
-        value
-    }
-
-    pub(super) fn clear(&self) {
-        let mut both = self.0.lock();
-        both.young.clear();
-        both.old.clear();
+        both.keep(digest, Arc::new(value));
     }
 
     #[cfg(test)]

@@ -1,0 +1,151 @@
+//! The orders in which threads may meet, tried by the hundred: [`check`] runs a test under shuttle,
+//! which decides before each lock whose turn it is, and repeats what it decided.
+//!
+//! A crate under test takes its locks from here while it is tested, and from `parking_lot`
+//! otherwise. Outside [`check`] both are the same, so its other tests need not know. What has no
+//! lock of ours, such as a channel of tokio, is one step: nobody else runs in its midst.
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+
+pub use shuttle::{future, thread};
+
+thread_local! {
+    /// Shuttle runs its threads one at a time on the thread that called it.
+    static CHECKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Never driven, and never dropped: of a test that failed it still has wakers of shuttle's.
+static TIMERS: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    let mut timers = tokio::runtime::Builder::new_current_thread();
+    timers.enable_time().build().expect("a runtime")
+});
+
+struct Checked;
+
+impl Checked {
+    fn begin() -> Self {
+        CHECKED.set(true);
+        Self
+    }
+}
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        CHECKED.set(false);
+    }
+}
+
+/// Runs a test in so many orders, drawn at random from all there are. Timers of tokio never fire in
+/// it: a wait that nothing but its time limit would end is a deadlock, which fails the test.
+///
+/// # Panics
+/// When the test does, with what repeats the order it failed in.
+pub fn check(orders: usize, test: impl Fn() + Send + Sync + 'static) {
+    let _entered = TIMERS.enter();
+    let _checked = Checked::begin();
+    shuttle::check_random(test, orders);
+}
+
+/// Somebody else may run now.
+fn point() {
+    if CHECKED.get() {
+        thread::yield_now();
+    }
+}
+
+fn taken<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
+    if !CHECKED.get() {
+        return wait();
+    }
+    loop {
+        point();
+        if let Some(guard) = attempt() {
+            return guard;
+        }
+    }
+}
+
+/// A mutual exclusion.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+        taken(|| self.0.try_lock(), || self.0.lock())
+    }
+}
+
+/// One writer or many readers.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(parking_lot::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::RwLock::new(value))
+    }
+
+    pub fn read(&self) -> parking_lot::RwLockReadGuard<'_, T> {
+        taken(|| self.0.try_read(), || self.0.read())
+    }
+
+    pub fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
+        taken(|| self.0.try_write(), || self.0.write())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn add_one(count: &Mutex<u32>, in_one_step: bool) {
+        let mut seen = count.lock();
+        let next = *seen + 1;
+        if !in_one_step {
+            drop(seen);
+            seen = count.lock();
+        }
+        *seen = next;
+    }
+
+    /// Whether two that each add one come to two in every order.
+    fn counted(in_one_step: bool) -> bool {
+        let test = move || {
+            let count = Arc::new(Mutex::new(0));
+            let threads = [0; 2].map(|_| {
+                let count = Arc::clone(&count);
+                thread::spawn(move || add_one(&count, in_one_step))
+            });
+            for thread in threads {
+                thread.join().expect("it ends");
+            }
+            assert_eq!(*count.lock(), 2);
+        };
+        catch_unwind(AssertUnwindSafe(|| check(200, test))).is_ok()
+    }
+
+    #[test]
+    fn an_order_in_which_one_of_two_is_lost_is_found() {
+        assert!(counted(true));
+        assert!(!counted(false));
+    }
+
+    #[test]
+    fn a_wait_that_nobody_ends_is_found() {
+        let test = || {
+            let (sender, mut receiver) = tokio::sync::watch::channel(0);
+            let limit = std::time::Duration::from_secs(1);
+            let waiting = tokio::time::timeout(limit, receiver.changed());
+            let _ = future::block_on(waiting);
+            drop(sender);
+        };
+        assert!(catch_unwind(|| check(1, test)).is_err());
+    }
+}

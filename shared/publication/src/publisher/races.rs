@@ -1,0 +1,118 @@
+//! Readers that wait for news while there are commits. Their time limits never pass here, so one
+//! that is not woken is a deadlock, which fails the test.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hayward_interleavings::{check, future, thread};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::*;
+
+const MAP: &str = "map";
+const WAIT: Duration = Duration::from_secs(25);
+const LEASE: Duration = Duration::from_hours(1);
+const LAST: u64 = 4;
+
+fn leading() -> Arc<Publisher> {
+    let publisher = Publisher::new();
+    let lineage = Uuid::from_u128(1);
+    publisher.replace(
+        Cursor {
+            lineage,
+            revision: 0,
+        },
+        [],
+        0,
+    );
+    publisher.lead(1, Instant::now() + LEASE);
+    publisher
+}
+
+fn entry(scope: &str, key: &str, revision: u64) -> Entry {
+    let body = RawValue::from_string(revision.to_string()).expect("a number is JSON");
+    ((MAP, scope.to_owned(), key.to_owned()), Some(body.into()))
+}
+
+/// Reads on from the beginning until the key has the value of the last commit of its scope. An
+/// answer has all of a commit or nothing.
+async fn follow(publisher: &Publisher, scope: &str, last: u64) {
+    let (mut cursor, mut held) = (None, BTreeMap::new());
+    while held.get("a") != Some(&last) {
+        let asked = cursor.as_deref();
+        let told = publisher.news((MAP, scope), asked, WAIT, true).await;
+        let (news, now) = told.expect("it leads");
+        if news.full {
+            held.clear();
+        }
+        for (key, body) in news.changed {
+            held.insert(
+                key.to_string(),
+                body.get().parse::<u64>().expect("a number"),
+            );
+        }
+        assert_eq!(held.get("a"), held.get("b"), "half of a commit");
+        cursor = Some(now.to_string());
+    }
+}
+
+fn commit(publisher: &Publisher, revision: u64) {
+    // Every second one is of the other scope, and each forgets what is older, as commits do.
+    let scope = if revision.is_multiple_of(2) {
+        "even"
+    } else {
+        "odd"
+    };
+    let entries = ["a", "b"].map(|key| entry(scope, key, revision)).to_vec();
+    publisher.advance(revision, entries, revision.checked_sub(1));
+}
+
+#[test]
+fn a_reader_that_waits_is_told_of_each_commit_in_whatever_order_they_meet() {
+    check(2_000, || {
+        let publisher = leading();
+        let readers = [("odd", LAST - 1), ("even", LAST), ("even", LAST)];
+        let readers = readers.map(|(scope, last)| {
+            let publisher = Arc::clone(&publisher);
+            thread::spawn(move || future::block_on(follow(&publisher, scope, last)))
+        });
+        let waits = Arc::clone(&publisher);
+        let waits = thread::spawn(move || future::block_on(waits.reached(LAST, WAIT)));
+        for revision in 1..=LAST {
+            commit(&publisher, revision);
+        }
+        for reader in readers {
+            reader.join().expect("it has all");
+        }
+        assert!(waits.join().expect("it is told"));
+    });
+}
+
+#[test]
+fn a_reader_that_waits_is_told_when_the_term_ends_in_whatever_order_they_meet() {
+    check(2_000, || {
+        let publisher = leading();
+        let readers = [0; 2].map(|_| {
+            let publisher = Arc::clone(&publisher);
+            thread::spawn(move || {
+                let at = Cursor {
+                    lineage: publisher.lineage(),
+                    revision: publisher.revision(),
+                };
+                let at = at.to_string();
+                let told = publisher.news((MAP, "odd"), Some(&at), WAIT, true);
+                future::block_on(told).map(|(news, _)| news.changed.len())
+            })
+        });
+        commit(&publisher, 1);
+        publisher.stand_by();
+        for reader in readers {
+            let told = reader.join().expect("it is told");
+            assert!(
+                matches!(told, Ok(2) | Err(CommitError::Standby)),
+                "{told:?}"
+            );
+        }
+    });
+}

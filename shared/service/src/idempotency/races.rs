@@ -1,0 +1,88 @@
+//! The same key asked for by several at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hayward_interleavings::{check, thread};
+
+use super::*;
+
+const DIGEST: RequestDigest = [7; 32];
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// The number of the effect is the answer to it.
+fn answer(effect: u32) -> Answer {
+    Answer {
+        status: 201,
+        headers: Vec::new(),
+        body: effect.to_string().into(),
+    }
+}
+
+/// As a handler does: the effect once, the same answer to whoever asks again.
+fn ask(memory: &Memory, effects: &AtomicU32) -> Option<Answer> {
+    match memory.begin("ann", key("k"), DIGEST) {
+        Ok(running) => {
+            let done = answer(effects.fetch_add(1, Ordering::SeqCst) + 1);
+            running.done(done.clone());
+            Some(done)
+        }
+        Err(Before::Done(answer)) => Some(answer),
+        Err(Before::Running) => None,
+        Err(Before::Mismatch) => panic!("it is the same request"),
+    }
+}
+
+#[test]
+fn a_key_has_one_effect_and_one_answer_in_whatever_order_it_is_asked_for() {
+    check(2_000, || {
+        let memory = Arc::new(Memory::new(8));
+        let effects = Arc::new(AtomicU32::new(0));
+        let asking = [0; 3].map(|_| {
+            let (memory, effects) = (Arc::clone(&memory), Arc::clone(&effects));
+            thread::spawn(move || ask(&memory, &effects))
+        });
+        // A request that fails frees its key, and another never takes it for its own.
+        let (failing, other) = (Arc::clone(&memory), Arc::clone(&memory));
+        let failing = thread::spawn(move || drop(failing.begin("ben", key("k"), DIGEST)));
+        let other = thread::spawn(move || other.begin("ben", key("k"), [8; 32]).map(drop).err());
+        for asked in asking {
+            let told = asked.join().unwrap();
+            assert!(told.is_none_or(|told| told == answer(1)));
+        }
+        failing.join().unwrap();
+        let refused = other.join().unwrap();
+        assert!(matches!(refused, None | Some(Before::Mismatch)));
+        assert_eq!(ask(&memory, &effects), Some(answer(1)));
+        assert_eq!(effects.load(Ordering::SeqCst), 1);
+        assert!(memory.begin("ben", key("k"), DIGEST).is_ok());
+    });
+}
+
+#[test]
+fn a_key_under_way_is_not_forgotten_for_others_in_whatever_order_they_come() {
+    check(2_000, || {
+        let memory = Arc::new(Memory::new(1));
+        let running = memory.begin("ann", key("k"), DIGEST).ok().unwrap();
+        let others = ["a", "b"].map(|text| {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || {
+                if let Ok(running) = memory.begin("ben", key(text), DIGEST) {
+                    running.done(answer(9));
+                }
+            })
+        });
+        let again = memory.begin("ann", key("k"), DIGEST).err();
+        assert_eq!(again, Some(Before::Running));
+        running.done(answer(1));
+        for other in others {
+            other.join().unwrap();
+        }
+        let kept = memory.kept.lock();
+        // Three can be under way at once, and each that begins then takes the room of one.
+        assert!(kept.entries.len() <= 3 && kept.order.len() == kept.entries.len());
+    });
+}
