@@ -12,7 +12,6 @@
 //! It never starts, stops or moves anything.
 
 mod absorb;
-mod clock;
 mod config;
 mod error;
 mod http;
@@ -31,12 +30,13 @@ use anyhow::Context as _;
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{
-    Committed, Committer, Handle, Publisher, Reply, Update, audit, changes, committer,
+    Committed, Committer, DatabaseClock, Handle, Publisher, Reply, Update, audit, changes,
+    committer,
 };
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_service::client::{Client, TokenSource};
-use hayward_service::clock::{Clock, SystemClock};
+use hayward_service::clock::Clock;
 use hayward_service::frame::{self, Frame};
 use hayward_service::health::{Health, Standing};
 use hayward_service::invariants::Watch;
@@ -45,7 +45,6 @@ use hayward_service::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::clock::DatabaseClock;
 pub use crate::config::{Evacuation, Settings};
 use crate::http::App;
 use crate::ledger::{Command, Context, Ledger};
@@ -97,13 +96,9 @@ impl Running {
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     settings.check()?;
     let keys = settings.frame.open_keys()?;
-    let verifier = Arc::new(keys.verifier(Arc::new(SystemClock))?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let measured = DatabaseClock::of(&pool)
-        .await
-        .context("cannot read the database's clock")?;
-    tokio::spawn(Arc::clone(&measured).keep(pool.clone(), shutdown.clone()));
-    let clock: Arc<dyn Clock> = measured;
+    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
+    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
 
     let holder = format!("{NAME} {}", std::process::id());
     let lease = Duration::from_millis(settings.frame.lease_ms);

@@ -14,7 +14,7 @@ use sqlx::PgConnection;
 pub use self::block::{BlockRow, load_blocks};
 pub use self::change::{ChangeRow, feed, history};
 pub use self::fact::{FactRow, cause_word, load_facts};
-pub use self::past::{PastRow, StrategyRow, load_machines, load_past, load_strategy, now_ms};
+pub use self::past::{PastRow, StrategyRow, load_machines, load_past, load_strategy};
 use crate::ledger::Key;
 
 /// What one batch changes.

@@ -25,10 +25,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_container_manager_api::{CONTAINERS, DESIRED, REQUESTS};
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, Reply, Update, committer};
+use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Reply, Update, committer};
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
-use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
+use hayward_service::{Client, Frame, Shutdown, TokenSource, documented, frame};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
@@ -69,10 +69,10 @@ impl Running {
 /// # Errors
 /// When a setting is wrong or missing, or the address is taken.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let clock = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
-    let verifier = Arc::new(keys.verifier(clock.clone())?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
+    let clock = DatabaseClock::of(&pool, &shutdown).await?;
+    let verifier = Arc::new(keys.verifier(clock.clone())?);
     let listener = frame::bind(&settings.frame)?;
     let address = listener
         .local_addr()

@@ -37,12 +37,12 @@ use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_job_converter_applications::managers::Managers;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, audit, changes, committer};
+use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, audit, changes, committer};
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
-use hayward_service::clock::{Clock, SystemClock};
+use hayward_service::clock::Clock;
 use hayward_service::frame::{self, Frame};
 use hayward_service::health::{Health, Standing};
 use hayward_service::invariants::Watch;
@@ -107,15 +107,15 @@ impl Running {
 /// When a setting is missing or wrong, the database or the address cannot be had, or a manager
 /// cannot start.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let doors = Doors::new();
     let managers = doors.managers(&settings.managers);
     let mut managers = managers.context("the setting `managers`")?;
     let keys = settings.frame.open_keys()?;
-    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
-    let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
     let connections = settings.database_connections;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, connections).await?;
+    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
+    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
+    let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
 
     let room = Arc::new(Room::new(settings.clone()));
     let lease = Duration::from_millis(settings.frame.lease_ms);

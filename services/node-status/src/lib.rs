@@ -33,11 +33,13 @@ use anyhow::Context as _;
 use axum::http::Method;
 use hayward_node_status_api::NODES;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, Reply, Update, audit, changes, committer};
+use hayward_publication::{
+    Committer, DatabaseClock, Handle, Publisher, Reply, Update, audit, changes, committer,
+};
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::client::{Client, TokenSource};
-use hayward_service::clock::{Clock, SystemClock};
+use hayward_service::clock::Clock;
 use hayward_service::frame::{self, Frame};
 use hayward_service::health::{Health, Standing};
 use hayward_service::idempotency::Memory;
@@ -104,11 +106,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let guards = settings.guards()?;
     let rhythm = settings.rhythm()?;
     let lease_ms = settings.lease_ms()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
+    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
     let issuer = Arc::new(keys.issuer(Arc::clone(&clock))?);
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
 
     let pulses = Pulses::default();
     let context = Arc::new(Context {

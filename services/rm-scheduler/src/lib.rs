@@ -48,11 +48,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, Update, committer};
+use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Update, committer};
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
-use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
+use hayward_service::{Client, Frame, Shutdown, TokenSource, documented, frame};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
@@ -102,11 +102,11 @@ const PUBLISHED: &[&str] = &[
 /// # Errors
 /// When a setting is wrong or missing, or the address is taken.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let clock = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
+    let clock = DatabaseClock::of(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
     let issuer = Arc::new(keys.issuer(clock.clone())?);
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
     let listener = frame::bind(&settings.frame)?;
     let address = listener
         .local_addr()

@@ -13,6 +13,7 @@
 
 pub mod audit;
 pub mod changes;
+mod clock;
 pub mod committer;
 pub mod cursor;
 pub mod endpoint;
@@ -30,6 +31,7 @@ pub mod status;
 mod sync;
 pub mod update;
 
+pub use clock::DatabaseClock;
 pub use committer::{
     Batch, Committed, Committer, Generation, Handle, Ledger, Moment, Reply, Trial, Wake,
 };

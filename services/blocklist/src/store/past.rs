@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::Timestamp;
 use serde_json::Value;
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgConnection;
 
 use super::block::{job, word};
 use crate::ledger::{Key, Past, kind};
@@ -138,13 +138,4 @@ pub async fn choose(row: &StrategyRow, tx: &mut PgConnection) -> Result<(), sqlx
     .execute(tx)
     .await
     .map(drop)
-}
-
-/// Milliseconds since 1970 by the database's clock.
-pub async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"select (extract(epoch from clock_timestamp()) * 1000)::bigint as "now!""#
-    )
-    .fetch_one(pool)
-    .await
 }

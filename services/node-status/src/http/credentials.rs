@@ -1,13 +1,13 @@
 //! `/v1/nodes/{node}/credentials`: how an agent gets its token and keeps it fresh.
 
+use anyhow::Context as _;
 use axum::extract::State;
 use axum::http::StatusCode;
 use hayward_node_status_api::{AgentCredentials, EnrolmentSecret};
-use hayward_service::auth::{Caller, Scope};
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::auth::{Caller, Scope, TokenLife};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::{Code, Problem};
-use hayward_vocabulary::NodeName;
+use hayward_vocabulary::{NodeName, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::{App, NotItsAgent};
@@ -77,8 +77,9 @@ fn mint(app: &App, node: &NodeName) -> Result<AgentCredentials, Problem> {
     let token = app
         .issuer
         .mint(&format!("agent-{node}"), &scopes, TOKEN_MS)?;
+    let life = TokenLife::of(&token).context("a token that says no end")?;
     Ok(AgentCredentials {
+        expires_at: Timestamp::from_unix_ms(life.ends_s() * 1000),
         token,
-        expires_at: SystemClock.now().plus_ms(TOKEN_MS),
     })
 }
