@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
 use hayward_node_agent_domain::Lease;
-use hayward_service::{Client, ClientError, Shutdown};
+use hayward_service::{Client, ClientError, Code, Shutdown};
 use hayward_vocabulary::{AllocationId, WorkId};
 use http::Method;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -27,6 +27,9 @@ const BODY: usize = 700_000;
 const WAIT_MS: u64 = 20_000;
 /// Between two questions for more while something runs.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// A token that is refused so long is no good any more. Until then a clock may be set right again,
+/// or a key handed out (F23): work that was taken must not fail by it.
+const DOUBT: Duration = Duration::from_hours(2);
 /// Left of the grace for the last report.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Outcomes kept; while there are more, nothing new starts (I25).
@@ -45,6 +48,8 @@ pub struct Lending {
     /// An answer was lost, and with it perhaps tasks: the other side has to be told what is held.
     unsure: bool,
     last_answer: Option<Instant>,
+    /// Since when the token is refused.
+    doubted: Option<Instant>,
     /// No question for more before this.
     hungry_at: Instant,
     /// No question at all before this.
@@ -65,6 +70,7 @@ impl Lending {
             failures: 0,
             unsure: false,
             last_answer: None,
+            doubted: None,
             hungry_at: Instant::now(),
             paused_until: Instant::now(),
         }
@@ -178,6 +184,7 @@ impl Lending {
             Ok(answer) => {
                 sent.accepted();
                 self.failures = 0;
+                self.doubted = None;
                 self.returned.clear();
                 self.lease = Some(Lease::new(asked_ms, answer.lease_ms));
                 self.done = answer.done;
@@ -190,7 +197,7 @@ impl Lending {
                 self.desk.lay(answer.tasks);
                 Ok(())
             }
-            Err(error) if is_final(&error) => {
+            Err(error) if self.is_final(&error) => {
                 Err(error).context("job-converter does not know this runner any more")
             }
             Err(_) => {
@@ -201,6 +208,17 @@ impl Lending {
                 self.paused_until = Instant::now() + Duration::from_millis(pause);
                 Ok(())
             }
+        }
+    }
+
+    /// Refusals that no repetition changes: the job is gone, or the token is not for it.
+    fn is_final(&mut self, error: &ClientError) -> bool {
+        match error.problem().map(|problem| &problem.code) {
+            Some(Code::NotFound | Code::Forbidden) => true,
+            Some(Code::Unauthenticated) => {
+                self.doubted.get_or_insert_with(Instant::now).elapsed() >= DOUBT
+            }
+            _ => false,
         }
     }
 
@@ -269,17 +287,6 @@ impl Drop for Guarded {
             self.desk.put_back(std::mem::take(&mut self.finished));
         }
     }
-}
-
-/// Refusals that no repetition changes: the job is gone, or the token is not for it.
-fn is_final(error: &ClientError) -> bool {
-    use hayward_service::Code;
-    error.problem().is_some_and(|problem| {
-        matches!(
-            problem.code,
-            Code::NotFound | Code::Forbidden | Code::Unauthenticated
-        )
-    })
 }
 
 fn far() -> Instant {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use hayward_container_manager_api::{
@@ -13,6 +15,7 @@ use hayward_container_manager_api::{
 };
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, LeasedTask, TaskReport};
 use hayward_node_status_api::{Health, Heartbeat, HeartbeatAnswer};
+use hayward_service::{Code, Problem};
 use hayward_vocabulary::{AllocationId, Exit, Launch, Program, Size, WorkKind};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -37,6 +40,10 @@ pub struct World {
     pub lease_ms: u64,
     /// job-converter is not there.
     pub lender_down: bool,
+    /// job-converter takes no token for good, as one whose clock is wrong does.
+    pub lender_refuses: bool,
+    /// How often it did.
+    pub refused: u64,
     /// Lease of the node in the answers to heartbeats.
     pub node_lease_ms: Option<u64>,
     /// node-status is not there.
@@ -146,9 +153,9 @@ pub fn shown(world: &World, id: &AllocationId) -> Option<ContainerReport> {
 async fn heartbeat(
     State(world): State<Shared>,
     Json(beat): Json<Heartbeat>,
-) -> Result<Json<Value>, axum::http::StatusCode> {
+) -> Result<Json<Value>, StatusCode> {
     if world.borrow().deaf {
-        return Err(axum::http::StatusCode::SERVICE_UNAVAILABLE);
+        return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
     world.send_modify(|world| world.heartbeats.push(beat));
     let answer = HeartbeatAnswer {
@@ -208,9 +215,13 @@ async fn desired(
 async fn lease(
     State(world): State<Shared>,
     Json(request): Json<LeaseRequest>,
-) -> Result<Json<Value>, axum::http::StatusCode> {
+) -> Result<Json<Value>, Response> {
     if world.borrow().lender_down {
-        return Err(axum::http::StatusCode::SERVICE_UNAVAILABLE);
+        return Err(StatusCode::SERVICE_UNAVAILABLE.into_response());
+    }
+    if world.borrow().lender_refuses {
+        world.send_modify(|world| world.refused += 1);
+        return Err(Problem::new(Code::Unauthenticated, "expired").into_response());
     }
     let mut answer = LeaseAnswer {
         tasks: Vec::new(),

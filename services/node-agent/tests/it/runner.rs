@@ -113,6 +113,31 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_runner_whose_token_is_refused_waits_until_it_is_good_again() {
+    let control = Control::start().await;
+    control.change(|world| {
+        world.tasks = tasks(5, &["true"]);
+        world.total = 5;
+        world.lender_refuses = true;
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.want(wanted("doubted", run_tasks(1), 1000));
+    control
+        .until("it was refused more than once", |world| world.refused > 2)
+        .await;
+    control.change(|world| world.lender_refuses = false);
+    let exit = control
+        .reported(&id("doubted"), ContainerState::Ended)
+        .await
+        .exit
+        .unwrap();
+    assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
+    assert_eq!(control.world.borrow().finished.len(), 5);
+    control.change(|world| world.desired.clear());
+    control.until("nothing left", empty).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn i4_nothing_runs_under_a_lease_that_is_over() {
     let control = Control::start().await;
     let (mark, pid) = (
