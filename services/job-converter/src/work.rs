@@ -89,6 +89,8 @@ pub struct Process {
     /// The deployment it was granted for.
     pub deployed: u32,
     pub exit: Option<Exit>,
+    /// While it runs and its node answers.
+    pub up_since: Option<Timestamp>,
     /// By the monotonic clock, since it was first seen running in this term.
     pub running_since_ms: Option<u64>,
 }
@@ -106,6 +108,9 @@ impl Process {
                 .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone),
             deployed: version::deployed(entry),
             exit: entry.exit.clone(),
+            up_since: entry
+                .running_since
+                .filter(|_| entry.state == AllocationState::Running),
             running_since_ms: None,
         }
     }

@@ -42,6 +42,8 @@ pub struct Seat {
     pub host: NodeName,
     /// It runs, or is ending by itself.
     pub running: bool,
+    /// While it is up and its node answers: since when, by the clock of the scheduler.
+    pub up_since_ms: Option<i64>,
     /// It was started as an older deployment says.
     pub stale: bool,
 }
@@ -140,6 +142,9 @@ pub enum End {
 pub struct Processors {
     terms: Terms,
     all: Vec<Processor>,
+    /// Hosts that something of this was lost with or taken off, and was given no new place on: no
+    /// failover goes there.
+    closed: BTreeSet<NodeName>,
     /// What broke a rule that must not be broken (11.4).
     breach: Option<String>,
     /// Slots whose rows have to be written.
@@ -154,6 +159,7 @@ impl Processors {
         Self {
             terms,
             all,
+            closed: BTreeSet::new(),
             breach: None,
             changed: BTreeSet::new(),
             told: Vec::new(),
@@ -235,6 +241,10 @@ impl Processors {
             return;
         }
         if let Some(seat) = &seat {
+            let known = it.seat.as_ref().map(|before| &before.allocation);
+            if known != Some(&seat.allocation) {
+                self.closed.remove(&seat.host);
+            }
             it.renews &= seat.stale;
             if let Some(over) = it.over.take() {
                 // 6.6: a place it was given by an action takes it out of FAILED.
@@ -256,6 +266,11 @@ impl Processors {
             }
         }
         it.seat = seat;
+    }
+
+    /// Its node was lost, or takes nothing new.
+    pub fn closes(&mut self, host: &NodeName) {
+        self.closed.insert(host.clone());
     }
 
     /// It was told to leave, by whomever and for whatever reason. Told again, it changes nothing.

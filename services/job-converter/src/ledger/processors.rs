@@ -8,8 +8,8 @@ use hayward_job_converter_domain::processors::{
     End, Ending, Now, Patience, Processors, Seat, ending,
 };
 use hayward_publication::committer::{Batch, Moment};
-use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
-use hayward_vocabulary::UserName;
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
+use hayward_vocabulary::{Timestamp, UserName};
 use uuid::Uuid;
 
 use super::Ledger;
@@ -49,6 +49,7 @@ fn seat(slot: &Slot, deployed: u32) -> Option<Seat> {
         allocation: allocation.clone(),
         host: process.node.clone(),
         running,
+        up_since_ms: process.up_since.map(Timestamp::unix_ms),
         stale: process.deployed != deployed,
     })
 }
@@ -75,6 +76,20 @@ fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usiz
         }
     }
     found
+}
+
+/// Its node was lost, or is being emptied: what stands by for others there goes as well.
+fn closes_its_host(entry: &AllocationEntry) -> bool {
+    let reason = entry.vacate.as_ref().map(|vacate| vacate.reason);
+    reason.is_some_and(|reason| {
+        matches!(
+            reason,
+            VacateReason::NodeLost
+                | VacateReason::NodeOffline
+                | VacateReason::Blocked
+                | VacateReason::Drained
+        )
+    })
 }
 
 impl What {
@@ -110,6 +125,9 @@ impl Work {
 
     pub fn processor_leaves(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
         if let Some(processors) = &mut self.processors {
+            if closes_its_host(entry) {
+                processors.closes(&entry.node);
+            }
             processors.leaves(slot, (&entry.id, &entry.node), now(moment));
         }
     }

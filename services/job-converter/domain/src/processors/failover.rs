@@ -77,7 +77,8 @@ impl Processors {
         self.choose(slot, now);
     }
 
-    /// 11.4: the next host that was not tried in this failover.
+    /// 11.4: the next host that was not tried in this failover. Of several standbys the one that is
+    /// up for the longest has the most to take over; a host that was lost has nothing.
     pub(super) fn choose(&mut self, slot: usize, now: Now) {
         let mut failover = self.all[slot]
             .failover
@@ -85,21 +86,23 @@ impl Processors {
             .unwrap_or_else(|| Failover::of(None));
         (failover.asked, failover.waits_for) = (None, None);
         let standbys: Vec<usize> = self.terms.standbys_of(slot).collect();
-        let running = standbys.iter().copied().find(|standby| {
-            self.all[*standby].seat.as_ref().is_some_and(|seat| {
-                seat.running
-                    && !failover.used.contains(&seat.host)
-                    && !failover.used_standbys.contains(&seat.allocation)
-            })
+        let untried =
+            |host: &NodeName| !failover.used.contains(host) && !self.closed.contains(host);
+        let up = standbys.iter().copied().filter_map(|standby| {
+            let seat = self.all[standby].seat.as_ref()?;
+            let tried = failover.used_standbys.contains(&seat.allocation);
+            let since_ms = seat.up_since_ms.filter(|_| untried(&seat.host) && !tried)?;
+            Some((since_ms, standby))
         });
+        let warmest = up.min().map(|(_, standby)| standby);
         let last_known = || {
             let mut hosts = standbys.iter().filter_map(|it| {
                 let it = &self.all[*it];
                 it.last_host.clone().filter(|_| it.seat.is_none())
             });
-            hosts.find(|host| !failover.used.contains(host))
+            hosts.find(untried)
         };
-        if let Some(standby) = running {
+        if let Some(standby) = warmest {
             let Some(seat) = self.all[standby].seat.clone() else {
                 return;
             };
@@ -140,7 +143,7 @@ impl Processors {
     }
 
     /// The standby has ended: the active takes its host, and the standby goes anywhere else. Or it
-    /// does not end (11.6): it is believed to run, and the next choice is tried.
+    /// does not end (11.6), and is believed to run; or its host is lost: the next choice is tried.
     pub(super) fn go_on_over(&mut self, slot: usize, patience: Patience, now: Now) {
         let failover = self.all[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
@@ -163,7 +166,10 @@ impl Processors {
         if gone {
             self.ask_for(standby, None, now, 0);
         }
-        if gone || needless {
+        let lost = host.as_ref().is_some_and(|host| self.closed.contains(host));
+        if gone && lost && !needless {
+            self.choose(slot, now);
+        } else if gone || needless {
             self.ask_for(slot, host, now, 0);
         } else {
             self.tell(standby, "does not end; its active looks for another host");

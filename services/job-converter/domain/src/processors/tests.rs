@@ -83,6 +83,7 @@ impl Trial {
             allocation: id(&format!("alc_{}", self.born)),
             host: host(on),
             running: true,
+            up_since_ms: Some(at(self.now).wall_ms),
             stale: false,
         };
         self.all.stands(slot, Some(seat), 1);
@@ -113,6 +114,15 @@ impl Trial {
         let what = (&seat.allocation, &seat.host);
         self.all.leaves(slot, what, at(self.now));
         self.passes(0);
+    }
+
+    /// Given up with its node.
+    fn is_lost(&mut self, slot: usize) {
+        let seat = self.seat(slot);
+        self.all.closes(&seat.host);
+        self.all.stands(slot, None, 0);
+        let what = (&seat.allocation, &seat.host);
+        self.all.leaves(slot, what, at(self.now));
     }
 
     fn is_gone(&mut self, slot: usize) {

@@ -48,6 +48,64 @@ fn scenario_40_node_lost_nothing_known() {
 }
 
 #[test]
+fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
+    let mut trial = Trial::running(terms(1, 3));
+    trial.passes(60_000);
+    trial.ends(1, Ending::Lost);
+    trial.runs(1, "h5");
+    let silent = Seat {
+        up_since_ms: None,
+        ..trial.seat(2)
+    };
+    trial.all.stands(2, Some(silent), 1);
+    trial.is_taken_off(0);
+    assert_eq!(trial.asks(3), "nothing", "it stood by all the time");
+    assert_eq!(
+        (trial.asks(1).as_str(), trial.asks(2).as_str()),
+        ("any", "any"),
+        "one has just started, the node of the other does not answer"
+    );
+    trial.is_gone(3);
+    assert_eq!(trial.asks(0), "h3");
+}
+
+/// Both losses are news of one instant, in either order.
+#[test]
+fn an_active_lost_together_with_a_standby_goes_to_the_one_that_is_left() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut trial = Trial::running(terms(1, 2));
+        trial.is_lost(first);
+        trial.is_lost(second);
+        trial.passes(0);
+        assert_eq!(trial.asks(0), "nothing");
+        assert_eq!(
+            trial.asks(1),
+            "any",
+            "it is asked for anew, and not where it was"
+        );
+        assert_eq!(trial.asks(2), "nothing", "makes place at once");
+        trial.runs(1, "h5");
+        trial.is_gone(2);
+        assert_eq!(trial.asks(0), "h2");
+    }
+}
+
+#[test]
+fn no_failover_goes_to_a_host_that_is_lost() {
+    let mut trial = Trial::running(terms(1, 1));
+    trial.is_lost(1);
+    trial.is_lost(0);
+    trial.passes(0);
+    assert_eq!(trial.asks(0), "any", "and waits for nothing");
+    // The node came back, and something was given a place on it.
+    trial.runs(1, "h1");
+    trial.runs(0, "h2");
+    trial.ends(1, Ending::Lost);
+    trial.is_taken_off(0);
+    assert_eq!(trial.asks(0), "h1");
+}
+
+#[test]
 fn rule_11_4_the_news_of_one_loss_twice_is_one_failover() {
     let mut trial = Trial::running(terms(1, 2));
     let lost = trial.seat(0);
@@ -161,6 +219,7 @@ fn a_failover_outlives_the_manager() {
         allocation: id("alc_2"),
         host: host("h1"),
         running: true,
+        up_since_ms: Some(0),
         stale: false,
     };
     after.all.stands(1, Some(standby), 1);
