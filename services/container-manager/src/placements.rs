@@ -171,14 +171,15 @@ impl Ledger {
     }
 
     /// Whether a container that is born now has to wait: for the end of the one whose place it
-    /// takes, for the action that asked for it, or because another one came first.
+    /// takes, for the action that asked for it, or because another one came first. An exclusive
+    /// process waits for every other one of its work, by whatever road that leaves (I4).
     pub(crate) fn is_held_at_birth(&self, entry: &AllocationEntry) -> bool {
         let stands = |id: &AllocationId| self.stands(id);
         let asked = entry.request.as_deref();
-        let takes_over = entry.predecessor.is_some() || asked.is_some();
+        let alone = entry.exclusive || entry.predecessor.is_some() || asked.is_some();
         entry.predecessor.as_ref().is_some_and(stands)
             || asked.is_some_and(|request| self.placements.wants(request))
-            || (takes_over && self.is_one_too_many(&entry.work, &entry.id))
+            || (alone && self.is_one_too_many(&entry.work, &entry.id))
     }
 
     fn stands(&self, id: &AllocationId) -> bool {

@@ -228,7 +228,19 @@ impl Ledger {
     pub(super) fn takes_over_from(&self, work: &WorkId) -> Option<AllocationId> {
         let found = self.seeking.predecessors.get(work);
         let awaited = || self.clearings.awaited(work);
-        found.or_else(awaited).cloned()
+        let before = || self.stands_alone(work);
+        found.or_else(awaited).cloned().or_else(before)
+    }
+
+    /// The first of an exclusive process that has not ended, by whatever road it leaves (I4).
+    fn stands_alone(&self, work: &WorkId) -> Option<AllocationId> {
+        let demand = self.demand.get(work.as_str())?;
+        let alone = demand.processor.is_some() && demand.when_unreachable.is_exclusive();
+        let of_work = self.by_work.get(work).filter(|_| alone)?;
+        let held = of_work.iter().filter_map(|id| self.allocations.get(id));
+        let standing = held.filter(|held| held.entry.holds());
+        let first = standing.min_by_key(|held| held.entry.incarnation)?;
+        Some(first.entry.id.clone())
     }
 }
 
