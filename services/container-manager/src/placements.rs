@@ -241,6 +241,7 @@ impl Ledger {
                 predecessor: request.predecessor,
                 host: request.host,
                 exclude: request.exclude,
+                force: request.force,
             };
             batch.publish(REQUESTS, "", &request.id, &entry);
         }

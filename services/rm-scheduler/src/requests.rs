@@ -89,6 +89,12 @@ impl Requests {
     }
 }
 
+/// A host narrows the list of machines, and replaces it by force alone.
+fn is_left_out(request: &RequestEntry, demand: &DemandEntry) -> bool {
+    let listed = |host: &NodeName| demand.machines.is_empty() || demand.machines.contains(host);
+    !request.force && request.host.as_ref().is_some_and(|host| !listed(host))
+}
+
 /// The work is a request, and nobody's demand.
 pub fn owns(work: &WorkId) -> bool {
     work.as_str().starts_with(PREFIX)
@@ -218,6 +224,10 @@ impl Ledger {
             ) else {
                 continue;
             };
+            // Its list was changed since the order was taken: what it leaves out is not granted.
+            if is_left_out(request, demand) {
+                continue;
+            }
             let stands = request
                 .predecessor
                 .as_ref()

@@ -99,6 +99,9 @@ pub struct RequestEntry {
     /// Hosts that will not do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<NodeName>,
+    /// The host need not be one of the machines that its owner has listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// `PUT /v1/nodes/{node}/report`: all containers the agent knows, every time.

@@ -21,6 +21,10 @@ pub struct PlacementOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
+    /// Also to a host that the `machines` of the service leave out. What starts it again on another
+    /// day keeps to them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     /// By the clock of the client; orders are looked at in this order. Absent: now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -51,6 +55,10 @@ pub struct MoveOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
+    /// Also to a host that the `machines` of the service leave out. What starts it again on another
+    /// day keeps to them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -99,6 +107,8 @@ pub enum PlacementReason {
     UnknownProcessor,
     StaleDeployment,
     StandbyConstraint,
+    /// The host is none of the `machines` of the service, and it was not ordered with `force`.
+    NotAListedMachine,
     NotRunning,
     NoStandby,
     PoolManaged,
@@ -127,6 +137,9 @@ pub struct PlacementView {
     pub destination_host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_expiry_ms: Option<u64>,
+    /// The host need not be one of the `machines` of the service.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     pub timestamp: Timestamp,
     pub status_code: PlacementStatus,
     pub response_message: String,

@@ -6,7 +6,7 @@ use crate::composite;
 use crate::machine::{Machine, is_up};
 use crate::placement::{Hands, Placement};
 use crate::words::{ANY_HOST, Destination, Phase, Queued, Reason, Status};
-use crate::world::{Stand, StandState, World, conflict, partners};
+use crate::world::{Stand, StandState, World, conflict, is_unlisted, partners};
 
 /// Looks at a request that waits: it goes on waiting, is refused, or begins.
 pub fn look(machine: &mut Machine, mut p: Placement, world: &mut impl World) -> Placement {
@@ -79,7 +79,8 @@ pub fn in_flight(
 
 type Refused = (Reason, String);
 
-/// 5.2-3, 5.2-8 and 5.2-1: before anything is waited for, so that nothing waits for ever.
+/// 5.2-3, 5.2-8, 5.2-1 and the list of machines: before anything is waited for, so that nothing
+/// waits for ever.
 fn known(p: &Placement, world: &impl World) -> Result<Processor, Refused> {
     let work = &p.processor_id;
     if !world.is_live(&p.deployment_id) {
@@ -91,12 +92,16 @@ fn known(p: &Placement, world: &impl World) -> Result<Processor, Refused> {
         return Err((Reason::PoolManaged, detail));
     }
     let processor = world.processor(work).map(|(processor, _)| processor);
-    processor
+    let processor = processor
         .filter(|it| it.deployment == p.deployment_id)
         .ok_or_else(|| {
             let detail = format!("deployment {} has no processor {work}", p.deployment_id);
             (Reason::UnknownProcessor, detail)
-        })
+        })?;
+    if let Destination::Host(host) = &p.destination_host {
+        listed(p, host, world)?;
+    }
+    Ok(processor)
 }
 
 fn validate(
@@ -117,6 +122,7 @@ fn validate(
             let detail = format!("{other} is on {host} or will be, and must not share a host");
             return Err((Reason::StandbyConstraint, detail));
         }
+        listed(p, &host, world)?;
         if let Some(why) = world.closed(&host, work) {
             let detail = format!("{host} takes nothing new: {why}");
             return Err((Reason::DestinationBlocked, detail));
@@ -129,12 +135,27 @@ fn validate(
         if !matches!(processor.role, Role::Active) {
             return Err((Reason::NoStandby, format!("{work} is a standby itself")));
         }
-        if composite::choose(work, world).is_none() {
+        if composite::choose(p, world).is_none() {
             let detail = format!("{work} has no standby that runs on a host open to it");
             return Err((Reason::NoStandby, detail));
         }
     }
     Ok(())
+}
+
+/// A host narrows the list of the service, and goes beyond it by force alone.
+fn listed(p: &Placement, host: &NodeName, world: &impl World) -> Result<(), Refused> {
+    if p.force || !is_unlisted(world, &p.processor_id, host) {
+        return Ok(());
+    }
+    let machines = world.machines(&p.processor_id);
+    let names: Vec<&str> = machines.iter().map(NodeName::as_str).collect();
+    let detail = format!(
+        "{host} is none of the machines of the service ({}); name one of them, or order it with \
+         `force`",
+        names.join(", ")
+    );
+    Err((Reason::NotAListedMachine, detail))
 }
 
 /// A partner whose action in flight has asked for this host.

@@ -7,10 +7,15 @@ use crate::admit::{source, standing};
 use crate::machine::Machine;
 use crate::placement::{Hands, Placement};
 use crate::words::{Destination, Phase, Queued, Reason, Status};
-use crate::world::{StandState, World, partners};
+use crate::world::{StandState, World, is_unlisted, partners};
 
 /// The standby that gives up its host: one that runs, the lowest number first, and its host open.
-pub fn choose(active: &WorkId, world: &impl World) -> Option<(WorkId, NodeName)> {
+pub fn choose(p: &Placement, world: &impl World) -> Option<(WorkId, NodeName)> {
+    let active = &p.processor_id;
+    let open = |host: &NodeName| {
+        let listed = p.force || !is_unlisted(world, active, host);
+        listed && world.closed(host, active).is_none()
+    };
     let mut standbys: Vec<(u32, WorkId)> = partners(world, active)
         .into_iter()
         .filter_map(|(work, role)| match role {
@@ -21,14 +26,13 @@ pub fn choose(active: &WorkId, world: &impl World) -> Option<(WorkId, NodeName)>
     standbys.sort();
     standbys.into_iter().find_map(|(_, work)| {
         let stand = standing(&work, world)?;
-        let good =
-            stand.state == StandState::Running && world.closed(&stand.host, active).is_none();
+        let good = stand.state == StandState::Running && open(&stand.host);
         good.then_some((work, stand.host))
     })
 }
 
 pub fn begin(machine: &mut Machine, mut p: Placement, world: &impl World) -> Placement {
-    let Some((standby, host)) = choose(&p.processor_id, world) else {
+    let Some((standby, host)) = choose(&p, world) else {
         return p;
     };
     let now = world.now();

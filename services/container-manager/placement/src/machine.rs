@@ -26,6 +26,8 @@ pub struct Order {
     pub processor_id: WorkId,
     pub destination_host: Destination,
     pub request_expiry_ms: Option<u64>,
+    /// Also to a host outside the machines of the service.
+    pub force: bool,
     pub timestamp: Timestamp,
     pub user: UserName,
     pub requested_by: String,
@@ -138,7 +140,8 @@ impl Machine {
             let same = known.deployment_id == order.deployment_id
                 && known.processor_id == order.processor_id
                 && known.destination_host == order.destination_host
-                && known.request_expiry_ms == order.request_expiry_ms;
+                && known.request_expiry_ms == order.request_expiry_ms
+                && known.force == order.force;
             return if same {
                 Ok(Submitted::Replay(known.clone()))
             } else {
@@ -156,6 +159,7 @@ impl Machine {
             processor_id: order.processor_id,
             destination_host: order.destination_host,
             request_expiry_ms: order.request_expiry_ms,
+            force: order.force,
             timestamp: order.timestamp,
             seq: self.number(),
             user: order.user,

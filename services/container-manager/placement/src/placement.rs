@@ -14,6 +14,9 @@ pub struct Placement {
     pub destination_host: Destination,
     #[serde(default)]
     pub request_expiry_ms: Option<u64>,
+    /// A named host need not be one of the machines of the service.
+    #[serde(default)]
+    pub force: bool,
     /// By the clock of the client: requests are looked at in this order, and nothing expires by it.
     pub timestamp: Timestamp,
     /// In the order in which they came.
@@ -83,6 +86,8 @@ pub struct Request {
     pub predecessor: Option<AllocationId>,
     pub host: Option<NodeName>,
     pub exclude: Vec<NodeName>,
+    /// The host need not be one of its machines.
+    pub force: bool,
 }
 
 impl Placement {
@@ -95,6 +100,7 @@ impl Placement {
             predecessor: self.hands.predecessor.clone(),
             host: self.hands.host.clone(),
             exclude: self.hands.exclude.clone(),
+            force: self.force,
         })
     }
 

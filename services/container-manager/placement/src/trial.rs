@@ -35,6 +35,8 @@ pub struct Fleet {
     pub room: BTreeMap<NodeName, usize>,
     pub places: BTreeMap<AllocationId, Place>,
     pub closed: BTreeSet<NodeName>,
+    /// What the owner has listed, for all processors.
+    pub machines: Vec<NodeName>,
     pub last: BTreeMap<WorkId, NodeName>,
     pub stops: Vec<AllocationId>,
     /// Why requests wait, as the scheduler says.
@@ -46,6 +48,8 @@ pub struct Fleet {
 pub struct Trial {
     pub machine: Machine,
     pub fleet: Fleet,
+    /// Orders are given with force.
+    pub force: bool,
     next: usize,
 }
 
@@ -128,6 +132,9 @@ impl World for Fleet {
     fn last_host(&self, work: &WorkId) -> Option<NodeName> {
         self.last.get(work).cloned()
     }
+    fn machines(&self, _: &WorkId) -> Vec<NodeName> {
+        self.machines.clone()
+    }
     fn closed(&self, host: &NodeName, _: &WorkId) -> Option<String> {
         let closed = self.closed.contains(host);
         closed.then(|| "it is blocked".to_owned())
@@ -157,6 +164,7 @@ impl Trial {
         Self {
             machine: Machine::default(),
             fleet: Fleet::default(),
+            force: false,
             next: 0,
         }
     }
@@ -273,6 +281,7 @@ impl Trial {
             },
             destination_host: to(word),
             request_expiry_ms: expiry_ms,
+            force: self.force,
             timestamp: self.fleet.now(),
             user: "ann".parse().unwrap(),
             requested_by: "ann".to_owned(),

@@ -40,6 +40,8 @@ pub trait World {
     /// It has come to run, whatever has become of it.
     fn has_run(&self, allocation: &AllocationId) -> bool;
     fn last_host(&self, work: &WorkId) -> Option<NodeName>;
+    /// The machines its owner has listed; empty means any.
+    fn machines(&self, work: &WorkId) -> Vec<NodeName>;
     /// Why a host takes nothing new of this work.
     fn closed(&self, host: &NodeName, work: &WorkId) -> Option<String>;
 
@@ -55,6 +57,12 @@ fn active_of(work: &WorkId, role: &Role) -> WorkId {
         Role::Active => work.clone(),
         Role::Standby { of, .. } => of.clone(),
     }
+}
+
+/// A host outside the machines that its owner has listed.
+pub fn is_unlisted(world: &impl World, work: &WorkId, host: &NodeName) -> bool {
+    let machines = world.machines(work);
+    !machines.is_empty() && !machines.contains(host)
 }
 
 /// All others that must not share a host with it (11.1).

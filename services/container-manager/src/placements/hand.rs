@@ -95,6 +95,11 @@ impl World for Hand<'_> {
         self.ledger.placements.last_hosts.get(work).cloned()
     }
 
+    fn machines(&self, work: &WorkId) -> Vec<NodeName> {
+        let entry = self.ledger.placements.processors.get(work.as_str());
+        entry.map_or_else(Vec::new, |entry| entry.machines.clone())
+    }
+
     fn closed(&self, host: &NodeName, work: &WorkId) -> Option<String> {
         let closed = &self.ledger.placements.closed;
         let whole = work.whole();

@@ -31,6 +31,7 @@ pub fn processor(work: &str, user: &str, deployment: &str) -> ProcessorEntry {
             host_affinity: true,
             failed: false,
         },
+        machines: Vec::new(),
         waits: BTreeMap::new(),
     }
 }

@@ -34,6 +34,9 @@ pub struct Move {
     /// A host; `any`, or `standby`: the host of one that stands by for it.
     #[arg(value_name = "HOST")]
     pub to: String,
+    /// Also to a host that the machines of the service leave out.
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     pub how: How,
 }
@@ -74,7 +77,11 @@ pub async fn start_move(session: Session, order: Move) -> anyhow::Result<ExitCod
         "standby" => "STANDBY".to_owned(),
         _ => order.to,
     };
-    place(&session, (&order.process, to), &order.how).await
+    let wanted = Wanted {
+        to,
+        force: order.force,
+    };
+    place(&session, &order.process, wanted, &order.how).await
 }
 
 pub async fn restart(session: Session, order: Restart) -> anyhow::Result<ExitCode> {
@@ -83,12 +90,24 @@ pub async fn restart(session: Session, order: Restart) -> anyhow::Result<ExitCod
     } else {
         "LAST_SEEN"
     };
-    place(&session, (&order.process, to.to_owned()), &order.how).await
+    let wanted = Wanted {
+        to: to.to_owned(),
+        force: false,
+    };
+    place(&session, &order.process, wanted, &order.how).await
+}
+
+/// Where a process is to be.
+struct Wanted {
+    to: String,
+    /// Also outside the machines of its service.
+    force: bool,
 }
 
 async fn place(
     session: &Session,
-    (process, to): (&str, String),
+    process: &str,
+    wanted: Wanted,
     how: &How,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::ContainerManager, Role::User)?;
@@ -97,8 +116,9 @@ async fn place(
         let order = PlacementOrder {
             uuid: Some(uuid.clone()),
             processor_id: process.to_owned(),
-            destination_host: to,
+            destination_host: wanted.to,
             request_expiry_ms: how.expiry,
+            force: wanted.force,
             timestamp: None,
             if_busy: if how.now {
                 IfBusy::Reject
@@ -111,8 +131,9 @@ async fn place(
     } else {
         let order = MoveOrder {
             uuid: Some(uuid.clone()),
-            destination_host: to,
+            destination_host: wanted.to,
             request_expiry_ms: how.expiry,
+            force: wanted.force,
         };
         let path = format!("/v1/containers/{process}/moves");
         client.post(&path, &order, Some(&uuid)).await?

@@ -143,6 +143,9 @@ pub struct ProcessorEntry {
     pub user: UserName,
     #[serde(flatten)]
     pub processor: Processor,
+    /// The machines its owner has listed; empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<NodeName>,
     /// Why places that container-manager asked for are not granted yet, by the id of the request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<String, String>,

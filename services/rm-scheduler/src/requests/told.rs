@@ -26,6 +26,7 @@ impl Ledger {
                     work: entry.work.clone(),
                     user: entry.user.clone(),
                     processor: processor.clone(),
+                    machines: entry.machines.clone(),
                     waits: waits.remove(&entry.work).unwrap_or_default(),
                 };
                 told.insert(key.clone(), told_of);

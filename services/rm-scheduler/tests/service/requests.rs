@@ -32,6 +32,7 @@ pub fn request(number: u32, of: Option<&AllocationEntry>, host: Option<&str>) ->
         predecessor: of.map(|it| it.id.clone()),
         host: host.map(|name| NodeName::new(name).unwrap()),
         exclude: Vec::new(),
+        force: false,
     }
 }
 

@@ -304,3 +304,56 @@ fn what_was_started_beside_an_action_ends_it() {
     assert_eq!(trial.at("u1").recovery_host, None, "it is up");
     assert_eq!(trial.is_on("1").as_deref(), Some("b"));
 }
+
+#[test]
+fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
+    let mut trial = Trial::usual();
+    trial.fleet.machines = vec![host("a"), host("b"), host("c")];
+    trial.order("u", "1", "d");
+    refused(&trial, "u", Reason::NotAListedMachine);
+    let said = &trial.at("u").response_message;
+    assert!(
+        said.contains("(a, b, c)") && said.contains("`force`"),
+        "{said}"
+    );
+    // Nor does it wait for its turn first.
+    trial.order("v", "1", "ANY_HOST");
+    trial.order("w", "1", "d");
+    assert_eq!(
+        trial.status("w"),
+        (Status::BadRequest, Some(Reason::NotAListedMachine))
+    );
+    trial.settle();
+    assert_ne!(trial.is_on("1").as_deref(), Some("c"), "v moved it");
+}
+
+#[test]
+fn by_force_it_is_moved_there_and_restarted_there_by_force_alone() {
+    let mut trial = Trial::usual();
+    trial.fleet.machines = vec![host("a"), host("b"), host("c")];
+    trial.force = true;
+    trial.order("u", "1", "d");
+    trial.settle();
+    done(&trial, "u", "1", "d");
+    trial.order("v", "1", "LAST_SEEN");
+    trial.settle();
+    done(&trial, "v", "1", "d");
+    trial.force = false;
+    trial.order("w", "1", "LAST_SEEN");
+    assert_eq!(
+        trial.status("w"),
+        (Status::BadRequest, Some(Reason::NotAListedMachine))
+    );
+}
+
+#[test]
+fn a_standby_outside_the_machines_gives_its_host_by_force_alone() {
+    let mut trial = Trial::usual();
+    trial.fleet.machines = vec![host("a"), host("c"), host("d")];
+    trial.order("u", "0", "STANDBY");
+    refused(&trial, "u", Reason::NoStandby);
+    trial.force = true;
+    trial.order("v", "0", "STANDBY");
+    trial.settle();
+    done(&trial, "v", "0", "b");
+}
