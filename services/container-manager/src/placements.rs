@@ -78,6 +78,16 @@ impl Placements {
         }
     }
 
+    /// As a new term reads it back from the rows.
+    #[cfg(test)]
+    pub fn reloaded(&self) -> Self {
+        Self::loaded(Loaded {
+            placements: self.machine.iter().cloned().collect(),
+            deployments: self.deployments.clone(),
+            last_hosts: self.last_hosts.clone(),
+        })
+    }
+
     /// Everybody this depends on has been heard once in this term.
     fn informed(&self) -> bool {
         self.processors.heard() && self.closed.heard() && self.allocations_heard

@@ -1,3 +1,5 @@
+mod alone;
+
 use hayward_container_manager_api::ContainerReport;
 use hayward_publication::Ledger as _;
 use hayward_rm_scheduler_api::AllocationState;

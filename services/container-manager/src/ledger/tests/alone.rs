@@ -1,0 +1,557 @@
+//! I4: an exclusive process is never there twice, by whatever road it leaves.
+//!
+//! The decisions are those of this ledger; the scheduler above and the nodes below are pretended,
+//! and everything between them takes as long as it likes: orders, ends, reports and news of ends.
+//! The scheduler is a bad one: it grants a successor as soon as the process is told to leave, and
+//! does not always name what it takes over from.
+
+use std::collections::VecDeque;
+
+use hayward_container_manager_placement::Destination;
+use hayward_rm_scheduler_api::{Vacate, VacateReason};
+use hayward_vocabulary::{Processor, Role};
+use proptest::prelude::*;
+
+use super::*;
+use crate::placements::asked::{Named, Posted};
+
+const WORK: &str = "svc_1.0";
+const DEPLOYMENT: &str = "dep_1";
+const NODES: usize = 3;
+
+/// How a process comes to leave.
+#[derive(Debug, Clone, Copy)]
+enum Road {
+    NodeEvacuated,
+    WorkerEvacuated,
+    BlockedForJob,
+    EvacuatedByAndBy,
+    Drained,
+    DrainDeadline,
+    Preempted,
+    FailedOver,
+    DeployedAnew,
+    Moved,
+    Restarted,
+    RestartedByForce,
+    EndedByItself,
+}
+
+const ROADS: [Road; 13] = [
+    Road::NodeEvacuated,
+    Road::WorkerEvacuated,
+    Road::BlockedForJob,
+    Road::EvacuatedByAndBy,
+    Road::Drained,
+    Road::DrainDeadline,
+    Road::Preempted,
+    Road::FailedOver,
+    Road::DeployedAnew,
+    Road::Moved,
+    Road::Restarted,
+    Road::RestartedByForce,
+    Road::EndedByItself,
+];
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// The process leaves, and its successor may name it.
+    Leave(Road, bool),
+    /// What is asked for or missing is granted, and may name what it takes over from.
+    Grant(usize, bool),
+    /// The scheduler hears which containers have ended.
+    Hear,
+    Bury,
+    Poll(usize),
+    Obey(usize),
+    /// What was told to end does.
+    End(usize),
+    Report(usize),
+    Deliver(usize),
+    /// Nothing passes between the node and the others.
+    Cut(usize),
+    LeaseRunsOut(usize),
+    GiveUp(usize),
+    Heal(usize),
+    RestartManager,
+    Pass(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let node = || 0..NODES;
+    prop_oneof![
+        4 => (0..ROADS.len(), any::<bool>()).prop_map(|(at, named)| Act::Leave(ROADS[at], named)),
+        5 => (node(), any::<bool>()).prop_map(|(at, named)| Act::Grant(at, named)),
+        3 => Just(Act::Hear),
+        1 => Just(Act::Bury),
+        6 => node().prop_map(Act::Poll),
+        6 => node().prop_map(Act::Obey),
+        4 => node().prop_map(Act::End),
+        5 => node().prop_map(Act::Report),
+        5 => node().prop_map(Act::Deliver),
+        1 => node().prop_map(Act::Cut),
+        1 => node().prop_map(Act::LeaseRunsOut),
+        1 => node().prop_map(Act::GiveUp),
+        1 => node().prop_map(Act::Heal),
+        1 => Just(Act::RestartManager),
+        2 => (1..4_000_u64).prop_map(Act::Pass),
+    ]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Process {
+    Runs,
+    IsEnding,
+    Ended,
+}
+
+#[derive(Default)]
+struct Node {
+    desired: BTreeMap<AllocationId, Goal>,
+    answers: Option<u64>,
+    journal: BTreeMap<AllocationId, (u64, Process)>,
+    sequence: u64,
+    on_the_way: VecDeque<(Option<u64>, Report)>,
+    cut: bool,
+    leased: bool,
+}
+
+struct Fleet {
+    ledger: Ledger,
+    nodes: Vec<Node>,
+    /// As published by the scheduler.
+    allocations: BTreeMap<AllocationId, AllocationEntry>,
+    incarnation: u64,
+    revision: u64,
+    epoch: u64,
+    now_ms: u64,
+    orders: u32,
+}
+
+fn node(at: usize) -> NodeName {
+    NodeName::new(format!("n{at}")).unwrap()
+}
+
+fn full<T>(entries: impl IntoIterator<Item = (String, T)>) -> Update<T> {
+    Update {
+        cursor: String::new(),
+        full: true,
+        changed: entries.into_iter().collect(),
+        removed: Vec::new(),
+    }
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let leased = || Node {
+            leased: true,
+            ..Node::default()
+        };
+        let mut fleet = Self {
+            ledger: empty(),
+            nodes: (0..NODES).map(|_| leased()).collect(),
+            allocations: BTreeMap::new(),
+            incarnation: 0,
+            revision: 0,
+            epoch: 1,
+            now_ms: 1_000,
+            orders: 0,
+        };
+        fleet.introduce();
+        fleet
+    }
+
+    fn act(&mut self, act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>)) {
+        self.revision += 1;
+        let moment = Moment {
+            now: Timestamp::from_unix_ms(self.now_ms.try_into().unwrap()),
+            monotonic_ms: self.now_ms,
+            epoch: self.epoch,
+            ..moment(self.revision)
+        };
+        let mut batch = Batch::default();
+        act(&mut self.ledger, &moment, &mut batch);
+        self.ledger.round(&moment, &mut batch);
+    }
+
+    /// The manager hears everybody in full, as it does in a new term.
+    fn introduce(&mut self) {
+        let processor = ProcessorEntry {
+            work: WORK.parse().unwrap(),
+            user: "ann".parse().unwrap(),
+            processor: Processor {
+                deployment: DEPLOYMENT.to_owned(),
+                role: Role::Active,
+                host_affinity: true,
+                failed: false,
+            },
+            machines: Vec::new(),
+            waits: BTreeMap::new(),
+        };
+        self.act(|ledger, moment, batch| {
+            ledger.absorb_processors(full([(WORK.to_owned(), processor)]), moment, batch);
+            ledger.absorb_closed(full([]), moment, batch);
+        });
+        let all = self.allocations.values();
+        let all: Vec<_> = all.map(|it| (it.id.to_string(), it.clone())).collect();
+        self.act(|ledger, moment, batch| ledger.absorb_allocations(full(all), moment, batch));
+    }
+
+    /// A new term on the same rows.
+    fn restart_manager(&mut self) {
+        self.epoch += 1;
+        let old = std::mem::replace(&mut self.ledger, empty());
+        self.ledger.placements = old.placements.reloaded();
+        for container in old.containers.into_values() {
+            self.ledger.hold(container);
+        }
+        self.introduce();
+    }
+
+    fn publish(&mut self, changed: &[AllocationId]) {
+        let entries = changed.iter().map(|id| self.allocations[id].clone());
+        let update = update(false, &entries.collect::<Vec<_>>(), &[]);
+        self.act(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
+    }
+
+    /// What holds and was not told to leave.
+    fn stays(&self) -> Option<AllocationId> {
+        let mut all = self.allocations.values();
+        let found = all.find(|it| it.holds() && it.vacate.is_none());
+        found.map(|it| it.id.clone())
+    }
+
+    fn leave(&mut self, road: Road, named: bool) {
+        let Some(id) = self.stays() else { return };
+        let reason = match road {
+            Road::NodeEvacuated
+            | Road::WorkerEvacuated
+            | Road::BlockedForJob
+            | Road::EvacuatedByAndBy => VacateReason::Blocked,
+            Road::Drained | Road::DrainDeadline => VacateReason::Drained,
+            Road::Preempted => VacateReason::Preempted,
+            Road::FailedOver => VacateReason::NodeOffline,
+            Road::DeployedAnew => VacateReason::WorkGone,
+            Road::Moved => return self.order(Destination::AnyHost),
+            Road::Restarted => return self.order(Destination::LastSeen),
+            Road::RestartedByForce => return self.order(Destination::ForceRestartLastSeen),
+            Road::EndedByItself => return self.crash(&id),
+        };
+        self.allocations.get_mut(&id).unwrap().vacate = Some(vacate(reason, false));
+        let mut changed = vec![id.clone()];
+        // The same round grants the next place; on the other roads it takes its time.
+        let at_once = [Road::Preempted, Road::FailedOver, Road::DeployedAnew];
+        if !at_once
+            .iter()
+            .any(|it| std::mem::discriminant(it) == std::mem::discriminant(&road))
+        {
+            let always = matches!(road, Road::Drained | Road::EvacuatedByAndBy);
+            let before = Some(id).filter(|_| named || always);
+            changed.push(self.allot(self.incarnation as usize % NODES, before, None));
+        }
+        self.publish(&changed);
+    }
+
+    fn order(&mut self, destination: Destination) {
+        self.orders += 1;
+        let posted = Posted {
+            uuid: format!("u{}", self.orders),
+            processor: Named::Processor {
+                deployment: DEPLOYMENT.to_owned(),
+                id: "0".to_owned(),
+            },
+            destination,
+            request_expiry_ms: None,
+            force: false,
+            timestamp: None,
+            requested_by: "ann".to_owned(),
+            reject_if_busy: false,
+        };
+        self.act(|ledger, moment, batch| {
+            ledger.post(posted, &None, moment, batch).unwrap();
+        });
+    }
+
+    fn crash(&mut self, id: &AllocationId) {
+        for node in &mut self.nodes {
+            if let Some((_, process)) = node.journal.get_mut(id) {
+                *process = Process::Ended;
+            }
+        }
+    }
+
+    fn allot(
+        &mut self,
+        at: usize,
+        predecessor: Option<AllocationId>,
+        request: Option<String>,
+    ) -> AllocationId {
+        self.incarnation += 1;
+        let entry = AllocationEntry {
+            // Not in the order in which they are granted: news of one batch comes by id.
+            id: AllocationId::new(format!("alc_{:03}", (self.incarnation * 37) % 997)).unwrap(),
+            work: WORK.parse().unwrap(),
+            kind: WorkKind::Service,
+            node: node(at),
+            incarnation: self.incarnation,
+            exclusive: true,
+            predecessor,
+            request,
+            ..allocation(0)
+        };
+        let id = entry.id.clone();
+        self.allocations.insert(id.clone(), entry);
+        id
+    }
+
+    /// Requests first; without one, what the process is due.
+    fn grant(&mut self, at: usize, named: bool) {
+        let open = self.ledger.requests(DEPLOYMENT, &None).unwrap();
+        let answered = |id: &str| {
+            let mut all = self.allocations.values();
+            all.any(|it| it.request.as_deref() == Some(id) && it.holds())
+        };
+        let asked = open.into_iter().find(|it| !answered(&it.id));
+        let holding = self.allocations.values().find(|it| it.holds());
+        let before = holding.map(|it| it.id.clone()).filter(|_| named);
+        let id = match asked {
+            Some(request) => self.allot(at, before, Some(request.id)),
+            None if self.stays().is_none() => self.allot(at, before, None),
+            None => return,
+        };
+        self.publish(&[id]);
+    }
+
+    fn hear(&mut self) {
+        let ended = |id: &AllocationId| {
+            let known = self.ledger.containers.get(id);
+            known.is_some_and(|it| it.life.has_ended())
+        };
+        let all = self.allocations.values().filter(|it| it.holds());
+        let ended: Vec<AllocationId> = all.map(|it| it.id.clone()).filter(ended).collect();
+        for id in &ended {
+            self.allocations.get_mut(id).unwrap().state = AllocationState::Ended;
+        }
+        self.publish(&ended);
+    }
+
+    fn bury(&mut self) {
+        let over: Vec<AllocationEntry> = self
+            .allocations
+            .values()
+            .filter(|it| !it.holds())
+            .cloned()
+            .collect();
+        self.allocations.retain(|_, it| it.holds());
+        let update = update(false, &[], &over.iter().collect::<Vec<_>>());
+        self.act(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
+    }
+
+    fn poll(&mut self, at: usize) {
+        let here = self.ledger.by_node.get(&node(at)).into_iter().flatten();
+        let desired = here.filter_map(|id| {
+            let entry = self.ledger.containers.get(id)?.desired()?;
+            Some((id.clone(), entry.goal))
+        });
+        let desired = desired.collect();
+        let node = &mut self.nodes[at];
+        if !node.cut {
+            (node.desired, node.answers) = (desired, Some(self.revision));
+        }
+    }
+
+    fn obey(&mut self, at: usize) {
+        let containers = &self.allocations;
+        let node = &mut self.nodes[at];
+        for (id, goal) in &node.desired {
+            let incarnation = containers.get(id).map_or(0, |it| it.incarnation);
+            match (goal, node.journal.get_mut(id)) {
+                (Goal::Run, None) if node.leased => {
+                    node.journal
+                        .insert(id.clone(), (incarnation, Process::Runs));
+                }
+                (Goal::Stop, None) => {
+                    node.journal
+                        .insert(id.clone(), (incarnation, Process::Ended));
+                }
+                (Goal::Stop, Some((_, process))) if *process == Process::Runs => {
+                    *process = Process::IsEnding;
+                }
+                _ => {}
+            }
+        }
+        let desired = &node.desired;
+        node.journal
+            .retain(|id, (_, process)| *process != Process::Ended || desired.contains_key(id));
+        for (id, (_, process)) in &mut node.journal {
+            if !desired.contains_key(id) && *process == Process::Runs {
+                *process = Process::IsEnding;
+            }
+        }
+    }
+
+    fn end(&mut self, at: usize) {
+        for (_, process) in self.nodes[at].journal.values_mut() {
+            if *process == Process::IsEnding {
+                *process = Process::Ended;
+            }
+        }
+    }
+
+    fn report(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        node.sequence += 1;
+        let containers = node.journal.iter().map(|(id, (incarnation, process))| {
+            let state = match process {
+                Process::Runs => ContainerState::Running,
+                Process::IsEnding => ContainerState::Stopping,
+                Process::Ended => ContainerState::Ended,
+            };
+            ContainerReport {
+                id: id.clone(),
+                incarnation: *incarnation,
+                state,
+                pid: None,
+                started_at: None,
+                exit: None,
+                reason: None,
+            }
+        });
+        let report = Report {
+            boot_id: "boot".into(),
+            agent_instance: "one".into(),
+            sequence: node.sequence,
+            cursor: None,
+            complete: true,
+            containers: containers.collect(),
+        };
+        node.on_the_way.push_back((node.answers, report));
+    }
+
+    fn deliver(&mut self, at: usize) {
+        if self.nodes[at].cut {
+            return;
+        }
+        if let Some((answers, report)) = self.nodes[at].on_the_way.pop_front() {
+            self.act(|ledger, moment, batch| {
+                ledger.take_report(&node(at), (answers, &report), moment, batch);
+            });
+        }
+    }
+
+    /// What runs there ends, and what was not started by now never is (decision 0014).
+    fn lease_runs_out(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if !node.cut {
+            return;
+        }
+        node.leased = false;
+        for id in node.desired.keys() {
+            let unknown = || {
+                (
+                    self.allocations.get(id).map_or(0, |it| it.incarnation),
+                    Process::Ended,
+                )
+            };
+            node.journal.entry(id.clone()).or_insert_with(unknown);
+        }
+        for (_, process) in node.journal.values_mut() {
+            *process = Process::Ended;
+        }
+    }
+
+    /// Nobody is given up before the lease of the node has run out.
+    fn give_up(&mut self, at: usize) {
+        if self.nodes[at].leased {
+            return;
+        }
+        let mut lost = Vec::new();
+        for it in self.allocations.values_mut() {
+            if it.node == node(at) && it.holds() {
+                it.vacate = Some(vacate(VacateReason::NodeLost, true));
+                it.state = AllocationState::Ended;
+                lost.push(it.id.clone());
+            }
+        }
+        self.publish(&lost);
+    }
+
+    fn heal(&mut self, at: usize) {
+        (self.nodes[at].cut, self.nodes[at].leased) = (false, true);
+    }
+
+    fn does(&mut self, act: &Act) {
+        match act {
+            Act::Leave(road, named) => self.leave(*road, *named),
+            Act::Grant(at, named) => self.grant(*at, *named),
+            Act::Hear => self.hear(),
+            Act::Bury => self.bury(),
+            Act::Poll(at) => self.poll(*at),
+            Act::Obey(at) => self.obey(*at),
+            Act::End(at) => self.end(*at),
+            Act::Report(at) => self.report(*at),
+            Act::Deliver(at) => self.deliver(*at),
+            Act::Cut(at) => self.nodes[*at].cut = true,
+            Act::LeaseRunsOut(at) => self.lease_runs_out(*at),
+            Act::GiveUp(at) => self.give_up(*at),
+            Act::Heal(at) => self.heal(*at),
+            Act::RestartManager => self.restart_manager(),
+            Act::Pass(ms) => {
+                self.now_ms += ms;
+                self.act(|_, _, _| ());
+            }
+        }
+    }
+
+    fn alive(&self) -> usize {
+        let all = self.nodes.iter().flat_map(|it| it.journal.values());
+        all.filter(|(_, process)| *process != Process::Ended)
+            .count()
+    }
+
+    /// Everybody does their part, with time and without trouble.
+    fn settle(&mut self) {
+        for round in 0..40 {
+            self.grant(round % NODES, true);
+            for at in 0..NODES {
+                self.heal(at);
+                for act in [Act::Poll(at), Act::Obey(at), Act::End(at), Act::Obey(at)] {
+                    self.does(&act);
+                }
+                self.report(at);
+                while !self.nodes[at].on_the_way.is_empty() {
+                    self.deliver(at);
+                }
+            }
+            self.hear();
+            self.does(&Act::Pass(6_000));
+            assert!(self.alive() <= 1, "two at once");
+        }
+    }
+}
+
+fn vacate(reason: VacateReason, purge: bool) -> Vacate {
+    Vacate {
+        reason,
+        detail: String::new(),
+        since: Timestamp::from_unix_ms(1),
+        purge,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn an_exclusive_process_is_never_there_twice_by_whatever_road_it_leaves(
+        acts in proptest::collection::vec(act(), 1..80),
+    ) {
+        let mut fleet = Fleet::new();
+        for act in &acts {
+            fleet.does(act);
+            prop_assert!(fleet.alive() <= 1, "two at once after {act:?}");
+        }
+        fleet.settle();
+        prop_assert_eq!(fleet.alive(), 1, "it is always there again in the end");
+    }
+}
