@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod service {
     mod access;
+    mod alone;
     mod apart;
     mod blocks;
     mod budget;

@@ -336,3 +336,29 @@ async fn a_blocked_host_is_refused_and_a_dead_deployment_is_over() {
     );
     world.upstream.no_process("svc_1.0");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_the_list_leaves_out_is_refused_at_once() {
+    let (world, _old) = running().await;
+    let mut listed = processor("svc_1.0", "ann", "dep_1");
+    listed.machines = vec!["n1".parse().unwrap()];
+    world.upstream.process(&listed);
+    let view = until("the list to be heard", async || {
+        let view = order(&world, json!({ "destination_host": "n2" }))
+            .await
+            .ok()?;
+        (view.status_code == PlacementStatus::BadRequest).then_some(view)
+    })
+    .await;
+    assert_eq!(view.reason_code, Some(PlacementReason::NotAListedMachine));
+    let said = &view.response_message;
+    assert!(said.contains("(n1)") && said.contains("`force`"), "{said}");
+    let forced = json!({ "destination_host": "n2", "force": true });
+    let view = order(&world, forced).await.unwrap();
+    assert!(
+        view.force && view.status_code == PlacementStatus::InProgress,
+        "{view:?}"
+    );
+    let asked = requests(&world).await.remove(0);
+    assert!(asked.force && asked.host.unwrap().as_str() == "n2");
+}

@@ -232,3 +232,24 @@ async fn container_manager_is_told_of_processes_and_of_closed_nodes() {
     world.around.demand.remove(WORK);
     world.until_gone("processors", WORK).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_the_list_leaves_out_is_given_by_force_alone() {
+    let world = World::new(&[4]).await;
+    let mut demand = process(WORK, Role::Active);
+    demand.machines = vec!["n1".parse().unwrap()];
+    world.around.ask(&demand);
+    let old = world.running(WORK).await;
+    world.around.node("n2", 4);
+    put(&world, &request(1, Some(&old), Some("n2")));
+    world.settled().await;
+    let all = world.allocations().await;
+    assert!(all.len() == 1 && all.values().all(stays), "{all:?}");
+    world.around.requests.remove("req_1");
+    let forced = RequestEntry {
+        force: true,
+        ..request(2, Some(&old), Some("n2"))
+    };
+    put(&world, &forced);
+    assert_eq!(node(&answer(&world, "req_2").await), "n2");
+}
