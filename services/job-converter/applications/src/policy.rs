@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::timers::Timer;
+
 /// A timer of more than a year is none, and one of a million is no instant that can be written.
 pub const LONGEST_S: u64 = 366 * 86_400;
 const TIMEOUTS: [&str; 3] = [
@@ -58,6 +60,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// How long placeholders hold a place that no task comes for.
+    pub fn placeholders_wait_ms(&self) -> u64 {
+        match self.placeholder_timeout_ms {
+            0 => Timer::Placeholder.default_ms(),
+            given => given,
+        }
+    }
+
     /// Blanks between `key=value`; an element without exactly one `=` is skipped, a timeout that
     /// does not parse is 0, an unknown style is Soft. Keys of others are theirs.
     pub fn parse(text: &str) -> Self {

@@ -120,9 +120,12 @@ impl Application {
         self.settle(now, step)
     }
 
+    /// A gang that owes members is not complete: they are repaired first, or all of it is released
+    /// (I13).
     fn complete_if_idle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let working = matches!(self.head.state, State::Accepted | State::Running);
-        if working && self.pending.is_empty() && !self.has_real() {
+        let idle = self.pending.is_empty() && !self.has_real();
+        if working && idle && !self.owes_members() {
             return self.fire(Event::Complete, now, step);
         }
         Ok(())
@@ -175,17 +178,22 @@ impl Application {
                 group.timedout += 1;
                 group.waived |= !lost;
             });
+        } else if termination == Termination::StoppedByRm {
+            self.group(&held.ask, |group| group.fulfilled += 1);
         } else {
-            if termination == Termination::StoppedByRm {
-                self.group(&held.ask, |group| group.fulfilled += 1);
-            }
-            self.complete_if_idle(now, step)?;
+            self.group(&held.ask, |group| group.owed += 1);
         }
         self.watch(now, step)?;
+        if !held.ask.placeholder {
+            self.complete_if_idle(now, step)?;
+        }
         self.settle(now, step)
     }
 
     fn hold(&mut self, ask: Ask, node: NodeName, now: Timestamp, step: &mut Step) {
+        if !ask.placeholder {
+            self.group(&ask, |group| group.owed = group.owed.saturating_sub(1));
+        }
         step.tell(ToFront::Allocated {
             key: ask.key.clone(),
             node: node.clone(),
@@ -246,10 +254,7 @@ impl Application {
 
     /// From the first placeholder on; after a restart with what is left of it, at least 1 ms (4.3).
     fn arm_placeholder_timer(&mut self, since: Timestamp, now: Timestamp) {
-        let timeout_ms = match self.head.submission.policy.placeholder_timeout_ms {
-            0 => Timer::Placeholder.default_ms(),
-            given => given,
-        };
+        let timeout_ms = self.head.submission.policy.placeholders_wait_ms();
         let due = since.plus_ms(timeout_ms).max(now.plus_ms(1));
         let armed = self.head.timers.due(Timer::Placeholder);
         let due = armed.map_or(due, |armed| armed.min(due));

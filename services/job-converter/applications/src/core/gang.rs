@@ -39,6 +39,9 @@ pub struct Group {
     /// Real members that ended well.
     #[serde(default)]
     pub fulfilled: u32,
+    /// Real members that were lost, and in whose stead none has come yet.
+    #[serde(default)]
+    pub owed: u32,
     /// Its minimum is no longer kept up.
     #[serde(default)]
     pub waived: bool,
@@ -108,6 +111,12 @@ impl Application {
             ..Wanted::from(group)
         });
         lost.filter(|wanted| wanted.count > 0).collect()
+    }
+
+    /// It was whole, and waits for members in the stead of those that it lost.
+    pub fn owes_members(&self) -> bool {
+        let owes = |group: &Group| group.owed > 0 && !group.waived;
+        self.head.formed && self.head.groups.values().any(owes)
     }
 
     /// How it stands with I13. One that may hold a part before it is whole is judged from then on.
@@ -214,6 +223,9 @@ impl Application {
         let ask = group.placeholder(key.clone(), now).ask();
         self.head.repairs += 1;
         self.group(&ask, |group| group.count += 1);
+        // Its owner has as long to send a task there as in the beginning.
+        let due = now.plus_ms(self.head.submission.policy.placeholders_wait_ms());
+        self.head.timers.arm(Timer::Placeholder, due);
         step.tell(ToFront::Repaired {
             ask: ask.clone(),
             node: part.node.clone(),
@@ -255,10 +267,17 @@ impl Application {
         }
     }
 
+    /// Groups that lack members now, or had nothing but placeholders in the stead of some.
+    fn short(&self) -> Vec<String> {
+        let lost: Vec<GroupName> = self.lost().into_iter().map(|it| it.group).collect();
+        let groups = self.head.groups.iter();
+        let short = groups.filter(|(name, group)| group.owed > 0 || lost.contains(name));
+        short.map(|(name, _)| name.to_string()).collect()
+    }
+
     /// Ends the gang as one event (I13, W10).
     pub(super) fn release_whole(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let lost: Vec<String> = self.lost().iter().map(|it| it.group.to_string()).collect();
-        let message = format!("{GANG_SHORT}: members lost of {}", lost.join(", "));
+        let message = format!("{GANG_SHORT}: members lost of {}", self.short().join(", "));
         self.head.message = Some(message);
         self.head.timers.clear(Timer::GangRepair);
         self.fire(Event::Fail, now, step)?;

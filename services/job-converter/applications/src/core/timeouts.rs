@@ -32,6 +32,11 @@ impl Application {
 
     /// 17.8: it touches placeholders and their asks, and no real work.
     fn gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let awaited = self.pending.values().any(|ask| !ask.placeholder);
+        if self.owes_members() && !awaited && !self.has_real() {
+            // It was repaired, and its owner has sent nothing into the places.
+            return self.release_whole(now, step);
+        }
         self.head
             .groups
             .values_mut()

@@ -9,7 +9,7 @@ use crate::front::{self, FailureCode, Input, State as Front};
 use crate::line::{Answer, Floor, Waiting, line};
 use crate::policy::{Policy, Style, WhenShort};
 use crate::task::{Event, State as Task};
-use crate::trial::{app, at, id, room, size};
+use crate::trial::{Trial, app, at, id, room, size};
 
 #[test]
 fn i13_what_was_lost_is_repaired_first() {
@@ -118,4 +118,96 @@ fn i13_a_member_that_ended_well_is_not_missing() {
     assert_eq!(trial.head().state, Core::Completing);
     trial.after(30_000);
     assert!(trial.dropped, "the core is done with it");
+}
+
+/// Two members run, and the nodes of both are lost.
+fn all_lost(policy: Policy) -> Trial {
+    let mut trial = formed(policy);
+    send(&mut trial, &["r1", "r2"], ["a", "b"]);
+    lose(&mut trial, "a");
+    lose(&mut trial, "b");
+    trial
+}
+
+/// Tasks that take the places of placeholders on these nodes.
+fn send(trial: &mut Trial, names: &[&str], nodes: [&str; 2]) {
+    for name in names {
+        trial.task(name, size(2, 0), Some("g"));
+    }
+    trial.tick();
+    trial.pass(nodes.map(|node| room(node, size(0, 0))).to_vec());
+    for name in names {
+        assert_eq!(trial.tell_task(name, Event::Bind), None);
+        end(trial, name, Task::Bound);
+    }
+}
+
+fn end(trial: &mut Trial, name: &str, state: Task) {
+    assert_eq!(trial.state(name), state, "{name}");
+}
+
+#[test]
+fn a_gang_that_lost_all_its_tasks_is_repaired_and_goes_on() {
+    let mut trial = all_lost(Policy::default());
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert!(trial.half().allocations.is_empty());
+    for name in ["r1", "r2"] {
+        trial.tell_task(name, Event::Killed);
+        end(&mut trial, name, Task::Killed);
+    }
+    assert_eq!(trial.half().in_line(Vec::new()).unwrap().wanted[0].count, 2);
+    trial.pass(vec![room("c", size(4, 0))]);
+    assert_eq!(trial.placeholders().len(), 2);
+    send(&mut trial, &["r3", "r4"], ["c", "c"]);
+    for name in ["r3", "r4"] {
+        assert_eq!(trial.head().state, Core::Running);
+        trial.tell_task(name, Event::Complete);
+    }
+    assert_eq!(trial.head().state, Core::Completing);
+}
+
+#[test]
+fn a_gang_that_lost_all_its_tasks_and_is_not_repaired_has_failed() {
+    for when_short in [
+        WhenShort::Repair { grace_ms: 5_000 },
+        WhenShort::ReleaseWhole,
+    ] {
+        let mut trial = all_lost(Policy {
+            when_short,
+            ..Policy::default()
+        });
+        trial.after(5_000);
+        assert_eq!(trial.states(), (Front::Failed, Core::Failed));
+        let failure = trial.front.head.failure.clone().unwrap();
+        assert_eq!(failure.code, FailureCode::GangShort);
+    }
+}
+
+/// Room that nobody uses is not held for ever, and what ends there has not completed.
+#[test]
+fn a_repaired_gang_to_which_no_task_is_sent_has_failed() {
+    let mut trial = all_lost(policy(Style::Soft));
+    trial.pass(vec![room("c", size(4, 0))]);
+    trial.after(59_999);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    trial.after(1);
+    assert_eq!(trial.states(), (Front::Failed, Core::Failed));
+    let failure = trial.front.head.failure.clone().unwrap();
+    assert_eq!(failure.message, "GangBelowMinimum: members lost of g");
+    assert!(trial.half().allocations.is_empty());
+}
+
+#[test]
+fn the_last_task_to_end_well_does_not_complete_a_gang_that_owes_another() {
+    let mut trial = formed(Policy::default());
+    send(&mut trial, &["r1", "r2"], ["a", "b"]);
+    lose(&mut trial, "b");
+    trial.pass(vec![room("c", size(2, 0))]);
+    trial.tell_task("r1", Event::Complete);
+    assert_eq!(trial.head().state, Core::Running);
+    trial.task("r3", size(2, 0), Some("g"));
+    trial.tick();
+    trial.pass(vec![room("c", size(0, 0))]);
+    trial.tell_task("r3", Event::Complete);
+    assert_eq!(trial.head().state, Core::Completing);
 }
