@@ -8,6 +8,7 @@
 mod asked;
 mod counted;
 pub mod demand;
+mod endings;
 mod news;
 mod one;
 mod places;

@@ -162,7 +162,8 @@ pub struct ApplicationView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationFailure {
-    /// `gang_timeout`, `gang_short`, `rejected`, `ask_rejected` or `reported`.
+    /// Of an application: `gang_timeout`, `gang_short`, `rejected`, `nothing_completed` or
+    /// `reported`. Of a task: `exited`, `cannot_start`, `ask_rejected`, or that of its application.
     pub code: String,
     pub message: String,
 }

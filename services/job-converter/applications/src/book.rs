@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hayward_vocabulary::{Timestamp, UserName};
 
 use crate::answers::{Added, NotAdded, NotRemoved, TaskAdded, TaskNotAdded, Told};
-use crate::front::{Application, Effect, Head, Input, State, Step};
+use crate::front::{Application, Effect, Failure, Head, Input, State, Step};
 use crate::ids::{AppId, TaskId};
 use crate::messages::{ToCore, ToFront};
 use crate::metadata::Metadata;
@@ -250,11 +250,36 @@ impl Book {
         event: task::Event,
         now: Timestamp,
     ) -> Option<Told<task::State>> {
-        self.get(id)?.tasks.get(task)?;
         let input = Input::Task {
             id: task.clone(),
             event,
         };
+        self.tell_of(id, task, input, now)
+    }
+
+    /// A task ended by itself in another way than well. Nothing when there is no such task.
+    pub fn task_failed(
+        &mut self,
+        id: &AppId,
+        task: &TaskId,
+        failure: Failure,
+        now: Timestamp,
+    ) -> Option<Told<task::State>> {
+        let input = Input::TaskFailed {
+            id: task.clone(),
+            failure,
+        };
+        self.tell_of(id, task, input, now)
+    }
+
+    fn tell_of(
+        &mut self,
+        id: &AppId,
+        task: &TaskId,
+        input: Input,
+        now: Timestamp,
+    ) -> Option<Told<task::State>> {
+        self.get(id)?.tasks.get(task)?;
         let step = self.step(id, input, now)?;
         let known = self.get(id).and_then(|it| it.tasks.get(task));
         let state = known.map(|it| it.state);

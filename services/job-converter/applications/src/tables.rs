@@ -84,7 +84,7 @@ fn section_3_2_tasks() {
         Kill: Pending>Killing, Scheduling>Killing, Allocated>Killing, Bound>Killing
         Killed: Killing>Killed
         Reject: New>Rejected, Pending>Rejected, Scheduling>Rejected
-        Fail: Rejected>Failed, Allocated>Failed";
+        Fail: Rejected>Failed, Allocated>Failed, Bound>Failed";
     compare((&task::State::ALL, &task::Event::ALL), task::next, legal);
 }
 

@@ -89,7 +89,8 @@ pub fn next(from: State, event: Event) -> Option<State> {
         (Event::Kill, Pending | Scheduling | Allocated | Bound) => Killing,
         (Event::Killed, Killing) => State::Killed,
         (Event::Reject, New | Pending | Scheduling) => Rejected,
-        (Event::Fail, Rejected | Allocated) => State::Failed,
+        // Also from Bound: what ended badly is not Completed, which the release of 1.0 made of it.
+        (Event::Fail, Rejected | Allocated | Bound) => State::Failed,
         _ => return None,
     };
     Some(to)

@@ -100,6 +100,31 @@ pub fn of_group(
     Some(entry)
 }
 
+/// Asks the scheduler of queues about an application without groups before it is accepted, and wants
+/// no room: whether its queue is there, and may be used, does not depend on its tasks.
+pub fn of_queue(half: &Half, front: &front::Application) -> Option<DemandEntry> {
+    let core = half.core.as_ref()?;
+    let asked = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
+    let judged = core.head.accepted || core.head.state != core::State::New;
+    if !asked || judged || front.head.state.is_dead() {
+        return None;
+    }
+    let mut entry = blank(half, Slot::Queue, Size::default());
+    entry.submitted_at = core.head.submitted_at;
+    entry.max_processes = 0;
+    entry.remaining_tasks = 0;
+    entry.queued = queued(half, front, front.head.metadata.priority).map(Box::new);
+    Some(entry)
+}
+
+/// It is served in a queue, so the scheduler has the first word. What is not is served in classes,
+/// and judged task by task.
+pub fn asks_for_admission(front: &front::Application) -> bool {
+    let metadata = &front.head.metadata;
+    let named = !metadata.queue_name.is_empty() || metadata.pool.is_some();
+    named || !metadata.task_groups.is_empty()
+}
+
 /// Placeholders that it holds, waits for, or has to have again.
 fn wanted(half: &Half, front: &front::Application, group: &TaskGroup) -> u64 {
     let Some(core) = half.core.as_ref() else {
@@ -158,8 +183,7 @@ fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
 fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
-    let in_queue = queue.is_some() || metadata.pool.is_some() || !metadata.task_groups.is_empty();
-    in_queue.then(|| Queued {
+    asks_for_admission(front).then(|| Queued {
         pool: metadata.pool.clone(),
         queue,
         application: Some(format!("{}{}", super::PREFIX, half.uuid.simple())),

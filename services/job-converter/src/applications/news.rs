@@ -8,9 +8,10 @@ use hayward_job_converter_applications::messages::{Termination, ToCore, ToFront}
 use hayward_job_converter_applications::task;
 use hayward_publication::committer::Moment;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, VerdictEntry};
-use hayward_vocabulary::{AllocationId, ExitCause, Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use super::Applications;
+use super::endings::{self, End};
 use super::one::{Half, Slot, Standing, read_work};
 
 /// One change of `allocations` that is about an application.
@@ -114,7 +115,7 @@ impl Applications {
             }
             half.leave(&task);
             self.touch(id).keys.insert(task.clone());
-            self.no_longer(id, &task, (None, false), now);
+            self.no_longer(id, &task, End::unheard(), now);
         }
     }
 
@@ -139,7 +140,7 @@ impl Applications {
         if let Some(vacate) = &entry.vacate
             && state.is_some_and(|it| it != task::State::Killing)
         {
-            let termination = termination(vacate.reason);
+            let termination = endings::termination(vacate.reason);
             let input = core::Input::Preempt {
                 key: task,
                 termination,
@@ -166,38 +167,26 @@ impl Applications {
         let Some(task) = half.unbind(&entry.id) else {
             return;
         };
-        let reason = entry.vacate.as_ref().map(|it| it.reason);
-        let lost = entry.exit.as_ref().map(|it| it.cause) == Some(ExitCause::Node);
-        let by_us = reason == Some(VacateReason::WorkGone);
-        let termination = match reason {
-            _ if lost => Some(Termination::Unknown),
-            reason => reason.map(termination),
-        };
+        let end = End::of(entry);
         match slot {
             Slot::Group(_) => {
-                let how = (by_us, termination.unwrap_or(Termination::Unknown));
-                self.placeholder_ended(id, &task, how, now);
+                let reason = entry.vacate.as_ref().map(|it| it.reason);
+                let by_us = reason == Some(VacateReason::WorkGone);
+                self.placeholder_ended(id, &task, (by_us, end.termination()), now);
             }
             Slot::Task(_) => {
                 if let Some(beside) = half.beside.get_mut(&task) {
                     beside.exit.clone_from(&entry.exit);
                 }
                 self.touch(id).keys.insert(task.clone());
-                let failed = entry.exit.as_ref().map(|it| it.cause);
-                let failed = failed == Some(ExitCause::LaunchFailed);
-                self.no_longer(id, &task, (termination, failed), now);
+                self.no_longer(id, &task, end, now);
             }
+            Slot::Queue => {}
         }
     }
 
     /// Nothing of it runs any more.
-    fn no_longer(
-        &mut self,
-        id: &AppId,
-        task: &TaskId,
-        (termination, failed): (Option<Termination>, bool),
-        now: Timestamp,
-    ) {
+    fn no_longer(&mut self, id: &AppId, task: &TaskId, end: End, now: Timestamp) {
         let front = self.book.get(id).and_then(|it| it.tasks.get(task));
         let Some(state) = front.map(|it| it.state) else {
             // It was forgotten; its place is free now.
@@ -209,21 +198,27 @@ impl Applications {
             return;
         };
         if front.is_some_and(|it| it.placeholder) {
-            let how = (false, termination.unwrap_or(Termination::Unknown));
-            self.placeholder_ended(id, task, how, now);
+            self.placeholder_ended(id, task, (false, end.termination()), now);
             return;
         }
-        match (state, termination) {
+        match end {
             _ if state.is_terminated() => {}
-            (task::State::Killing, _) => self.task(id, task, task::Event::Killed, now),
-            (_, Some(termination)) => {
+            _ if state == task::State::Killing => self.task(id, task, task::Event::Killed, now),
+            End::Well => self.task(id, task, task::Event::Complete, now),
+            End::Failed(failure) => {
+                if let Some(told) = self.book.task_failed(id, task, failure, now) {
+                    self.touch(id).keys.insert(task.clone());
+                    self.obey(id, told.step.effects, now);
+                }
+            }
+            End::Taken(termination, why) => {
+                if let Some(half) = self.halves.get_mut(id) {
+                    let message = format!("it has lost its place: {why}");
+                    half.warn(now, Some(task.clone()), message);
+                }
                 let key = task.clone();
                 self.core(id, core::Input::Lost { key, termination }, now);
             }
-            (task::State::Allocated, None) if failed => {
-                self.task(id, task, task::Event::Fail, now);
-            }
-            (_, None) => self.task(id, task, task::Event::Complete, now),
         }
     }
 
@@ -236,7 +231,7 @@ impl Applications {
                 let half = self.halves.get(&id);
                 let task = match slot {
                     Slot::Task(number) => half.and_then(|it| it.by_number.get(&number).cloned()),
-                    Slot::Group(_) => None,
+                    Slot::Group(_) | Slot::Queue => None,
                 };
                 self.touch(&id).keys.extend(task);
             }
@@ -288,20 +283,11 @@ impl Applications {
     }
 }
 
-/// What is taken off a node that is drained, blocked or gone made no room for others.
-fn termination(reason: VacateReason) -> Termination {
-    match reason {
-        VacateReason::Preempted => Termination::PreemptedByScheduler,
-        VacateReason::Replaced => Termination::PlaceholderReplaced,
-        _ => Termination::Unknown,
-    }
-}
-
 impl Half {
     fn stands(&mut self, entry: &AllocationEntry, slot: Slot, ended: bool) {
         let settled = match slot {
             Slot::Group(group) => self.settled.get(&group),
-            Slot::Task(_) => None,
+            Slot::Task(_) | Slot::Queue => None,
         };
         let known = settled.is_some_and(|it| it.contains(&entry.id));
         let bound = self.holders.get(&entry.id).cloned();
@@ -331,15 +317,19 @@ impl Half {
         }
     }
 
-    /// Every group was judged, or has a part of what it asks for.
+    /// Every group was judged, or has a part of what it asks for; without groups its queue was.
     fn admitted<'a>(
         &self,
         said: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
     ) -> Option<Result<(), String>> {
         let groups = &self.core.as_ref()?.head.submission.task_groups;
+        let groups = (0..u32::try_from(groups.len()).ok()?).map(Slot::Group);
+        let mut slots: Vec<Slot> = groups.collect();
+        if slots.is_empty() {
+            slots.push(Slot::Queue);
+        }
         let mut all = true;
-        for number in 0..u32::try_from(groups.len()).ok()? {
-            let slot = Slot::Group(number);
+        for slot in slots {
             let verdict = said(&self.work(slot));
             if let Some(verdict) = verdict.filter(|it| it.refused) {
                 return Some(Err(verdict.detail.clone()));

@@ -61,6 +61,8 @@ pub struct Standing {
 pub enum Slot {
     Task(u32),
     Group(u32),
+    /// Asks whether there is such a queue, and for nothing else.
+    Queue,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -167,6 +169,7 @@ impl Half {
         let text = match slot {
             Slot::Task(task) => format!("{}{number}.{task}", super::PREFIX),
             Slot::Group(group) => format!("{}{number}.g{group}", super::PREFIX),
+            Slot::Queue => format!("{}{number}.q", super::PREFIX),
         };
         WorkId::new(text).expect("made of good characters")
     }
@@ -227,6 +230,7 @@ pub fn read_work(id: &WorkId) -> Option<(Uuid, Slot)> {
     let uuid = Uuid::try_parse(number).ok()?;
     let slot = match part.strip_prefix('g') {
         Some(group) => Slot::Group(group.parse().ok()?),
+        None if part == "q" => Slot::Queue,
         None => Slot::Task(part.parse().ok()?),
     };
     Some((uuid, slot))
@@ -239,7 +243,7 @@ mod tests {
     #[test]
     fn an_id_of_a_part_reads_back() {
         let half = Half::new(Uuid::from_u128(77), "ann".parse().unwrap());
-        for slot in [Slot::Task(3), Slot::Group(0)] {
+        for slot in [Slot::Task(3), Slot::Group(0), Slot::Queue] {
             assert_eq!(read_work(&half.work(slot)), Some((half.uuid, slot)));
         }
         for other in ["job_1", "app_1.1", "app_x.g1"] {

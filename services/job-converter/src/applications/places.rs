@@ -111,6 +111,7 @@ impl Applications {
                     self.bind_task(id, (number, &successors), (allocation, node), now);
                 }
                 Slot::Group(number) => self.bind_placeholder(id, number, (allocation, node), now),
+                Slot::Queue => {}
             }
         }
     }

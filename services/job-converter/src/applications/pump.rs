@@ -12,7 +12,7 @@ use hayward_job_converter_applications::messages::{Termination, ToCore, ToFront}
 use hayward_job_converter_applications::task;
 use hayward_vocabulary::Timestamp;
 
-use super::Applications;
+use super::{Applications, demand};
 
 /// What one side says to the other.
 enum Said {
@@ -62,11 +62,11 @@ impl Applications {
                     let Some(half) = self.halves.get_mut(id).filter(|it| it.core.is_none()) else {
                         continue;
                     };
-                    let gang = !submission.task_groups.is_empty();
+                    let asks = self.book.get(id).is_some_and(demand::asks_for_admission);
                     half.core = Some(core::Application::new(submission, now));
                     self.touch(id).all = true;
-                    // A gang is asked about; what has none is judged task by task.
-                    if !gang {
+                    // A queue has its say first; what is in none is judged task by task.
+                    if !asks {
                         self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
                     }
                 }
@@ -185,16 +185,31 @@ impl Applications {
         self.read_front(id, effects, now, queue);
     }
 
-    /// The core is done with it.
+    /// The core is done with it. Where no task of it ended well it has failed.
     fn completed(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
-        let state = self.book.get(id).map(|it| it.head.state);
-        let input = match state {
-            Some(front::State::Running) => front::Input::Complete,
-            Some(front::State::Failing) => front::Input::Fail { reason: None },
+        let Some(front) = self.book.get(id) else {
+            return Vec::new();
+        };
+        let input = match (front.head.state, front.came_to_nothing()) {
+            (front::State::Running, Some(message)) => {
+                return self.came_to_nothing(id, &message, now);
+            }
+            (front::State::Running, None) => front::Input::Complete,
+            (front::State::Failing, _) => front::Input::Fail { reason: None },
             _ => return Vec::new(),
         };
         let told = self.book.tell(id, input, now);
         told.map(|it| it.step.effects).unwrap_or_default()
+    }
+
+    fn came_to_nothing(&mut self, id: &AppId, message: &str, now: Timestamp) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for state in [core::State::Failing, core::State::Failed] {
+            let message = Some(message.to_owned());
+            let step = self.book.core(id, ToFront::Updated { state, message }, now);
+            effects.extend(step.effects);
+        }
+        effects
     }
 
     fn read_front(

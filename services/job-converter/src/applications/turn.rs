@@ -60,6 +60,11 @@ impl Applications {
 
     fn look(&mut self, id: &AppId, verdicts: &Verdicts, now: Timestamp) {
         self.listen(id, |work| verdicts.get(work.as_str()), now);
+        // What was accepted goes on at once: its placeholders may stand already.
+        let accepted = |front: &front::Application| front.head.state == State::Accepted;
+        if self.book.get(id).is_some_and(accepted) {
+            self.tick(id, now);
+        }
         let timer = self.halves.get(id).and_then(|half| {
             let core = half.core.as_ref()?;
             core.head.timers.next()
@@ -148,6 +153,10 @@ impl Applications {
             let entry = demand::of_group(half, front, at, group);
             publish(&half.work(Slot::Group(at)), entry.as_ref(), batch);
         }
+        if demand::asks_for_admission(front) && front.head.metadata.task_groups.is_empty() {
+            let entry = demand::of_queue(half, front);
+            publish(&half.work(Slot::Queue), entry.as_ref(), batch);
+        }
         let counts = front.expected();
         let before = std::mem::replace(&mut half.counted, counts);
         let user = half.user.clone();
@@ -191,7 +200,8 @@ impl Applications {
         let groups = half.core.as_ref().map_or(0, |core| {
             u32::try_from(core.head.submission.task_groups.len()).unwrap_or(0)
         });
-        for slot in numbers.chain((0..groups).map(Slot::Group)) {
+        let others = (0..groups).map(Slot::Group).chain([Slot::Queue]);
+        for slot in numbers.chain(others) {
             batch.withdraw(DEMAND, "", half.work(slot).as_str());
         }
         self.forget(id);

@@ -356,7 +356,7 @@ fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_m
     own && work.slots[slot].brake.strike(now_ms, &pace)
 }
 
-fn how_it_ended(exit: &Exit) -> String {
+pub(crate) fn how_it_ended(exit: &Exit) -> String {
     let cause = match exit.cause {
         ExitCause::Success => "ended well",
         ExitCause::UserError => "ended with an error",

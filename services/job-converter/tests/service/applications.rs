@@ -3,6 +3,8 @@
 
 #[path = "applications/bulk.rs"]
 mod bulk;
+#[path = "applications/ends.rs"]
+mod ends;
 #[path = "applications/gangs.rs"]
 mod gangs;
 #[path = "applications/limits.rs"]
@@ -14,6 +16,7 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationView, TaskAccepted, Told,
 };
+use hayward_rm_scheduler_api::WaitReason;
 use hayward_service::client::{Client, ClientError};
 use hayward_testkit::until;
 use http::Method;
@@ -92,6 +95,18 @@ impl World {
             self.demand().await.remove(work.as_str())
         })
         .await
+    }
+
+    /// The scheduler of queues says a word of an application that asks about its queue.
+    pub async fn judge_queue(&self, reason: WaitReason, refused: bool) -> DemandEntry {
+        let asked = until("a question about a queue", async || {
+            let demand = self.demand().await.into_values();
+            let mut asked = demand.filter(|it| it.work.as_str().ends_with(".q"));
+            asked.next()
+        });
+        let asked = asked.await;
+        self.scheduler.judge(&asked.work, reason, refused);
+        asked
     }
 
     pub async fn task_in(&self, id: &str, task: &str, state: &str) {
@@ -197,6 +212,7 @@ async fn an_application_may_name_the_pool_whose_queues_are_meant() {
     assert_eq!((status, view.pool.as_deref()), (201, Some("batch")));
     put(&ann, "alone", &json!({ "pool": "batch" })).await;
     put_task(&ann, "alone", "t", &task()).await;
+    world.judge_queue(WaitReason::Satisfied, false).await;
     put(&ann, "plain", &json!({})).await;
     put_task(&ann, "plain", "t", &task()).await;
     let other = json!({ "pool": "gpu", "queueName": "root.a", "taskGroups": gang["taskGroups"] });

@@ -20,6 +20,8 @@ use crate::task::{self, Task};
 pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
 pub const REJECTED: &str = "ApplicationRejected";
 pub const GANG_SHORT: &str = "GangBelowMinimum";
+/// Of an application that is over, and no task of it ended well.
+const NOTHING_COMPLETED: &str = "NothingCompleted";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -29,6 +31,12 @@ pub enum FailureCode {
     GangShort,
     Rejected,
     AskRejected,
+    /// Of a task: its program ended by itself, and not with status 0.
+    Exited,
+    /// Of a task: its program could not be started.
+    CannotStart,
+    /// It is over, and no task of it ended well.
+    NothingCompleted,
     /// Its owner said so.
     Reported,
 }
@@ -54,6 +62,7 @@ impl Failure {
             (GANG_TIMEOUT, FailureCode::GangTimeout),
             (GANG_SHORT, FailureCode::GangShort),
             (REJECTED, FailureCode::Rejected),
+            (NOTHING_COMPLETED, FailureCode::NothingCompleted),
         ];
         let known = codes.iter().find(|(text, _)| message.contains(text));
         Self {
@@ -92,6 +101,11 @@ pub enum Input {
     Task {
         id: TaskId,
         event: task::Event,
+    },
+    /// It had a place, and ended there by itself in another way than well.
+    TaskFailed {
+        id: TaskId,
+        failure: Failure,
     },
     /// What was asked back is gone (2.9).
     Confirmed {
@@ -201,6 +215,27 @@ impl Application {
         alive.count() + self.unreserved()
     }
 
+    /// Why it has failed, where the core is done with it and no task of it ended well.
+    pub fn came_to_nothing(&self) -> Option<String> {
+        let mut states: BTreeMap<String, usize> = BTreeMap::new();
+        let tasks = || self.tasks.values().filter(|it| !it.placeholder);
+        if tasks().any(|it| it.state == task::State::Completed) {
+            return None;
+        }
+        for task in tasks() {
+            *states.entry(format!("{:?}", task.state)).or_default() += 1;
+        }
+        let counts = states
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"));
+        let counts: Vec<String> = counts.collect();
+        let message = format!(
+            "{NOTHING_COMPLETED}: no task of it ended well: {}",
+            counts.join(", ")
+        );
+        (!counts.is_empty()).then_some(message)
+    }
+
     /// Placeholders that are still to be made for its gang.
     pub fn unreserved(&self) -> usize {
         if self.head.placeholders > 0 || self.head.state.is_dead() {
@@ -226,6 +261,7 @@ impl Application {
             Input::Fail { reason } => self.fail(&Failure::reported(reason), now, &mut step),
             Input::Kill => self.kill(now, &mut step),
             Input::Task { id, event } => self.task(&id, event, now, &mut step),
+            Input::TaskFailed { id, failure } => self.task_failed(&id, failure, now, &mut step),
             Input::Confirmed { id } => self.confirmed(&id, now, &mut step),
             Input::Core(news) => self.core(news, now, &mut step),
         };

@@ -56,19 +56,29 @@ impl Application {
                 Ok(())
             }
             task::Event::Fail if from == task::State::Rejected => Ok(()),
-            task::Event::Fail => {
-                hand_back(task, from, step);
-                step.effects.push(Effect::Warn {
-                    task: id.clone(),
-                    message: "it could not be started there".to_owned(),
-                });
-                Ok(())
-            }
-            task::Event::Complete | task::Event::Killed => {
+            task::Event::Complete | task::Event::Killed | task::Event::Fail => {
                 hand_back(task, from, step);
                 self.after_end(now, step)
             }
         }
+    }
+
+    /// With the reason, which whoever looks at the task is told.
+    pub(super) fn task_failed(
+        &mut self,
+        id: &TaskId,
+        failure: Failure,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        self.task(id, task::Event::Fail, now, step)?;
+        step.effects.push(Effect::Warn {
+            task: id.clone(),
+            message: failure.message.clone(),
+        });
+        let task = self.tasks.get_mut(id).expect("it has just moved");
+        task.failure = Some(failure);
+        Ok(())
     }
 
     fn allocated(

@@ -133,6 +133,63 @@ async fn s7_s8_s11_a_gang_is_asked_for_whole_and_its_tasks_take_the_places() {
     assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
 }
 
+/// Room that a gang holds is counted from the moment on in which it was granted: between the two
+/// no tick passes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_was_granted_reserves_in_the_moment_in_which_it_is_accepted() {
+    let world = World::with(|settings| settings.application_tick_ms = 700).await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 2)).await;
+    world.grant_gang("app").await;
+    let view = world.app_in("app", "Running", "Running").await;
+    let at = |state: &str| {
+        let mut log = view.state_log.iter();
+        let entry = log.find(|it| it.machine == "application" && it.state == state);
+        entry.map(|it| it.at).unwrap()
+    };
+    assert_eq!(at("Accepted"), at("Reserving"));
+}
+
+/// All members are lost with their nodes: others are asked for, and their owner is warned.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 2)).await;
+    for name in ["a", "b"] {
+        put_task(&ann, "app", name, &of_group("g")).await;
+    }
+    let places = world.grant_gang("app").await;
+    let mut processes = Vec::new();
+    for name in ["a", "b"] {
+        let demand = world.asked("app", name).await;
+        let placeholder = demand.part.clone().unwrap().replaces.unwrap();
+        let place = places.iter().find(|it| it.id == placeholder).unwrap();
+        processes.push(world.scheduler.grant_on(&demand, place.node.as_str()));
+        gone(place, VacateReason::Replaced, &world);
+        world.task_in("app", name, "Bound").await;
+    }
+    for process in &processes {
+        gone(process, VacateReason::NodeLost, &world);
+    }
+    for name in ["a", "b"] {
+        world.task_in("app", name, "Killed").await;
+    }
+    let demand = world.group_wants("app", 2).await;
+    let view = world.app_in("app", "Running", "Running").await;
+    assert!(view.timers.contains_key("gang_repair"));
+    assert_eq!(view.warnings.len(), 2);
+    for node in ["node-7", "node-8"] {
+        world.scheduler.grant_on(&demand, node);
+    }
+    let view = world.counters("app", (4, 2, 0)).await;
+    assert_eq!(view.task_groups[0].held, 2);
+    assert!(view.timers.contains_key("placeholder"));
+    put_task(&ann, "app", "c", &of_group("g")).await;
+    let demand = world.asked("app", "c").await;
+    assert!(demand.part.unwrap().replaces.is_some());
+}
+
 /// S12 and 5.2: what the scheduler says of a gang at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_gang_that_can_never_be_served_is_rejected_with_the_reason() {

@@ -1,0 +1,64 @@
+//! What the end of a process means for its task: `Completed` is what ended by itself with status 0,
+//! and nothing else (decision 0024).
+
+use hayward_job_converter_applications::front::{Failure, FailureCode};
+use hayward_job_converter_applications::messages::Termination;
+use hayward_job_converter_domain::processors::{Ending, ending};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
+use hayward_vocabulary::Exit;
+
+use crate::ledger::absorb::how_it_ended;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    Well,
+    /// Of its own doing, or it could not be started.
+    Failed(Failure),
+    /// Its place was taken off it, or nobody can say how it ended: it is killed. And why.
+    Taken(Termination, String),
+}
+
+impl End {
+    pub fn of(entry: &AllocationEntry) -> Self {
+        let exit = entry.exit.as_ref();
+        let vacate = entry.vacate.as_ref();
+        let how = || exit.map_or_else(|| "nobody knows how".to_owned(), how_it_ended);
+        let why = vacate.map_or_else(how, |vacate| vacate.detail.clone());
+        match (ending(exit, false), vacate.map(|it| it.reason)) {
+            (Ending::Completed, None) => Self::Well,
+            (Ending::Failure, None) => Self::failed(FailureCode::Exited, exit),
+            (Ending::LaunchFailed, None) => Self::failed(FailureCode::CannotStart, exit),
+            (Ending::Lost | Ending::Restarted | Ending::Intended, None) | (Ending::Lost, _) => {
+                Self::Taken(Termination::Unknown, why)
+            }
+            (_, Some(reason)) => Self::Taken(termination(reason), why),
+        }
+    }
+
+    /// Its allocation was buried before anybody here heard of its end.
+    pub fn unheard() -> Self {
+        Self::Taken(Termination::Unknown, "nobody knows how it ended".to_owned())
+    }
+
+    fn failed(code: FailureCode, exit: Option<&Exit>) -> Self {
+        let message = exit.map(how_it_ended).unwrap_or_default();
+        Self::Failed(Failure { code, message })
+    }
+
+    /// Of a placeholder, which ends by the word of others alone.
+    pub fn termination(&self) -> Termination {
+        match self {
+            Self::Taken(termination, _) => *termination,
+            Self::Well | Self::Failed(_) => Termination::Unknown,
+        }
+    }
+}
+
+/// What is taken off a node that is drained, blocked or gone made no room for others.
+pub fn termination(reason: VacateReason) -> Termination {
+    match reason {
+        VacateReason::Preempted => Termination::PreemptedByScheduler,
+        VacateReason::Replaced => Termination::PlaceholderReplaced,
+        _ => Termination::Unknown,
+    }
+}

@@ -1,0 +1,125 @@
+//! What has completed and what has not: only a process that ended by itself with status 0 makes a
+//! task `Completed`, and an application in no queue never runs.
+
+use hayward_rm_scheduler_api::WaitReason;
+use hayward_vocabulary::{Exit, ExitCause};
+use serde_json::json;
+
+use super::{put, put_task, task, world};
+use crate::world::World;
+
+/// A task of a plain application runs and ends like this.
+async fn ends(world: &World, name: &str, exit: Exit) {
+    let ann = world.user("ann");
+    put_task(&ann, "app", name, &task()).await;
+    let process = world.scheduler.grant(&world.asked("app", name).await);
+    world.task_in("app", name, "Bound").await;
+    world.scheduler.ended(&process, exit);
+}
+
+fn exit(cause: ExitCause, code: Option<i32>) -> Exit {
+    Exit {
+        code,
+        ..Exit::of(cause, "the journal was lost")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_process_that_ended_with_status_0_completes_its_task() {
+    let world = world().await;
+    put(&world.user("ann"), "app", &json!({})).await;
+    for (cause, code, state, failure) in [
+        (ExitCause::Success, Some(0), "Completed", None),
+        (ExitCause::UserError, Some(3), "Failed", Some("exited")),
+        (ExitCause::UserLimit, None, "Failed", Some("exited")),
+        (
+            ExitCause::LaunchFailed,
+            None,
+            "Failed",
+            Some("cannot_start"),
+        ),
+        (ExitCause::LaunchUnknown, None, "Killed", None),
+        (ExitCause::Node, None, "Killed", None),
+        (ExitCause::Intended, Some(0), "Killed", None),
+        (ExitCause::Unknown, None, "Killed", None),
+    ] {
+        let name = format!("{cause:?}");
+        ends(&world, &name, exit(cause, code)).await;
+        world.task_in("app", &name, state).await;
+        let view = world.app("app").await;
+        let task = view.tasks.iter().find(|it| it.id == name).unwrap();
+        let told = task.failure.as_ref().map(|it| it.code.as_str());
+        assert_eq!(told, failure, "{name}");
+        assert_eq!(task.exit.as_ref().map(|it| it.cause), Some(cause));
+        let warned = view.warnings.iter();
+        let warned = warned
+            .filter(|it| it.task.as_deref() == Some(&name))
+            .count();
+        assert_eq!(warned, usize::from(state != "Completed"), "{name}");
+    }
+}
+
+/// Its process is gone, and nobody has heard how it ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_whose_end_was_never_heard_is_killed() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &json!({})).await;
+    put_task(&ann, "app", "t", &task()).await;
+    let process = world.scheduler.grant(&world.asked("app", "t").await);
+    world.task_in("app", "t", "Bound").await;
+    world.scheduler.bury(&process);
+    world.task_in("app", "t", "Killed").await;
+    let view = world.app("app").await;
+    assert!(
+        view.warnings[0]
+            .message
+            .contains("nobody knows how it ended")
+    );
+}
+
+/// It is over when its last task is: after 30 s, in which another could be added.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_of_which_no_task_ended_well_has_failed() {
+    let world = world().await;
+    put(&world.user("ann"), "app", &json!({})).await;
+    ends(&world, "t", exit(ExitCause::LaunchUnknown, None)).await;
+    let limit = std::time::Duration::from_mins(3);
+    let view = hayward_testkit::until_within("it is over", limit, async || {
+        let view = world.app("app").await;
+        (view.state == "Failed").then_some(view)
+    })
+    .await;
+    assert_eq!(view.scheduling_state.as_deref(), Some("Completed"));
+    let failure = view.failure.unwrap();
+    assert_eq!(failure.code, "nothing_completed");
+    assert!(failure.message.ends_with("1 Killed"), "{failure:?}");
+}
+
+/// With or without tasks: it is asked about before it is accepted, as a gang is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
+    let world = world().await;
+    let ann = world.user("ann");
+    for (id, tasks) in [("empty", 0), ("full", 1)] {
+        put(&ann, id, &json!({ "queueName": "root.nowhere" })).await;
+        for number in 0..tasks {
+            put_task(&ann, id, &number.to_string(), &task()).await;
+        }
+        let asked = world.judge_queue(WaitReason::UnknownClass, true).await;
+        assert_eq!((asked.max_processes, asked.remaining_tasks), (0, 0));
+        let queued = asked.queued.unwrap();
+        assert_eq!(queued.queue.as_deref(), Some("root.nowhere"));
+        let view = world.app_in(id, "Failed", "Rejected").await;
+        assert_eq!(view.failure.unwrap().code, "rejected");
+        assert!(view.tasks.iter().all(|it| it.state == "Failed"));
+        assert!(world.demand().await.is_empty());
+    }
+    put(&ann, "good", &json!({ "queueName": "root.a" })).await;
+    put_task(&ann, "good", "t", &task()).await;
+    world.judge_queue(WaitReason::Satisfied, false).await;
+    let asked = world.asked("good", "t").await;
+    assert_eq!(world.demand().await.len(), 1, "the question is answered");
+    world.scheduler.grant(&asked);
+    world.app_in("good", "Running", "Running").await;
+}
