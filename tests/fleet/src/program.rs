@@ -10,11 +10,13 @@ use std::sync::OnceLock;
 pub fn hayward() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let test = std::env::current_exe().expect("this program");
-        let profile = test
-            .ancestors()
-            .nth(2)
-            .expect("target/<profile>/deps/<test>");
+        let own = std::env::current_exe().expect("this program");
+        let folder = own.parent().expect("a folder");
+        // target/<profile>/deps/<test>, or target/<profile>/<program>
+        let profile = match folder.file_name() {
+            Some(name) if name == "deps" => folder.parent().expect("target/<profile>"),
+            _ => folder,
+        };
         let program = profile.join("hayward");
         if !fresh(&program, &profile.join("deps")) {
             build(profile);

@@ -1,0 +1,99 @@
+//! What has to be true after each phase, one function each. A check waits until its state is there,
+//! for a generous time: what never comes about is a violation.
+
+mod ends;
+mod rules;
+mod works;
+
+use crate::fleet::Fleet;
+use crate::work::{Doors, Shared};
+
+/// What checks look at.
+pub struct Scene<'a> {
+    pub fleet: &'a Fleet,
+    pub doors: &'a Doors,
+    pub ledger: &'a Shared,
+}
+
+/// A promise that was not kept.
+#[derive(Debug)]
+pub struct Violation {
+    /// Name of the check.
+    pub check: &'static str,
+    pub what: String,
+}
+
+/// A check, which says what is wrong.
+type Outcome = anyhow::Result<()>;
+
+macro_rules! all_of {
+    ($scene:expr, $found:expr, [$($module:ident :: $check:ident),* $(,)?]) => {
+        $(
+            if let Err(error) = $module::$check($scene).await {
+                let check = stringify!($check);
+                eprintln!("VIOLATION {check}: {error:#}");
+                $found.push(Violation { check, what: format!("{error:#}") });
+            }
+        )*
+    };
+}
+
+/// With the work of the phase still there.
+pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    all_of!(
+        scene,
+        found,
+        [
+            rules::every_request_was_answered,
+            rules::every_service_answers,
+            rules::blocks_are_in_force,
+            rules::drained_means_empty,
+        ]
+    );
+    found
+}
+
+/// Once nothing that was ordered stands in the way of work.
+pub async fn with_room_again(scene: &Scene<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    all_of!(
+        scene,
+        found,
+        [
+            rules::every_node_takes_work,
+            works::every_job_ends_as_it_should,
+            works::every_task_has_one_outcome,
+            works::no_success_without_a_run,
+            works::services_run_as_often_as_asked,
+            works::reservations_are_there,
+            works::gangs_come_to_an_end,
+            works::pools_are_at_their_size,
+            works::moves_come_to_an_end,
+            works::exclusive_work_never_ran_twice,
+            rules::invariants_hold,
+        ]
+    );
+    found
+}
+
+/// Once all work has been cancelled.
+pub async fn at_the_end(scene: &Scene<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    all_of!(
+        scene,
+        found,
+        [
+            ends::cancelled_work_has_ended,
+            ends::no_process_is_left,
+            ends::no_place_is_held,
+            works::exclusive_work_never_ran_twice,
+            rules::invariants_hold,
+            rules::each_submission_has_one_audit_record,
+            rules::audit_chains_verify,
+            rules::the_doctor_finds_nothing,
+            rules::nothing_panicked,
+        ]
+    );
+    found
+}

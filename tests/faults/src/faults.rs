@@ -1,0 +1,97 @@
+//! Injecting a fault, and mending what it broke when its time is over.
+
+mod clock;
+mod containers;
+mod database;
+mod disk;
+mod network;
+mod processes;
+
+use std::time::Duration;
+
+use crate::fleet::Fleet;
+use crate::fleet::inside::Found;
+use crate::plan::{Actor, Disk, Fault, Lines};
+
+/// What became of a fault.
+#[derive(Debug)]
+pub enum Injected {
+    /// Nothing is left to mend.
+    Done,
+    /// It lasts until this is done.
+    Until(Mend),
+    /// There was nothing to break, or it cannot be done here.
+    Skipped(&'static str),
+}
+
+#[derive(Debug)]
+pub struct Mend {
+    pub after: Duration,
+    pub what: Repair,
+}
+
+#[derive(Debug)]
+pub enum Repair {
+    Start(Actor),
+    GoOn(Actor),
+    GoOnInside(Found),
+    Hear(Lines),
+    Take(Lines),
+    Hasten(Lines),
+    StartPostgres,
+    EmptyDisk(Disk),
+    SetClockRight(Actor),
+}
+
+impl Repair {
+    fn after_ms(self, ms: u64) -> Injected {
+        Injected::Until(Mend {
+            after: Duration::from_millis(ms),
+            what: self,
+        })
+    }
+}
+
+pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected> {
+    match fault {
+        Fault::Kill { actor, down_ms } => processes::kill(fleet, actor, down_ms),
+        Fault::Pause { actor, for_ms } => processes::pause(fleet, actor, for_ms),
+        Fault::KillInside { what, chosen } => Ok(containers::kill(fleet, what, chosen)),
+        Fault::PauseInside {
+            what,
+            chosen,
+            for_ms,
+        } => Ok(containers::pause(fleet, (what, chosen), for_ms)),
+        Fault::Reset { lines } => Ok(network::reset(fleet, lines)),
+        Fault::Silence { lines, for_ms } => Ok(network::silence(fleet, lines, for_ms)),
+        Fault::Refuse { lines, for_ms } => Ok(network::refuse(fleet, lines, for_ms)),
+        Fault::Delay {
+            lines,
+            by_ms,
+            for_ms,
+        } => Ok(network::delay(fleet, lines, (by_ms, for_ms))),
+        Fault::RestartPostgres => database::restart(fleet).await,
+        Fault::KillPostgres { down_ms } => Ok(database::kill(fleet, down_ms).await),
+        Fault::FillDisk { disk, for_ms } => Ok(disk::fill(fleet, disk, for_ms)),
+        Fault::StepClock {
+            actor,
+            by_ms,
+            for_ms,
+        } => clock::step(fleet, actor, (by_ms, for_ms)),
+    }
+}
+
+pub async fn mend(fleet: &mut Fleet, repair: Repair) -> anyhow::Result<()> {
+    match repair {
+        Repair::Start(actor) => fleet.start(actor)?,
+        Repair::GoOn(actor) => fleet.go_on(actor)?,
+        Repair::GoOnInside(found) => containers::go_on(&found),
+        Repair::Hear(lines) => fleet.wires.change(lines, |it| it.silent = false),
+        Repair::Take(lines) => fleet.wires.change(lines, |it| it.refused = false),
+        Repair::Hasten(lines) => fleet.wires.change(lines, |it| it.delay = Duration::ZERO),
+        Repair::StartPostgres => database::start(fleet).await?,
+        Repair::EmptyDisk(disk) => disk::empty(fleet, disk).await?,
+        Repair::SetClockRight(actor) => clock::set(fleet, actor, 0)?,
+    }
+    Ok(())
+}

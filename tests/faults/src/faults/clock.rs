@@ -1,0 +1,19 @@
+//! Wall clocks that step, one process at a time (F23).
+
+use super::{Injected, Repair};
+use crate::fleet::Fleet;
+use crate::plan::Actor;
+
+pub fn step(fleet: &Fleet, actor: Actor, (by_ms, for_ms): (i64, u64)) -> anyhow::Result<Injected> {
+    set(fleet, actor, by_ms)?;
+    Ok(Repair::SetClockRight(actor).after_ms(for_ms))
+}
+
+/// In one piece: a process that reads half of it would go on with what it read before.
+pub fn set(fleet: &Fleet, actor: Actor, by_ms: i64) -> anyhow::Result<()> {
+    let file = fleet.clock_file(actor);
+    let fresh = file.with_extension("new");
+    std::fs::write(&fresh, by_ms.to_string())?;
+    std::fs::rename(fresh, file)?;
+    Ok(())
+}

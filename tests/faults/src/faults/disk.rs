@@ -1,0 +1,21 @@
+//! Disks without any room (F14, F29).
+
+use super::{Injected, Repair};
+use crate::fleet::Fleet;
+use crate::plan::Disk;
+
+pub fn fill(fleet: &Fleet, disk: Disk, for_ms: u64) -> Injected {
+    match fleet.disks.fill(disk) {
+        Ok(()) => Repair::EmptyDisk(disk).after_ms(for_ms),
+        Err(why) => Injected::Skipped(why),
+    }
+}
+
+/// Postgres may have ended for want of room; whoever makes room starts it again.
+pub async fn empty(fleet: &mut Fleet, disk: Disk) -> anyhow::Result<()> {
+    fleet.disks.empty(disk)?;
+    if disk == Disk::Postgres {
+        fleet.postgres.resume().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Connections that are cut or slow, between processes and to the database (F12, F16 to F19).
+
+use std::time::Duration;
+
+use super::{Injected, Repair};
+use crate::fleet::Fleet;
+use crate::plan::Lines;
+
+pub fn reset(fleet: &Fleet, lines: Lines) -> Injected {
+    fleet.wires.change(lines, |it| it.resets += 1);
+    Injected::Done
+}
+
+pub fn silence(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
+    fleet.wires.change(lines, |it| it.silent = true);
+    Repair::Hear(lines).after_ms(for_ms)
+}
+
+pub fn refuse(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
+    fleet.wires.change(lines, |it| {
+        it.refused = true;
+        it.resets += 1;
+    });
+    Repair::Take(lines).after_ms(for_ms)
+}
+
+pub fn delay(fleet: &Fleet, lines: Lines, (by_ms, for_ms): (u64, u64)) -> Injected {
+    let by = Duration::from_millis(by_ms);
+    fleet.wires.change(lines, |it| it.delay = by);
+    Repair::Hasten(lines).after_ms(for_ms)
+}

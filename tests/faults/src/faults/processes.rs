@@ -1,0 +1,24 @@
+//! Services and agents that are killed, or stopped and let go on (F1, F2, F26).
+
+use super::{Injected, Repair};
+use crate::fleet::Fleet;
+use crate::plan::Actor;
+
+pub fn kill(fleet: &mut Fleet, actor: Actor, down_ms: u64) -> anyhow::Result<Injected> {
+    if !fleet.is_up(actor) {
+        return Ok(Injected::Skipped("it is down already"));
+    }
+    fleet.kill(actor)?;
+    Ok(Repair::Start(actor).after_ms(down_ms))
+}
+
+pub fn pause(fleet: &mut Fleet, actor: Actor, for_ms: u64) -> anyhow::Result<Injected> {
+    if !fleet.is_up(actor) {
+        return Ok(Injected::Skipped("it is down"));
+    }
+    if fleet.is_paused(actor) {
+        return Ok(Injected::Skipped("it is stopped already"));
+    }
+    fleet.pause(actor)?;
+    Ok(Repair::GoOn(actor).after_ms(for_ms))
+}

@@ -1,0 +1,229 @@
+//! A fleet of separate processes: two replicas of each service, four agents, a private Postgres,
+//! and a relay on every connection between them.
+
+mod disks;
+pub mod inside;
+mod postgres;
+mod start;
+pub mod wires;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use hayward_service::{Client, Keys, TokenSource};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::plan::{Actor, Agent, Disk, Party, Replica, Service};
+use disks::Disks;
+use postgres::Postgres;
+use wires::Wires;
+
+pub use start::{LOST_MS, start};
+
+/// Longer than any state takes to come about on a busy machine.
+pub const PATIENCE: Duration = Duration::from_mins(4);
+
+pub struct Fleet {
+    pub dir: PathBuf,
+    pub program: PathBuf,
+    pub keys: Keys,
+    pub wires: Wires,
+    pub postgres: Postgres,
+    pub disks: Disks,
+    ports: BTreeMap<Replica, u16>,
+    running: BTreeMap<Actor, Child>,
+    paused: BTreeSet<Actor>,
+    /// Ends that nobody asked for.
+    pub own_ends: Vec<String>,
+}
+
+impl Fleet {
+    /// A client with the token of that name, as a user reaches a service.
+    pub fn client(&self, service: Service, token: &str) -> anyhow::Result<Client> {
+        let token = TokenSource::file(self.keys.token_path(token));
+        Client::from_list(&self.wires.urls(Party::Users, service), token)
+    }
+
+    /// The same for one replica alone.
+    pub fn client_of(&self, replica: Replica, token: &str) -> anyhow::Result<Client> {
+        let token = TokenSource::file(self.keys.token_path(token));
+        Client::from_list(&format!("http://127.0.0.1:{}", self.ports[&replica]), token)
+    }
+
+    pub fn is_up(&self, actor: Actor) -> bool {
+        self.running.contains_key(&actor)
+    }
+
+    pub fn is_paused(&self, actor: Actor) -> bool {
+        self.paused.contains(&actor)
+    }
+
+    /// `kill -9`, and waits until the process is gone.
+    pub fn kill(&mut self, actor: Actor) -> anyhow::Result<()> {
+        let Some(mut child) = self.running.remove(&actor) else {
+            return Ok(());
+        };
+        self.paused.remove(&actor);
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    pub fn pause(&mut self, actor: Actor) -> anyhow::Result<()> {
+        self.signal(actor, Signal::SIGSTOP)?;
+        self.paused.insert(actor);
+        Ok(())
+    }
+
+    pub fn go_on(&mut self, actor: Actor) -> anyhow::Result<()> {
+        if self.paused.remove(&actor) {
+            self.signal(actor, Signal::SIGCONT)?;
+        }
+        Ok(())
+    }
+
+    fn signal(&self, actor: Actor, signal: Signal) -> anyhow::Result<()> {
+        let child = self.running.get(&actor);
+        let child = child.with_context(|| format!("{actor} is down"))?;
+        let pid = Pid::from_raw(i32::try_from(child.id())?);
+        kill(pid, signal).with_context(|| format!("{signal} to {actor}"))
+    }
+
+    /// Starts anew what ended without being killed, as any supervisor of services would, and notes
+    /// it.
+    pub fn restart_ended(&mut self) -> anyhow::Result<()> {
+        let mut ended = Vec::new();
+        for (actor, child) in &mut self.running {
+            if let Some(status) = child.try_wait()? {
+                ended.push((*actor, status));
+            }
+        }
+        for (actor, status) in ended {
+            self.own_ends.push(format!("{actor}: {status}"));
+            self.running.remove(&actor);
+            self.paused.remove(&actor);
+            self.start(actor)?;
+        }
+        Ok(())
+    }
+
+    /// Where the agent keeps its state.
+    pub fn agent_folder(&self, agent: Agent) -> &Path {
+        self.disks.folder(Disk::Agent(agent))
+    }
+
+    /// Says by how many milliseconds the clock of a process is ahead.
+    pub fn clock_file(&self, actor: Actor) -> PathBuf {
+        self.dir.join("clocks").join(actor.to_string())
+    }
+
+    /// `hayward` as an operator runs it: its status and all it printed.
+    pub async fn operator(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+        let mut command = self.command(Party::Users);
+        command
+            .args(words)
+            .env("HAYWARD_STATE", &self.dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let done = tokio::task::spawn_blocking(move || command.output()).await??;
+        let said = [done.stdout, done.stderr].concat();
+        Ok((
+            done.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        ))
+    }
+
+    /// The program with the addresses that this party uses, and nothing of our own settings.
+    fn command(&self, party: Party) -> Command {
+        let mut command = Command::new(&self.program);
+        let kept =
+            std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
+        command.env_clear().envs(kept).stdin(Stdio::null());
+        for service in Service::ALL {
+            let agent = matches!(party, Party::Actor(Actor::Agent(_)));
+            if agent && matches!(service, Service::RmScheduler | Service::Blocklist) {
+                continue;
+            }
+            let name = service.name().replace('-', "_").to_uppercase();
+            command.env(
+                format!("HAYWARD_{name}_URL"),
+                self.wires.urls(party, service),
+            );
+        }
+        command
+    }
+
+    /// Ends everything and gives back what was taken of the machine. The folder stays where
+    /// something was found.
+    pub async fn end(mut self, keep: bool) -> anyhow::Result<()> {
+        for agent in Agent::all() {
+            self.kill(Actor::Agent(agent))?;
+        }
+        self.end_containers();
+        for replica in Replica::all() {
+            self.kill(Actor::Service(replica))?;
+        }
+        self.postgres.stop().await;
+        self.disks.unmount(keep)?;
+        if !keep {
+            std::fs::remove_dir_all(&self.dir)?;
+        }
+        Ok(())
+    }
+
+    /// What runs in containers once no agent starts anything any more.
+    fn end_containers(&self) {
+        for signal in [Signal::SIGCONT, Signal::SIGKILL] {
+            for found in inside::all(&self.dir) {
+                found.signal(signal);
+            }
+        }
+    }
+
+    /// Lines of logs that say that a process panicked.
+    pub fn panics(&self) -> anyhow::Result<Vec<String>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(self.dir.join("logs"))? {
+            let path = entry?.path();
+            let text = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+            let lines = text.lines().filter(|line| line.contains("panicked at"));
+            found.extend(lines.map(|line| format!("{}: {line}", path.display())));
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for Fleet {
+    // Only where it was not ended in order: nothing may be left running.
+    fn drop(&mut self) {
+        for child in self.running.values_mut() {
+            let _ = (child.kill(), child.wait());
+        }
+        self.end_containers();
+        let _ = self.disks.unmount(true);
+    }
+}
+
+/// Looks until `look` finds something, or the limit is over; then the last reason is told.
+pub async fn wait<T>(
+    what: &str,
+    limit: Duration,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> anyhow::Result<T> {
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        match look().await {
+            Ok(found) => return Ok(found),
+            Err(why) if tokio::time::Instant::now() >= deadline => {
+                bail!("waited {limit:?} for {what}: {why}")
+            }
+            Err(_) => {}
+        }
+        let again = tokio::time::Instant::now() + Duration::from_millis(100);
+        tokio::time::sleep_until(again).await;
+    }
+}

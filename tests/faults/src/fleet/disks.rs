@@ -1,0 +1,127 @@
+//! Small disks of their own for agents and Postgres, to be filled and emptied. Only root can have
+//! them; for others these faults are skipped, and say so.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::plan::{Agent, Disk};
+
+const AGENT_MIB: u32 = 48;
+/// Journal and tables of a run, and some more.
+const POSTGRES_MIB: u32 = 640;
+/// What takes the room.
+const BALLAST: &str = "ballast";
+
+pub struct Disks {
+    folders: BTreeMap<Disk, PathBuf>,
+    /// Why there are none.
+    missing: Option<&'static str>,
+}
+
+impl Disks {
+    /// Folders for all of them below `dir`, each a disk of its own where that is possible.
+    pub fn mount(dir: &Path) -> anyhow::Result<Self> {
+        let root = nix::unistd::geteuid().is_root();
+        let agents = Agent::all().map(|agent| (Disk::Agent(agent), agent.to_string()));
+        let all = agents.chain([(Disk::Postgres, "pg".to_owned())]);
+        let mut disks = Self {
+            folders: BTreeMap::new(),
+            missing: (!root).then_some("only root can mount a small disk"),
+        };
+        for (disk, name) in all {
+            let folder = dir.join(name);
+            fs::create_dir_all(&folder)?;
+            if disks.missing.is_none() && !mounted(&folder, disk) {
+                disks.missing = Some("no disk can be mounted here");
+            }
+            disks.folders.insert(disk, folder);
+        }
+        Ok(disks)
+    }
+
+    pub fn folder(&self, disk: Disk) -> &Path {
+        &self.folders[&disk]
+    }
+
+    /// Takes all the room there is.
+    ///
+    /// # Errors
+    /// With the reason why it cannot be done here.
+    pub fn fill(&self, disk: Disk) -> Result<(), &'static str> {
+        if let Some(why) = self.missing {
+            return Err(why);
+        }
+        let path = self.folder(disk).join(BALLAST);
+        if path.exists() {
+            return Err("it is full already");
+        }
+        let file = fs::File::create(path);
+        let Ok(mut file) = file else {
+            return Err("its disk takes no file");
+        };
+        for size in [1 << 20, 4 << 10] {
+            let block = vec![0_u8; size];
+            while file.write_all(&block).is_ok() {}
+        }
+        Ok(())
+    }
+
+    pub fn empty(&self, disk: Disk) -> anyhow::Result<()> {
+        match fs::remove_file(self.folder(disk).join(BALLAST)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything is given back; with `keep`, what was on them is left in its folders.
+    pub fn unmount(&self, keep: bool) -> anyhow::Result<()> {
+        if self.missing.is_some() {
+            return Ok(());
+        }
+        for (disk, folder) in &self.folders {
+            self.empty(*disk)?;
+            let aside = folder.with_extension("kept");
+            if keep {
+                run("cp", &["-a", text(folder), text(&aside)])?;
+            }
+            run("umount", &["-l", text(folder)])?;
+            if keep {
+                fs::remove_dir(folder)?;
+                fs::rename(&aside, folder)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn mounted(folder: &Path, disk: Disk) -> bool {
+    let size = match disk {
+        Disk::Agent(_) => AGENT_MIB,
+        Disk::Postgres => POSTGRES_MIB,
+    };
+    let options = format!("size={size}m,mode=755");
+    run(
+        "mount",
+        &["-t", "tmpfs", "-o", &options, "tmpfs", text(folder)],
+    )
+    .is_ok()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap_or_default()
+}
+
+fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let done = Command::new(program).args(arguments).output();
+    let done = done.with_context(|| format!("cannot run {program}"))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        bail!("{program} {arguments:?}: {}", said.trim());
+    }
+    Ok(())
+}

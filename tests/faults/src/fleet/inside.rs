@@ -1,0 +1,84 @@
+//! What really runs in the containers of the fleet, whatever anyone reports: found by the mark that
+//! each process of a container bears in its environment, and by the arguments of supervisors.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::plan::Inside;
+
+/// Variable of every process of a container: its folder and its incarnation.
+const MARK: &str = "HAYWARD_CONTAINER=";
+
+/// A process of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub pid: i32,
+    /// Together with the number it names one process only.
+    started: u64,
+    pub what: Inside,
+    pub allocation: String,
+    /// Its arguments.
+    pub line: String,
+}
+
+/// All of them that belong to agents whose folders are below `dir`.
+pub fn all(dir: &Path) -> Vec<Found> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
+    let mut found: Vec<Found> = numbers.filter_map(|pid| look(dir, pid)).collect();
+    found.sort_by_key(|it| it.pid);
+    found
+}
+
+fn look(dir: &Path, pid: i32) -> Option<Found> {
+    let started = started(pid)?;
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    let line = line.trim_end().to_owned();
+    let below = format!("{}/", dir.display());
+    let words: Vec<&str> = line.split(' ').collect();
+    let (what, folder) = match words.as_slice() {
+        [.., "supervise", folder, _] => (Inside::Supervisor, (*folder).to_owned()),
+        _ => {
+            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let environment = String::from_utf8_lossy(&environment);
+            let mut variables = environment.split('\0');
+            let mark = variables.find_map(|it| it.strip_prefix(MARK))?;
+            let (folder, _) = mark.rsplit_once('/')?;
+            let runner = words.last() == Some(&"run-tasks");
+            let what = if runner {
+                Inside::Runner
+            } else {
+                Inside::Program
+            };
+            (what, folder.to_owned())
+        }
+    };
+    let allocation = folder.strip_prefix(&below)?.rsplit('/').next()?.to_owned();
+    Some(Found {
+        pid,
+        started,
+        what,
+        allocation,
+        line,
+    })
+}
+
+/// When it was started, in ticks since the boot; nothing of one that has ended and was not
+/// collected.
+fn started(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, so fields are counted after its closing bracket.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    (fields.first() != Some(&"Z")).then(|| fields.get(19)?.parse().ok())?
+}
+
+impl Found {
+    /// Sends a signal to this very process; false where it is gone.
+    pub fn signal(&self, signal: Signal) -> bool {
+        started(self.pid) == Some(self.started) && kill(Pid::from_raw(self.pid), signal).is_ok()
+    }
+}

@@ -1,0 +1,84 @@
+//! The fleet's own Postgres, which is stopped, killed and started again.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use hayward::prepare::SERVICES;
+use hayward_postgres::{Embedded, Settings, prepare};
+
+const DATABASE: &str = "hayward";
+
+pub struct Postgres {
+    home: PathBuf,
+    running: Option<Embedded>,
+}
+
+impl Postgres {
+    pub async fn start(home: PathBuf) -> anyhow::Result<Self> {
+        let mut own = Self {
+            home,
+            running: None,
+        };
+        own.resume().await?;
+        let schemas = SERVICES.map(|(_, schema)| schema);
+        prepare(&own.url()?, &schemas, &std::collections::BTreeMap::new()).await?;
+        Ok(own)
+    }
+
+    fn url(&self) -> anyhow::Result<String> {
+        let running = self.running.as_ref().context("Postgres is down")?;
+        Ok(running.url(DATABASE))
+    }
+
+    /// The folder of its socket.
+    pub fn socket_folder(&self) -> PathBuf {
+        self.home.join("run")
+    }
+
+    /// The address by which a role reaches it through this folder.
+    pub fn role_url(role: &str, folder: &Path) -> String {
+        format!(
+            "postgres://{role}@localhost/{DATABASE}?host={}&sslmode=disable",
+            folder.display()
+        )
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub async fn stop(&mut self) {
+        if let Some(server) = self.running.take() {
+            server.stop().await;
+        }
+    }
+
+    pub async fn kill(&mut self) {
+        if let Some(server) = self.running.take() {
+            server.kill().await;
+        }
+    }
+
+    /// Starts it unless it runs, also where it ended by itself for want of room.
+    pub async fn resume(&mut self) -> anyhow::Result<()> {
+        if let Some(server) = &self.running
+            && !has_ended(server).await
+        {
+            return Ok(());
+        }
+        self.running = None;
+        let settings = Settings {
+            durable: false,
+            max_connections: 400,
+            ..Settings::new(&self.home)
+        };
+        self.running = Some(Embedded::start(settings).await?);
+        Ok(())
+    }
+}
+
+async fn has_ended(server: &Embedded) -> bool {
+    tokio::time::timeout(std::time::Duration::ZERO, server.ended())
+        .await
+        .is_ok()
+}

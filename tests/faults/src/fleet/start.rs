@@ -1,0 +1,205 @@
+//! Starting the processes of a fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use hayward::prepare;
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
+use hayward_service::clock::offset;
+use hayward_vocabulary::NodeName;
+use http::Method;
+use http::header::IF_MATCH;
+use serde_json::json;
+
+use super::{Disks, Fleet, PATIENCE, Postgres, Wires, wait};
+use crate::plan::{Actor, Agent, Disk, Party, Replica, Service};
+
+/// Milliseconds of silence after which a node is given up. Exclusive work there has ended before,
+/// with a margin of a quarter of it: this machine may be busy.
+pub const LOST_MS: u64 = 8_000;
+
+/// Postgres, keys, services and agents, and a policy with a pool of classes and one of queues.
+pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
+    for folder in ["logs", "clocks"] {
+        fs::create_dir_all(dir.join(folder))?;
+    }
+    // Work runs as another account, which passes through to its proofs.
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
+    let disks = Disks::mount(&dir)?;
+    let postgres = Postgres::start(disks.folder(Disk::Postgres).join("home")).await?;
+    let keys = prepare::keys(&dir.join("keys"), &[])?;
+    prepare::user_token(&keys, "ada")?;
+    for agent in Agent::all() {
+        prepare::agent_token(&keys, &node(agent)?)?;
+    }
+    let ports = free_ports()?;
+    let wires = Wires::lay(&ports, &postgres.socket_folder(), &dir.join("db")).await?;
+    let mut fleet = Fleet {
+        program: hayward_tests_fleet::program().to_owned(),
+        dir,
+        keys,
+        wires,
+        postgres,
+        disks,
+        ports,
+        running: BTreeMap::new(),
+        paused: BTreeSet::new(),
+        own_ends: Vec::new(),
+    };
+    for actor in Actor::all() {
+        fleet.start(actor)?;
+    }
+    fleet.services_answer().await?;
+    fleet.divide().await?;
+    fleet.nodes_take_work().await?;
+    Ok(fleet)
+}
+
+fn node(agent: Agent) -> anyhow::Result<NodeName> {
+    NodeName::new(agent.to_string()).context("a node name")
+}
+
+/// All at once, so that no two are the same.
+fn free_ports() -> anyhow::Result<BTreeMap<Replica, u16>> {
+    let listeners: Vec<(Replica, TcpListener)> = Replica::all()
+        .map(|replica| Ok((replica, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)))
+        .collect::<anyhow::Result<_>>()?;
+    let port = |(replica, listener): &(Replica, TcpListener)| {
+        Ok((*replica, listener.local_addr()?.port()))
+    };
+    listeners.iter().map(port).collect()
+}
+
+impl Fleet {
+    /// Starts a process that is down.
+    pub fn start(&mut self, actor: Actor) -> anyhow::Result<()> {
+        if self.running.contains_key(&actor) {
+            return Ok(());
+        }
+        let mut command = self.command(Party::Actor(actor));
+        let log = self.dir.join("logs").join(format!("{actor}.log"));
+        let log = fs::OpenOptions::new().append(true).create(true).open(log)?;
+        command
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .env(offset::VARIABLE, self.clock_file(actor))
+            .env("HAYWARD_KEYS", self.keys.dir());
+        match actor {
+            Actor::Service(replica) => self.set_service(&mut command, replica)?,
+            Actor::Agent(agent) => self.set_agent(&mut command, agent),
+        }
+        let child = command.spawn().with_context(|| format!("start {actor}"))?;
+        self.running.insert(actor, child);
+        Ok(())
+    }
+
+    fn set_service(
+        &self,
+        command: &mut std::process::Command,
+        replica: Replica,
+    ) -> anyhow::Result<()> {
+        let name = replica.service.name();
+        let mut services = prepare::SERVICES.iter();
+        let (_, schema) = services
+            .find(|(service, _)| *service == name)
+            .context("a service")?;
+        let database = Postgres::role_url(schema.name, self.wires.database(replica));
+        command
+            .args(["run", name])
+            .env(
+                "HAYWARD_LISTEN",
+                format!("127.0.0.1:{}", self.ports[&replica]),
+            )
+            .env("HAYWARD_DATABASE_URL", database)
+            .env("HAYWARD_LEASE_MS", "1500");
+        match replica.service {
+            Service::NodeStatus => {
+                command
+                    .env("HAYWARD_HEARTBEAT_MS", "400")
+                    .env("HAYWARD_SUSPECT_MS", "3000")
+                    .env("HAYWARD_LOST_MS", LOST_MS.to_string());
+            }
+            Service::RmScheduler => {
+                command.env("HAYWARD_WORKED_MS", "1000");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_agent(&self, command: &mut std::process::Command, agent: Agent) {
+        command
+            .args(["node-agent", "agent"])
+            .env("HAYWARD_NODE", agent.to_string())
+            .env("HAYWARD_STATE_DIR", self.agent_folder(agent))
+            .env("HAYWARD_RUNTIME", "process")
+            .env("HAYWARD_MEMORY_BYTES", (10_u64 << 30).to_string())
+            // Its disk is small.
+            .env("HAYWARD_QUIESCE_DISK_BYTES", (1 << 20).to_string());
+    }
+
+    /// Each service has a leader that answers.
+    pub async fn services_answer(&self) -> anyhow::Result<()> {
+        for service in Service::ALL {
+            let client = self.client(service, "operator")?;
+            wait(service.name(), PATIENCE, async || {
+                let ready = client.get::<serde_json::Value>("/readyz").await;
+                ready.map(drop).map_err(|error| format!("{error:?}"))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    pub async fn nodes_take_work(&self) -> anyhow::Result<()> {
+        let client = self.client(Service::NodeStatus, "operator")?;
+        wait("all nodes to take work", PATIENCE, async || {
+            let list: hayward_node_status_api::NodeList = client
+                .get("/v1/nodes?limit=100")
+                .await
+                .map_err(|error| format!("{error:?}"))?;
+            let ready = list.nodes.iter().filter(|node| node.entry.takes_work());
+            let states = list.nodes.iter().map(|node| {
+                let entry = &node.entry;
+                format!("{}: {:?} {}", entry.node, entry.health, entry.reason)
+            });
+            if ready.count() == usize::from(Agent::COUNT) {
+                Ok(())
+            } else {
+                Err(states.collect::<Vec<_>>().join(", "))
+            }
+        })
+        .await
+    }
+
+    /// Some nodes are for classes, the others are divided among queues, where gangs can be.
+    async fn divide(&self) -> anyhow::Result<()> {
+        let client = self.client(Service::RmScheduler, "operator")?;
+        let names = |queued: bool| {
+            let all = Agent::all().filter(move |agent| (agent.0 > Agent::IN_CLASSES) == queued);
+            all.map(|agent| agent.to_string()).collect::<Vec<_>>()
+        };
+        wait("the policy to be taken", PATIENCE, async || {
+            let failed = |error| format!("{error:?}");
+            let now: PolicyView = client.get("/v1/policy").await.map_err(failed)?;
+            let mut policy = serde_json::to_value(&now.policy).map_err(|it| it.to_string())?;
+            policy["pools"]["default"]["nodes"] = json!(names(false));
+            policy["pools"]["gangs"] = json!({
+                "nodes": names(true),
+                "queues": { "queues": { "a": { "submit_acl": "*" } } },
+            });
+            let call = client.call(Method::PUT, "/v1/policy");
+            let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
+            call.body(&policy)
+                .send::<PolicyAnswer>()
+                .await
+                .map(drop)
+                .map_err(failed)
+        })
+        .await
+    }
+}

@@ -1,0 +1,44 @@
+//! `hayward-faults SEED MINUTES`: breaks a fleet for so long, and says whether every promise was
+//! kept. The same seed gives the same sequence of faults.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use hayward_tests_faults::plan::Seed;
+use hayward_tests_faults::run::{Course, run};
+
+#[derive(Parser)]
+struct Arguments {
+    /// Decides what happens, and in which order.
+    seed: u64,
+    /// No new phase begins after so many minutes.
+    minutes: u64,
+    /// Faults of one phase.
+    #[arg(long, default_value_t = 100)]
+    faults: u32,
+    /// Most phases.
+    #[arg(long, default_value_t = u32::MAX)]
+    phases: u32,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    println!("seed {}", arguments.seed);
+    let course = Course {
+        seed: Seed(arguments.seed),
+        time: Duration::from_secs(arguments.minutes.saturating_mul(60)),
+        most_phases: arguments.phases,
+        faults_per_phase: arguments.faults,
+    };
+    let local = tokio::task::LocalSet::new();
+    let summary = local.run_until(run(course)).await?;
+    print!("{summary}");
+    println!("seed {}", arguments.seed);
+    Ok(if summary.violations.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,348 @@
+//! What is going to happen, from a seed alone: the sequence of submissions, orders and faults of
+//! each phase. Pure: the same seed and number give the same phase, on every machine.
+//!
+//! A plan names targets that always exist (a replica, an agent, a connection). What exists only
+//! while work runs is chosen by a drawn number among those that are there at that moment.
+
+mod draw;
+
+use std::fmt;
+
+pub use draw::phase;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seed(pub u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PhaseNumber(pub u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    JobConverter,
+    RmScheduler,
+    ContainerManager,
+    NodeStatus,
+    Blocklist,
+}
+
+impl Service {
+    pub const ALL: [Self; 5] = [
+        Self::JobConverter,
+        Self::RmScheduler,
+        Self::ContainerManager,
+        Self::NodeStatus,
+        Self::Blocklist,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::JobConverter => "job-converter",
+            Self::RmScheduler => "rm-scheduler",
+            Self::ContainerManager => "container-manager",
+            Self::NodeStatus => "node-status",
+            Self::Blocklist => "blocklist",
+        }
+    }
+}
+
+/// One of the two processes of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Replica {
+    pub service: Service,
+    /// 1 or 2.
+    pub number: u8,
+}
+
+impl Replica {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let both = |service| [1, 2].map(|number| Self { service, number });
+        Service::ALL.into_iter().flat_map(both)
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}-{}", self.service.name(), self.number)
+    }
+}
+
+/// An agent, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Agent(pub u8);
+
+impl Agent {
+    pub const COUNT: u8 = 4;
+    /// Agents up to this number are in the pool of classes, the others in that of queues.
+    pub const IN_CLASSES: u8 = 2;
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..=Self::COUNT).map(Self)
+    }
+}
+
+impl fmt::Display for Agent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "node-{}", self.0)
+    }
+}
+
+/// A process that this program starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Actor {
+    Service(Replica),
+    Agent(Agent),
+}
+
+impl Actor {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let services = Replica::all().map(Self::Service);
+        services.chain(Agent::all().map(Self::Agent))
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(replica) => replica.fmt(out),
+            Self::Agent(agent) => agent.fmt(out),
+        }
+    }
+}
+
+/// The side that opens a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    Users,
+    Actor(Actor),
+}
+
+impl Party {
+    pub fn all() -> impl Iterator<Item = Self> {
+        std::iter::once(Self::Users).chain(Actor::all().map(Self::Actor))
+    }
+}
+
+/// Which connections a fault of the network is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lines {
+    /// All that this party opens to services.
+    From(Party),
+    /// All to this replica.
+    To(Replica),
+    /// One pair.
+    Between(Party, Replica),
+    /// Of a replica to the database.
+    Database(Replica),
+}
+
+/// A disk that can be filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disk {
+    Agent(Agent),
+    Postgres,
+}
+
+/// A process inside a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    Supervisor,
+    Runner,
+    /// A program of a user.
+    Program,
+}
+
+/// Chooses among those that are there at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen(pub u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Kill {
+        actor: Actor,
+        down_ms: u64,
+    },
+    Pause {
+        actor: Actor,
+        for_ms: u64,
+    },
+    KillInside {
+        what: Inside,
+        chosen: Chosen,
+    },
+    PauseInside {
+        what: Inside,
+        chosen: Chosen,
+        for_ms: u64,
+    },
+    /// Connections are ended at once, and may be opened again.
+    Reset {
+        lines: Lines,
+    },
+    /// Nothing passes, and nothing says so.
+    Silence {
+        lines: Lines,
+        for_ms: u64,
+    },
+    /// Connections are ended, and no new one is taken.
+    Refuse {
+        lines: Lines,
+        for_ms: u64,
+    },
+    Delay {
+        lines: Lines,
+        by_ms: u64,
+        for_ms: u64,
+    },
+    RestartPostgres,
+    KillPostgres {
+        down_ms: u64,
+    },
+    FillDisk {
+        disk: Disk,
+        for_ms: u64,
+    },
+    /// The wall clock of one process.
+    StepClock {
+        actor: Actor,
+        by_ms: i64,
+        for_ms: u64,
+    },
+}
+
+impl Fault {
+    /// What it is counted as.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Kill {
+                actor: Actor::Service(_),
+                ..
+            } => "kill -9 of a service",
+            Self::Kill {
+                actor: Actor::Agent(_),
+                ..
+            } => "kill -9 of an agent",
+            Self::Pause {
+                actor: Actor::Service(_),
+                ..
+            } => "stop and continue of a service",
+            Self::Pause {
+                actor: Actor::Agent(_),
+                ..
+            } => "stop and continue of an agent",
+            Self::KillInside { what, .. } => match what {
+                Inside::Supervisor => "kill -9 of a supervisor",
+                Inside::Runner => "kill -9 of a runner",
+                Inside::Program => "kill -9 of a user's process",
+            },
+            Self::PauseInside { what, .. } => match what {
+                Inside::Supervisor => "stop and continue of a supervisor",
+                Inside::Runner => "stop and continue of a runner",
+                Inside::Program => "stop and continue of a user's process",
+            },
+            Self::Reset {
+                lines: Lines::Database(_),
+            } => "database connections reset",
+            Self::Reset { .. } => "connections reset",
+            Self::Silence {
+                lines: Lines::Database(_),
+                ..
+            } => "database connections silent",
+            Self::Silence { .. } => "connections silent",
+            Self::Refuse {
+                lines: Lines::Database(_),
+                ..
+            } => "database connections refused",
+            Self::Refuse { .. } => "connections refused",
+            Self::Delay {
+                lines: Lines::Database(_),
+                ..
+            } => "database connections delayed",
+            Self::Delay { .. } => "connections delayed",
+            Self::RestartPostgres => "restart of Postgres",
+            Self::KillPostgres { .. } => "crash of Postgres",
+            Self::FillDisk {
+                disk: Disk::Agent(_),
+                ..
+            } => "full disk of an agent",
+            Self::FillDisk {
+                disk: Disk::Postgres,
+                ..
+            } => "full disk of Postgres",
+            Self::StepClock { .. } => "clock step",
+        }
+    }
+}
+
+/// What users submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// All its tasks succeed, if they are let.
+    Job {
+        tasks: u64,
+        rest_ms: u64,
+        queued: bool,
+    },
+    /// Tasks with an odd number fail each time.
+    FailingJob {
+        tasks: u64,
+    },
+    Service {
+        instances: u32,
+        standbys: u32,
+    },
+    /// Never two at once.
+    ExclusiveService,
+    Reservation,
+    Gang {
+        members: u32,
+        rest_ms: u64,
+    },
+    Pool {
+        size: u32,
+    },
+}
+
+/// What operators and users order of what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Cancel {
+        chosen: Chosen,
+    },
+    Block {
+        agent: Agent,
+        evacuate: bool,
+        graceful: bool,
+    },
+    Drain {
+        agent: Agent,
+    },
+    /// Takes no new work.
+    Vary {
+        agent: Agent,
+    },
+    Move {
+        chosen: Chosen,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happening {
+    Submit(Work),
+    Order(Order),
+    Fault(Fault),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Milliseconds from the beginning of the phase.
+    pub at_ms: u64,
+    pub what: Happening,
+}
+
+/// A stretch of faults, after which there is a calm and everything is checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    pub number: PhaseNumber,
+    /// In order of time.
+    pub steps: Vec<Step>,
+}

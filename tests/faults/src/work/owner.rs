@@ -1,0 +1,81 @@
+//! The owner of a worker pool: says again and again which of its workers are there.
+
+use std::time::Duration;
+
+use hayward_service::{Client, TokenSource};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Doors, Item, alive};
+use crate::plan::Work;
+
+const EACH: Duration = Duration::from_millis(700);
+
+/// Sets the size of a pool that was created, and goes on owning it until it is stopped.
+pub fn begin(doors: &Doors, item: &Item, created: &Value) -> Result<String, String> {
+    let id = created["pool"]["id"]
+        .as_str()
+        .ok_or("a pool without an id")?;
+    let token = created["token"].as_str().ok_or("a pool without a token")?;
+    let file = doors.keys.join(format!("{}.owner", item.key));
+    std::fs::write(&file, token).map_err(|error| error.to_string())?;
+    let client = Client::from_list(&doors.scheduler, TokenSource::file(file));
+    let client = client.map_err(|error| error.to_string())?;
+    let owner = Owner {
+        client,
+        path: format!("/v1/pools/{id}"),
+        item: item.clone(),
+    };
+    tokio::task::spawn_local(owner.go_on());
+    Ok(id.to_owned())
+}
+
+struct Owner {
+    client: Client,
+    path: String,
+    item: Item,
+}
+
+impl Owner {
+    async fn go_on(self) {
+        loop {
+            // What fails is said again the next time.
+            let ended = self.say().await.is_err_and(|error| {
+                error
+                    .problem()
+                    .is_some_and(|problem| problem.status() == http::StatusCode::GONE)
+            });
+            if ended {
+                return;
+            }
+            sleep_until(Instant::now() + EACH).await;
+        }
+    }
+
+    async fn say(&self) -> Result<(), hayward_service::ClientError> {
+        let Work::Pool { size } = self.item.work else {
+            return Ok(());
+        };
+        let order = json!({
+            "epoch": 1, "address": "nowhere", "workers": alive(&self.item),
+        });
+        let connected: Value = self
+            .client
+            .put(&format!("{}/owner", self.path), &order)
+            .await?;
+        if connected["pool"]["designated"] != json!(size) {
+            let connection = connected["connection"].to_string();
+            let call = self
+                .client
+                .call(http::Method::PUT, format!("{}/size", self.path));
+            let call = call
+                .header(http::HeaderName::from_static("x-owner-epoch"), "1")
+                .header(http::HeaderName::from_static("x-connection"), &connection);
+            call.whatever_it_is()
+                .body(&json!({ "size": size }))
+                .send::<Value>()
+                .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Reading what runs have written.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::Item;
+
+/// What the runs of one piece of work said of themselves.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// Task and number of each run that began.
+    pub started: BTreeSet<(String, String)>,
+    /// The same of each that came to its end.
+    pub ended: BTreeSet<(String, String)>,
+    /// Lines of processes that were not alone.
+    pub twice: Vec<String>,
+}
+
+pub fn proof(item: &Item) -> Proof {
+    let text = fs::read_to_string(item.proofs.join("log")).unwrap_or_default();
+    parse(&text)
+}
+
+fn parse(text: &str) -> Proof {
+    let mut proof = Proof::default();
+    // The last line may be half written.
+    let whole = text
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
+    for line in whole {
+        let line = line.trim_end();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["start", task, number] => {
+                proof
+                    .started
+                    .insert(((*task).to_owned(), (*number).to_owned()));
+            }
+            ["end", task, number] => {
+                proof
+                    .ended
+                    .insert(((*task).to_owned(), (*number).to_owned()));
+            }
+            ["twice", ..] => proof.twice.push(line.to_owned()),
+            _ => {}
+        }
+    }
+    proof
+}
+
+/// Workers of a pool that have registered and whose processes are there.
+pub fn alive(item: &Item) -> BTreeSet<String> {
+    let files = fs::read_dir(&item.proofs).into_iter().flatten().flatten();
+    let there = files.filter_map(|file| {
+        let pid = fs::read_to_string(file.path()).ok()?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        (!rest.starts_with('Z')).then_some(name)
+    });
+    there.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_not_finished_proves_nothing() {
+        let proof = parse("start 0 a\nend 0 a\nstart 1 b\nend 1 b");
+        assert_eq!(proof.started.len(), 2);
+        assert!(proof.ended.contains(&("0".into(), "a".into())));
+        assert_eq!(proof.ended.len(), 1);
+    }
+
+    #[test]
+    fn a_process_that_was_not_alone_is_found() {
+        assert_eq!(parse("start 0 x\ntwice 0 y\n").twice, ["twice 0 y"]);
+    }
+}
