@@ -15,10 +15,13 @@ pub use least::LEAST;
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONTENT_SECURITY_POLICY;
+use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_swagger_ui::{Config, SwaggerUi, Url};
+use utoipa_swagger_ui::{Config, SwaggerUi};
 
 /// What the routes do not say about their service.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +32,11 @@ pub struct Description {
 
 const DOCUMENT: &str = "/v1/openapi.json";
 const SCHEME: &str = "token";
+/// The page takes everything from the service itself, and is part of no other page.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
 /// What holds for every route of every service, and what a client has to expect of v1 (A1).
 const CUSTOMS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
     client takes a value it does not know for one it has nothing to do with. Fields that a client \
@@ -44,13 +52,17 @@ pub fn documented(router: OpenApiRouter, about: Description) -> Router {
         let text = text.clone();
         async move { ([(http::header::CONTENT_TYPE, "application/json")], text) }
     };
-    let config = Config::new([Url::new(about.title, DOCUMENT)])
+    // Without a name: named documents are offered in a bar that the base layout does not have, and
+    // none of them would be shown.
+    let config = Config::new([DOCUMENT])
         .validator_url("none")
         .display_operation_id(true)
         .use_base_layout();
+    let page: Router = SwaggerUi::new("/docs").config(config).into();
+    let policy = SetResponseHeaderLayer::overriding(CONTENT_SECURITY_POLICY, POLICY);
     router
         .route(DOCUMENT, get(serve_text))
-        .merge(SwaggerUi::new("/docs").config(config))
+        .merge(page.layer(policy))
 }
 
 /// The document as it is kept in the golden file, ending in a newline.

@@ -1,0 +1,101 @@
+//! Starting a browser and ending it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chromiumoxide::browser::{Browser as Driver, BrowserConfig};
+use chromiumoxide::cdp::browser_protocol::target::{
+    CreateBrowserContextParams, CreateTargetParams,
+};
+use futures_util::StreamExt as _;
+use tokio::task::JoinHandle;
+
+use crate::page::Page;
+use crate::program::chromium;
+
+/// A busy machine starts a browser slowly; it is there in a quarter of a second otherwise.
+const LIMIT: Duration = Duration::from_secs(90);
+/// Ends the browser with the process that started it, where the system can do that.
+const LAUNCHER: &str = r#"#!/bin/sh
+if command -v setpriv >/dev/null; then
+  exec setpriv --pdeathsig KILL -- "$HAYWARD_TEST_CHROMIUM" "$@"
+fi
+exec "$HAYWARD_TEST_CHROMIUM" "$@"
+"#;
+
+/// A browser of this test alone.
+pub struct Browser {
+    driver: Driver,
+    /// Carries commands to the browser and events from it.
+    messages: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Browser {
+    /// None, said aloud, where no browser is installed.
+    ///
+    /// # Panics
+    /// When there is one and it does not start, or when one is required and there is none.
+    pub async fn start() -> Option<Self> {
+        let program = chromium()?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(&program, folder.path());
+        let (driver, mut handler) = Driver::launch(config).await.expect("the browser starts");
+        let messages = tokio::spawn(async move { while handler.next().await.is_some() {} });
+        Some(Self {
+            driver,
+            messages,
+            _folder: folder,
+        })
+    }
+
+    /// An empty window that shares nothing with the others.
+    pub async fn page(&self) -> Page {
+        let context = CreateBrowserContextParams::default();
+        let context = self.driver.create_browser_context(context).await;
+        let context = context.expect("a context of its own");
+        let blank = CreateTargetParams::builder()
+            .url("about:blank")
+            .browser_context_id(context)
+            .build()
+            .expect("an address");
+        let page = self.driver.new_page(blank).await.expect("a window");
+        Page::watched(page).await
+    }
+
+    /// Asks the browser to end, and waits until it has.
+    pub async fn close(mut self) {
+        if self.driver.close().await.is_err() {
+            let _ = self.driver.kill().await;
+        }
+        let _ = self.driver.wait().await;
+        self.messages.abort();
+    }
+}
+
+fn config(program: &Path, folder: &Path) -> BrowserConfig {
+    let mut config = BrowserConfig::builder()
+        .chrome_executable(launcher(folder))
+        .env("HAYWARD_TEST_CHROMIUM", program.to_string_lossy())
+        .user_data_dir(folder.join("profile"))
+        .new_headless_mode()
+        .port(0)
+        .launch_timeout(LIMIT)
+        .request_timeout(LIMIT)
+        .window_size(1_400, 1_000)
+        .viewport(None)
+        .arg(("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"));
+    if nix::unistd::geteuid().is_root() {
+        config = config.no_sandbox();
+    }
+    config.build().expect("settings of a browser")
+}
+
+fn launcher(folder: &Path) -> PathBuf {
+    let path = folder.join("launch");
+    std::fs::write(&path, LAUNCHER).expect("a script");
+    let executable = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&path, executable).expect("a script that runs");
+    path
+}

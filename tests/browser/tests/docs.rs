@@ -1,0 +1,82 @@
+//! The page at `/docs` of every service, as people see it.
+
+use hayward::prepare::SERVICES;
+use hayward_tests_browser::{Browser, Page};
+use hayward_tests_fleet::World;
+use serde_json::Value;
+
+/// How many operations the page shows; each is a block that opens.
+const SHOWN: &str = "document.querySelectorAll('.opblock').length";
+/// The title that Swagger UI took from the document.
+const TITLE: &str = "document.querySelector('.info .title')?.firstChild?.textContent ?? ''";
+
+async fn document(world: &World, service: &str) -> Value {
+    let client = world.client(service, "operator");
+    let document = client.get("/v1/openapi.json").await;
+    document.expect("the document of the service")
+}
+
+fn operations(document: &Value) -> usize {
+    const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
+    let paths = document["paths"].as_object().expect("paths").values();
+    let of_path = |path: &Value| METHODS.iter().filter(|it| path[**it].is_object()).count();
+    paths.map(of_path).sum()
+}
+
+async fn shows_the_document(page: &Page, address: &str, document: &Value) {
+    page.open(address).await;
+    let count = operations(document);
+    let shown = format!("{SHOWN} === {count}");
+    page.until(&format!("{count} operations at {address}"), &shown)
+        .await;
+    let title: String = page.value(TITLE).await;
+    assert_eq!(title.trim(), document["info"]["title"], "{address}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_every_service_lists_its_operations_and_asks_nobody_else() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let world = World::start().await;
+    for (service, _) in SERVICES {
+        let base = world.url(service);
+        let page = browser.page().await;
+        let document = document(&world, service).await;
+        assert!(operations(&document) > 4, "{service}: {document}");
+        shows_the_document(&page, &format!("{base}/docs"), &document).await;
+        assert_eq!(page.errors(), Vec::<String>::new(), "{service}");
+        let elsewhere: Vec<_> = page
+            .requests()
+            .into_iter()
+            .filter(|it| !it.url.starts_with(&format!("{base}/")))
+            .collect();
+        assert_eq!(elsewhere, [], "{service}");
+        if let Some(folder) = std::env::var_os("HAYWARD_TEST_PICTURES") {
+            let picture = std::path::Path::new(&folder).join(format!("{service}.png"));
+            page.picture(&picture).await;
+        }
+    }
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_shows_no_document_that_its_address_names() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let world = World::start().await;
+    let (base, other) = (world.url("blocklist"), world.url("node-status"));
+    let page = browser.page().await;
+    let document = document(&world, "blocklist").await;
+    for parameter in ["url", "configUrl"] {
+        let address = format!("{base}/docs/?{parameter}={other}/v1/openapi.json");
+        shows_the_document(&page, &address, &document).await;
+    }
+    let asked = page.requests();
+    assert!(
+        !asked.iter().any(|it| it.url.starts_with(other)),
+        "{asked:?}"
+    );
+    browser.close().await;
+}
