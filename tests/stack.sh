@@ -146,9 +146,9 @@ confined() {
   local service own
   for service in "${services[@]}"; do
     id=$(containers "${service%:*}")
-    # Besides this look and, now and then, the one of the health check.
-    is=$(docker exec "$id" sh -c 'cat /proc/[0-9]*/comm 2>/dev/null' | grep -vxE 'sh|cat|hayward' |
-      sort -u | tr '\n' ' ')
+    # Besides this look and, now and then, the one of the health check, which may end meanwhile.
+    is=$(docker exec "$id" sh -c 'cat /proc/[0-9]*/comm 2>/dev/null; :' |
+      grep -vxE 'sh|cat|hayward' | sort -u | tr '\n' ' ')
     case $is in
       "docker-init hayward-"[a-z-]*" " | "tini hayward-"[a-z-]*" ") ;;
       *) fail "${service%:*} runs: $is" ;;
