@@ -1,5 +1,5 @@
-//! The node agent alone, as its own tests start it. What is shipped is `hayward`, which is the agent
-//! when it is called `hayward-node-agent`.
+//! The node agent alone, as its own tests start it. What is shipped is `hayward`, which is the
+//! agent when it is called `hayward-node-agent`.
 
 use std::process::ExitCode;
 

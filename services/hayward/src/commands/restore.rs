@@ -101,12 +101,11 @@ impl PutBack<'_> {
     /// What was there before and is there after; nothing of the second for a rehearsal. Without a
     /// server it can only be one, of a restore that would make it.
     async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
-        let before = match admin {
-            Some(admin) => self.before(admin).await?,
-            None => {
-                hayward_postgres::binaries()?;
-                Histories::new()
-            }
+        let before = if let Some(admin) = admin {
+            self.before(admin).await?
+        } else {
+            hayward_postgres::binaries()?;
+            Histories::new()
         };
         let keys = keys_for(self.saved, self.keys, self.dry_run)?;
         let Some(admin) = admin.filter(|_| !self.dry_run) else {
