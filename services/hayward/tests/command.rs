@@ -41,6 +41,23 @@ fn help_names_the_commands_and_hides_those_for_machines() {
 }
 
 #[test]
+fn a_link_to_the_program_is_what_it_is_named_after() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, setting) in [
+        ("rm-scheduler", "--round-min-ms"),
+        ("node-agent", "--state-dir"),
+    ] {
+        let link = dir.path().join(format!("hayward-{name}"));
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_hayward"), &link).unwrap();
+        let told = Command::new(&link).arg("--help").env_clear().output();
+        let told = told.unwrap();
+        let help = text(&told.stdout);
+        assert!(told.status.success(), "{}", text(&told.stderr));
+        assert!(help.contains(setting), "{name}: {help}");
+    }
+}
+
+#[test]
 fn a_shell_can_complete_it() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish"] {
