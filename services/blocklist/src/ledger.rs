@@ -174,7 +174,7 @@ impl hayward_publication::Ledger for Ledger {
         let mut ledger = Self::empty(context.clone());
         for (key, block) in store::load_blocks(tx).await? {
             ledger.blocks.insert(key.clone(), block);
-            ledger.schedule(&key, None);
+            ledger.schedule(&key);
         }
         ledger.resume_turns(moment);
         for row in store::load_facts(tx).await? {

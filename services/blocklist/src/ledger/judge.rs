@@ -145,7 +145,7 @@ impl Ledger {
         if proposals.is_empty() {
             return None;
         }
-        self.end_if_due(&key, moment, batch);
+        self.expire(&key, moment, batch);
         // What fails on a machine that is blocked already prolongs the block and doubles nothing.
         let live = self
             .blocks
@@ -220,7 +220,7 @@ impl Ledger {
             return;
         };
         trial.until = until;
-        self.schedule(key, None);
+        self.schedule(key);
         self.write_down(key, batch);
     }
 

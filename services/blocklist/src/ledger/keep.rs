@@ -4,7 +4,7 @@
 use hayward_blocklist_api::{BLOCKS, BlockEvent};
 use hayward_blocklist_domain::{Action, Item, Outcome, Withheld};
 use hayward_publication::{Batch, Moment};
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_vocabulary::NodeName;
 
 use super::block::{entry, etag, on_trial};
 use super::{Block, Key, Ledger, Past, Removal};
@@ -50,15 +50,6 @@ impl Ledger {
         }
     }
 
-    /// Race 4: an item that is over goes first, so that extending it is a new fact. One that was
-    /// over when it was added is left its time.
-    pub(super) fn end_if_due(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
-        let due = self.blocks.get(key).and_then(|block| block.due);
-        if due.is_some_and(|due| due <= moment.now) {
-            self.expire(key, moment, batch);
-        }
-    }
-
     /// One statement about one key, and all that follows from it.
     pub(super) fn put(
         &mut self,
@@ -80,7 +71,7 @@ impl Ledger {
             return outcome;
         }
         block.updated = moment.now;
-        self.schedule(key, Some(moment.now));
+        self.schedule(key);
         self.tell(key, (event(outcome), said.by), moment, batch);
         if outcome == Outcome::Added && item.automatic() {
             self.remember(key, &item, moment, batch);
@@ -285,10 +276,9 @@ impl Ledger {
         if let Some(block) = self.blocks.get_mut(key) {
             block.updated = change.at;
         }
-        let at = change.at;
         self.note(change, batch);
         self.write_down(key, batch);
-        self.schedule(key, Some(at));
+        self.schedule(key);
     }
 
     /// The key as it is now, in its row and in `blocks`.
@@ -357,7 +347,7 @@ impl Ledger {
         let age = moment.now.ms_since(block.updated);
         let young = age < self.context.settings.tombstone_ttl_ms;
         if block.slot.item.is_some() || block.slot.trial.is_some() || young {
-            self.schedule(key, None);
+            self.schedule(key);
             return;
         }
         self.blocks.remove(key);
@@ -373,18 +363,14 @@ impl Ledger {
     }
 
     /// Puts the key where the queue has to look at it next: at the end of its item or its trial, or
-    /// when the memory of its removal may go. `changed` is now, where an add may have brought an
-    /// end that has passed already (section 4, rule 2).
-    pub(super) fn schedule(&mut self, key: &Key, changed: Option<Timestamp>) {
+    /// when the memory of its removal may go.
+    pub(super) fn schedule(&mut self, key: &Key) {
         let settings = &self.context.settings;
         let Some(block) = self.blocks.get_mut(key) else {
             return;
         };
         let due = match (&block.slot.item, &block.slot.trial) {
-            (Some(item), _) => item.end.map(|end| match changed {
-                Some(now) if end <= now => now.plus_ms(settings.check_interval_ms),
-                _ => end,
-            }),
+            (Some(item), _) => item.end,
             (None, Some(trial)) => Some(trial.until),
             (None, None) => Some(block.updated.plus_ms(settings.tombstone_ttl_ms)),
         };
@@ -408,6 +394,8 @@ fn event(outcome: Outcome) -> BlockEvent {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use hayward_vocabulary::Timestamp;
 
     use super::*;
     use crate::ledger::Context;

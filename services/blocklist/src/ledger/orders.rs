@@ -34,6 +34,10 @@ impl New {
             Until::At(end) => Some(end),
             Until::Permanent => None,
         };
+        // Section 4, rule 2: an end that has passed is the next check, so that the item has its
+        // effect once, and is there for whoever reads or writes until then.
+        let check = now.plus_ms(settings.check_interval_ms.max(1));
+        let end = end.map(|end| if end <= now { check } else { end });
         Item {
             action: self.action,
             causes: [self.cause.clone()].into(),
@@ -60,8 +64,9 @@ impl Ledger {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
+        // Race 4: an item that is over goes first, so that extending it is a new fact.
         for new in &orders.items {
-            self.end_if_due(&new.key, moment, batch);
+            self.expire(&new.key, moment, batch);
         }
         self.check_room(&orders.items)?;
         self.check_names(&orders.items)?;

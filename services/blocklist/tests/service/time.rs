@@ -6,6 +6,8 @@ use hayward_publication::{Followed, Update};
 use hayward_service::auth::Scope;
 use hayward_service::clock::{Clock as _, SystemClock};
 use hayward_testkit::until;
+use hayward_vocabulary::Timestamp;
+use serde_json::{Value, json};
 
 use crate::world::{PUBLICATION, World, for_ever, mark, refusal};
 
@@ -105,6 +107,43 @@ async fn an_end_in_the_past_still_has_its_effect_once() {
     let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
     let events: Vec<BlockEvent> = history.changes.iter().map(|change| change.event).collect();
     assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
+}
+
+/// What a person asks for on `nodes/k1`.
+fn order(cause: &str, end: Timestamp) -> Value {
+    json!({"action": "MARK_BLOCKLISTED", "cause": cause, "end_timestamp": end})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_writers_agree_whether_an_item_is_over() {
+    let mut world = World::with(Settings {
+        check_interval_ms: 600_000,
+        ..Settings::default()
+    })
+    .await;
+    let past = SystemClock.now().minus_ms(60_000);
+    let (status, _) = world.order("nodes/k1", &order("disk", past)).await;
+    assert_eq!(status, 201);
+    // Until the next check it is there: for who looks, and for who puts another.
+    let seen = world.look("nodes/k1").await.unwrap();
+    assert!(seen.item.end.unwrap() > SystemClock.now());
+    assert_eq!(world.order("nodes/k1", &order("disk", past)).await.0, 200);
+    let (status, _) = world.refused("nodes/k1", &order("net", past)).await;
+    assert_eq!(status, 409);
+    world.unblock("nodes/k1").await;
+
+    world
+        .restart_with(|settings| settings.check_interval_ms = 50)
+        .await;
+    for cause in ["disk", "net", "fan"] {
+        let (status, _) = world.order("nodes/k1", &order(cause, past)).await;
+        assert_eq!(status, 201, "{cause}: whoever sees none can put one");
+        until("the next check", async || {
+            let seen = world.look("nodes/k1").await;
+            seen.is_err().then(|| assert_eq!(refusal(seen).0, 404))
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
