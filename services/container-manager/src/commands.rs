@@ -9,6 +9,18 @@ use hayward_vocabulary::NodeName;
 
 use crate::ledger::{Ledger, Rows};
 
+/// At these places something names a container of another node.
+pub struct Foreign(pub Vec<usize>);
+
+impl Foreign {
+    pub fn if_any(places: Vec<usize>) -> Result<(), Self> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        Err(Self(places))
+    }
+}
+
 impl Ledger {
     /// Takes a report in that answers revision `answers` of the node's desired set.
     pub(crate) fn take_report(
@@ -17,11 +29,12 @@ impl Ledger {
         (answers, report): (Option<u64>, &Report),
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) {
+    ) -> Result<(), Foreign> {
+        self.check_owner(node, report)?;
         let witness = self.witnesses.entry(node.clone()).or_default();
         if !witness.admits(&report.agent_instance, report.sequence, answers) {
             tracing::debug!(%node, sequence = report.sequence, "an older report came late");
-            return;
+            return Ok(());
         }
         for item in &report.containers {
             if self.concerns(node, item)
@@ -44,17 +57,24 @@ impl Ledger {
                 self.learn(id.as_str(), Fact::Missing { answers }, moment, batch);
             }
         }
+        Ok(())
     }
 
-    /// S14: an agent speaks of the containers of its own node.
+    /// S14: an agent speaks of the containers of its own node, or is not listened to at all.
+    fn check_owner(&self, node: &NodeName, report: &Report) -> Result<(), Foreign> {
+        let elsewhere = |item: &ContainerReport| {
+            let known = self.containers.get(&item.id);
+            known.is_some_and(|known| known.node != *node)
+        };
+        let all = report.containers.iter().enumerate();
+        let foreign = all.filter(|(_, item)| elsewhere(item)).map(|(at, _)| at);
+        Foreign::if_any(foreign.collect())
+    }
+
     fn concerns(&self, node: &NodeName, item: &ContainerReport) -> bool {
         match self.containers.get(&item.id) {
             // Buried or given up; the agent sees that it is not desired.
             None => false,
-            Some(known) if known.node != *node => {
-                tracing::warn!(%node, container = %item.id, "reported by a node it is not on");
-                false
-            }
             Some(known) if known.life.incarnation != item.incarnation => {
                 tracing::warn!(%node, container = %item.id, "reported of another incarnation");
                 false

@@ -23,6 +23,7 @@ use hayward_vocabulary::{
 };
 use sqlx::PgConnection;
 
+use crate::commands::Foreign;
 use crate::invariants::Stages;
 use crate::measured;
 use crate::placements::{Deployment, Limits, Placements, asked};
@@ -112,7 +113,7 @@ pub enum Command {
         node: NodeName,
         answers: Option<u64>,
         report: Report,
-        reply: Reply<()>,
+        reply: Reply<Result<(), Foreign>>,
     },
 }
 
@@ -205,8 +206,8 @@ impl hayward_publication::Ledger for Ledger {
                 report,
                 reply,
             } => {
-                self.take_report(&node, (answers, &report), moment, batch);
-                batch.answer(reply, ());
+                let answer = self.take_report(&node, (answers, &report), moment, batch);
+                batch.answer(reply, answer);
             }
         }
     }

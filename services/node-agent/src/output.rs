@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::agent::Board;
 use crate::fault::{self, Point};
 use crate::pause::Pause;
+use crate::report::refused_items;
 use crate::runtime::{Piece, Runtime};
 
 const LOOK: Duration = Duration::from_millis(250);
@@ -86,9 +87,13 @@ impl Shipper {
                         if pause.is_new() {
                             tracing::warn!(%error, cause = ?error, "cannot send output on");
                         }
+                        // I26: sent again, it would be refused again, and hold up the others.
                         if is_final(&error) {
-                            // I26: sent again, it would be refused again, and hold up the others.
                             sent.extend(ends);
+                        } else {
+                            let foreign = refused_items(&error, "chunks");
+                            let named = foreign.into_iter().filter_map(|at| ends.get(at));
+                            sent.extend(named.cloned());
                         }
                         pause.wait().await;
                     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hayward_container_manager_api::{ContainerReport, ContainerState, Report, ReportAnswer};
-use hayward_service::{Client, ClientError, Shutdown};
+use hayward_service::{Client, ClientError, Code, Shutdown};
 use hayward_vocabulary::{AllocationId, NodeName};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -62,13 +62,15 @@ impl Reporter {
         let mut pause = Pause::default();
         let mut veil = Veil::default();
         let mut launching = BTreeSet::new();
+        let mut foreign = BTreeSet::new();
         loop {
             let board = look(&mut self.board, &mut launching).await;
             let drained = self.drained.borrow_and_update().clone();
-            let (containers, lift_at) = veil.over(&board.containers, &drained, Instant::now());
+            let (mut containers, lift_at) = veil.over(&board.containers, &drained, Instant::now());
+            containers.retain(|report| !foreign.contains(&report.id));
             *sequence += 1;
             fault::pass(Point::ReportBefore);
-            match self.send(&board, containers, *sequence).await {
+            match self.send(&board, containers.clone(), *sequence).await {
                 Ok(_) => {
                     fault::pass(Point::ReportAfter);
                     pause.reset();
@@ -77,6 +79,7 @@ impl Reporter {
                     }
                 }
                 Err(error) => {
+                    foreign.extend(not_ours(&error, &containers));
                     if pause.is_new() {
                         tracing::warn!(%error, cause = ?error, "cannot report");
                     }
@@ -122,6 +125,27 @@ impl Reporter {
             .put(&format!("/v1/nodes/{}/report", self.node), &report)
             .await
     }
+}
+
+/// What is left out from now on: it is here from a time when this machine was another node, and a
+/// report that names it is refused as a whole (S14).
+fn not_ours<'a>(
+    error: &ClientError,
+    told: &'a [ContainerReport],
+) -> impl Iterator<Item = AllocationId> + 'a {
+    let places = refused_items(error, "containers").into_iter();
+    places.filter_map(|at| Some(told.get(at)?.id.clone()))
+}
+
+/// Which items of a list are not for this agent to speak of.
+pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
+    let problem = error.problem().filter(|it| it.code == Code::Forbidden);
+    let faults = problem.into_iter().flat_map(|problem| &problem.errors);
+    let places = faults.filter_map(|fault| {
+        let place = fault.pointer.strip_prefix('/')?.strip_prefix(list)?;
+        place.strip_prefix('/')?.strip_suffix("/id")?.parse().ok()
+    });
+    places.collect()
 }
 
 /// The board as it is to be told: what has just been told to start is given a moment to do so.
@@ -204,6 +228,7 @@ fn started(report: &ContainerReport) -> ContainerReport {
 mod tests {
     use std::sync::Arc;
 
+    use hayward_service::Problem;
     use hayward_vocabulary::{Exit, ExitCause};
 
     use super::*;
@@ -218,6 +243,24 @@ mod tests {
             started_at: None,
             exit: ended.then(|| Exit::of(ExitCause::Success, "")),
             reason: None,
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_to_speak_of_is_left_out_and_nothing_else() {
+        let told = ["a", "b"].map(|name| report(name, ContainerState::Running));
+        let refused = |code, pointer: &str| {
+            let problem = Problem::new(code, "no").at(pointer, "leave it out");
+            not_ours(&ClientError::Problem(problem), &told).collect::<Vec<_>>()
+        };
+        let second = "/containers/1/id";
+        assert_eq!(refused(Code::Forbidden, second), [told[1].id.clone()]);
+        for (code, pointer) in [
+            (Code::Forbidden, "/containers/2/id"),
+            (Code::Forbidden, "/node"),
+            (Code::Invalid, second),
+        ] {
+            assert!(refused(code, pointer).is_empty(), "{pointer}");
         }
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use hayward_container_manager_api::{OutputChunk, OutputReport, Report, ReportAnswer};
+use hayward_container_manager_api::{
+    CONTAINERS, ContainerEntry, OutputChunk, OutputReport, Report, ReportAnswer,
+};
 use hayward_container_manager_domain::Piece;
 use hayward_publication::Cursor;
 use hayward_service::problem::{Code, Problem};
@@ -12,6 +14,7 @@ use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
 use super::{Api, unread};
+use crate::commands::Foreign;
 use crate::ledger::Command;
 use crate::store::output;
 
@@ -36,7 +39,8 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
     responses(
         (status = 200, description = "taken in; visible at this revision", body = ReportAnswer,
             headers(("Hayward-Revision" = u64, description = "the same number"))),
-        (status = 403, description = "for the agent of that node only", body = Problem,
+        (status = 403, description = "for the agent of that node and its own containers only",
+            body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "more than one report may hold", body = Problem,
             content_type = "application/problem+json"),
@@ -57,11 +61,27 @@ pub async fn report_containers(
         report,
         reply,
     };
-    let revision = api.handle.ask(ask).await?.revision;
+    let taken = api.handle.ask(ask).await?;
+    let revision = taken.revision;
+    taken
+        .value
+        .map_err(|foreign| refused("containers", &foreign))?;
     Ok((
         [(REVISION, revision.to_string())],
         Json(ReportAnswer { revision }),
     ))
+}
+
+/// S14: of a container of another node an agent says nothing, and what it says with it is not taken
+/// either.
+fn refused(list: &str, foreign: &Foreign) -> Problem {
+    let detail = "an agent speaks of the containers of its own node alone";
+    let problem = Problem::new(Code::Forbidden, detail);
+    let places = foreign.0.iter();
+    places.fold(problem, |problem, at| {
+        let pointer = format!("/{list}/{at}/id");
+        problem.at(pointer, "this container is on another node; leave it out")
+    })
 }
 
 /// The revision a cursor stands for. One of another history proves nothing about ours.
@@ -94,7 +114,8 @@ fn check_report(report: &Report) -> Result<(), Problem> {
     request_body = OutputReport,
     responses(
         (status = 204, description = "kept"),
-        (status = 403, description = "for the agent of that node only", body = Problem,
+        (status = 403, description = "for the agent of that node and its own containers only",
+            body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "more than one report may hold", body = Problem,
             content_type = "application/problem+json"),
@@ -109,6 +130,7 @@ pub async fn report_output(
     caller.require_agent(&node)?;
     api.publisher().leading()?;
     check_output(&report.chunks)?;
+    check_owner(&api, &node, &report.chunks)?;
     let mut pieces: BTreeMap<AllocationId, Vec<Piece>> = BTreeMap::new();
     for chunk in report.chunks {
         let piece = Piece {
@@ -124,6 +146,17 @@ pub async fn report_output(
         api.bells.ring(work.split('.').next().unwrap_or(&work));
     }
     Ok(http::StatusCode::NO_CONTENT)
+}
+
+fn check_owner(api: &Api, node: &NodeName, chunks: &[OutputChunk]) -> Result<(), Problem> {
+    let publisher = api.publisher();
+    let elsewhere = |chunk: &OutputChunk| {
+        let entry = publisher.get::<ContainerEntry>(CONTAINERS, "", chunk.id.as_str());
+        entry.is_some_and(|entry| entry.node != *node)
+    };
+    let all = chunks.iter().enumerate();
+    let foreign = all.filter(|(_, chunk)| elsewhere(chunk)).map(|(at, _)| at);
+    Foreign::if_any(foreign.collect()).map_err(|foreign| refused("chunks", &foreign))
 }
 
 fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {

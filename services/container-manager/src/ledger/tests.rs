@@ -127,26 +127,30 @@ fn what_is_written_is_what_changed() {
         containers: vec![item(&all[7]), item(&all[107]), item(&all[8])],
     };
     let mut batch = Batch::default();
-    ledger.take_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let taken = ledger.take_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let places = taken.map_err(|foreign| foreign.0).err();
+    assert_eq!(places, Some(vec![2]), "that of another node");
+    assert_eq!(Ledger::weight(&batch.rows), 0, "nor the rest of it");
+    report.containers.pop();
+    let taken = ledger.take_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    assert!(taken.is_ok());
     let changed: Vec<&str> = batch
         .rows
         .changed
         .keys()
         .map(AllocationId::as_str)
         .collect();
-    assert_eq!(
-        changed,
-        ["alc_000007", "alc_000107"],
-        "not that of another node"
-    );
+    assert_eq!(changed, ["alc_000007", "alc_000107"]);
     report.sequence = 2;
     let mut batch = Batch::default();
-    ledger.take_report(&node, (Some(2), &report), &moment(4), &mut batch);
+    let taken = ledger.take_report(&node, (Some(2), &report), &moment(4), &mut batch);
+    assert!(taken.is_ok());
     assert_eq!(Ledger::weight(&batch.rows), 0);
     report.sequence = 3;
     report.containers.clear();
     let mut batch = Batch::default();
-    ledger.take_report(&node, (Some(4), &report), &moment(5), &mut batch);
+    let taken = ledger.take_report(&node, (Some(4), &report), &moment(5), &mut batch);
+    assert!(taken.is_ok());
     assert_eq!(
         batch.rows.changed.len(),
         2,

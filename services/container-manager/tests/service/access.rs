@@ -100,11 +100,7 @@ async fn an_agent_speaks_for_its_own_node() {
     let world = World::new().await;
     world.upstream.put(&allocation("alc_1", "n1"));
     world.until_state("alc_1", ContainerState::Ordered).await;
-    let mut other = Agent::of(&world, "n2");
     let quiet = world.revision();
-    other
-        .report(vec![seen("alc_1", ContainerState::Ended)])
-        .await;
     let mut mine = Agent::of(&world, "n1");
     let mut wrong = seen("alc_1", ContainerState::Ended);
     wrong.incarnation = 2;
@@ -112,6 +108,11 @@ async fn an_agent_speaks_for_its_own_node() {
         .await;
     assert_eq!(world.revision(), quiet);
 
+    let mut other = Agent::of(&world, "n2");
+    let foreign = other.next(vec![seen("alc_1", ContainerState::Ended)]);
+    let refused = other.send(&foreign).await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
+    world.until_state("alc_1", ContainerState::Ordered).await;
     other.node = "n1";
     let forged = other.next(vec![]);
     let refused = other.send(&forged).await.unwrap_err();

@@ -1,6 +1,7 @@
 //! What containers write.
 
 use hayward_container_manager_api::{ContainerState, Logs, OutputChunk, OutputReport};
+use hayward_publication::audit::AuditPage;
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
@@ -54,7 +55,7 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     )
     .await
     .unwrap();
-    // Repeated, cut elsewhere, of a stranger, of another node's container.
+    // Repeated, cut elsewhere, of a stranger.
     write(
         &agent,
         vec![
@@ -64,9 +65,7 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     )
     .await
     .unwrap();
-    write(&agent, vec![chunk("alc_9", 0, "?"), chunk("alc_2", 0, "!")])
-        .await
-        .unwrap();
+    write(&agent, vec![chunk("alc_9", 0, "?")]).await.unwrap();
     let all = logs(&world, "alc_1", "").await;
     assert_eq!(all.text, "one two three\u{fffd}");
     assert_eq!((all.offset, all.next_offset, all.ended), (0, 14, false));
@@ -187,4 +186,51 @@ async fn too_much_is_refused_with_its_place() {
         assert_eq!(problem.code, Code::Invalid);
         assert_eq!(problem.errors[0].pointer, pointer);
     }
+}
+
+/// What the agent was refused, at which places.
+fn places(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
+    let error = refused.unwrap_err();
+    let problem = error.problem().unwrap();
+    let places = problem.errors.iter().map(|fault| fault.pointer.clone());
+    (problem.status().as_u16(), places.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_speaks_of_another_nodes_container_is_refused_and_that_is_on_record() {
+    let world = World::new().await;
+    let mut agent = Agent::of(&world, "n1");
+    world.upstream.put(&allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_2", "n2"));
+    agent
+        .until("alc_1", |desired| desired.contains_key("alc_1"))
+        .await;
+    world.until_state("alc_2", ContainerState::Ordered).await;
+
+    let both = ["alc_1", "alc_2"].map(|id| seen(id, ContainerState::Running));
+    let report = agent.next(both.to_vec());
+    let refused = agent.send(&report).await.map(drop);
+    assert_eq!(places(refused), (403, vec!["/containers/1/id".to_owned()]));
+    let chunks = vec![chunk("alc_2", 0, "!"), chunk("alc_1", 0, "one")];
+    let refused = write(&agent, chunks).await;
+    assert_eq!(places(refused), (403, vec!["/chunks/0/id".to_owned()]));
+    let still = |id| world.until_state(id, ContainerState::Ordered);
+    let (own, other) = tokio::join!(still("alc_1"), still("alc_2"));
+    assert_eq!((own.node.as_str(), other.node.as_str()), ("n1", "n2"));
+
+    agent
+        .report(vec![seen("alc_1", ContainerState::Running)])
+        .await;
+    world.until_state("alc_1", ContainerState::Running).await;
+    let auditor = world.client("auditor");
+    let routes = ["/v1/nodes/{node}/report", "/v1/nodes/{node}/output"];
+    until("both refusals on record", async || {
+        let page: AuditPage = auditor.get("/v1/audit?limit=1000").await.ok()?;
+        let refused = |route: &&str| {
+            let mut all = page.records.iter();
+            all.any(|it| it.actor == "agent-n1" && it.route == **route && it.status == Some(403))
+        };
+        routes.iter().all(refused).then_some(())
+    })
+    .await;
 }

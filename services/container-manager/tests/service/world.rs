@@ -67,6 +67,7 @@ impl World {
             ("rm-scheduler", service("rm-scheduler")),
             ("operator", Scope::Operator),
             ("viewer", Scope::Viewer),
+            ("auditor", Scope::Auditor),
             ("ann", Scope::Submitter),
             ("bob", Scope::Submitter),
             ("agent-n1", Scope::Agent(NodeName::new("n1").unwrap())),
