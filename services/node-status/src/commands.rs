@@ -11,7 +11,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
-use crate::ledger::{Ledger, Node, pool_of};
+use crate::ledger::{Bounds, Ledger, Node, pool_of};
 use crate::store::{DrainRow, Rows};
 use crate::words;
 
@@ -45,7 +45,10 @@ impl Ledger {
             }
             self.meet(&name, &beat, moment);
             cause.news = true;
-            cause.event = Some("first heard of".to_owned());
+            let node = self.nodes.get(&name);
+            let clipped = node.and_then(|node| node.clipped(&beat.inventory.capacity));
+            let lines = ["first heard of".to_owned()].into_iter().chain(clipped);
+            cause.event = Some(lines.collect::<Vec<_>>().join("; "));
         }
         self.hear(&name, (beat, digest), moment, &mut cause)?;
         self.settle(&name, cause, moment, batch);
@@ -70,9 +73,28 @@ impl Ledger {
         Err(Refusal::OtherPool { node, pool, says })
     }
 
+    /// S15: what its enrolment says; where that says nothing, as much as any machine may claim. The
+    /// token of an agent may also come from `prepare`, which enrols nobody.
+    pub(crate) fn may_claim(&self, name: &NodeName) -> Bounds {
+        let enrolled = self.bounds.get(name);
+        let mut most = enrolled.map_or_else(Default::default, |it| it.most.clone());
+        let any = &self.context.guards.most;
+        for (own, any) in [
+            (&mut most.memory_bytes, any.memory_bytes),
+            (&mut most.cpu_milli, any.cpu_milli),
+            (&mut most.gpu_milli, any.gpu_milli),
+        ] {
+            if *own == 0 {
+                *own = any;
+            }
+        }
+        let pool = enrolled.and_then(|it| it.pool.clone());
+        Bounds { most, pool }
+    }
+
     fn meet(&mut self, name: &NodeName, beat: &Heartbeat, moment: &Moment) {
         let mut node = Node::first_heard(name.clone(), beat, moment.now);
-        node.bounds = self.bounds.get(name).cloned();
+        node.bounds = Some(self.may_claim(name));
         let placed = self.machines.get(name.as_str());
         node.placed = placed.map(|machine| machine.pool.clone());
         self.context.pulses.insert(name.clone(), node.pulse.clone());

@@ -4,6 +4,7 @@ use anyhow::ensure;
 use hayward_node_status_domain::Limits;
 use hayward_node_status_domain::rhythm::Rhythm;
 use hayward_service::FrameSettings;
+use hayward_vocabulary::Size;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,18 +37,27 @@ pub struct Settings {
     /// Nodes that are known, with those that are lost and not removed; another is refused (I25).
     /// Default 20,000: twice what the fleet is planned for.
     pub max_nodes: usize,
+    /// What a node may say it has where its enrolment says nothing, as with a token from `prepare`;
+    /// more is not believed, and its history says so (S15). Bytes of memory, thousandths of a cpu
+    /// and of a gpu; 0: no limit. Default 70,368,744,177,664 (64 TiB), 4,096,000 and 256,000: more
+    /// than the largest machines there are.
+    pub node_most_memory_bytes: u64,
+    pub node_most_cpu_milli: u64,
+    pub node_most_gpu_milli: u64,
     /// Where rm-scheduler answers; its `clearings` are followed. Several addresses:
     /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
 }
 
 /// What keeps people and outages from emptying a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guards {
     pub warm_up_ms: u64,
     pub pool_floor: u64,
     pub drain_percent: u64,
     pub max_nodes: usize,
+    /// What any machine may claim (S15).
+    pub most: Size,
 }
 
 impl Default for Settings {
@@ -63,6 +73,9 @@ impl Default for Settings {
             pool_floor: 1,
             drain_percent: 25,
             max_nodes: 20_000,
+            node_most_memory_bytes: 64 << 40,
+            node_most_cpu_milli: 4_096_000,
+            node_most_gpu_milli: 256_000,
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
         }
     }
@@ -104,6 +117,12 @@ impl Settings {
             pool_floor: self.pool_floor,
             drain_percent: self.drain_percent,
             max_nodes: self.max_nodes,
+            most: Size {
+                memory_bytes: self.node_most_memory_bytes,
+                cpu_milli: self.node_most_cpu_milli,
+                gpu_milli: self.node_most_gpu_milli,
+                ..Size::default()
+            },
         })
     }
 

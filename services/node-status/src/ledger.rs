@@ -183,7 +183,7 @@ impl Ledger {
         };
         for mut node in stored.nodes {
             node.twins.seen_at(began_ms);
-            node.bounds = ledger.bounds.get(&node.name).cloned();
+            node.bounds = Some(ledger.may_claim(&node.name));
             ledger.add(node, began_ms);
         }
         for (name, drain) in &mut ledger.drains {
@@ -204,6 +204,7 @@ impl Ledger {
         }
         copy.context = Arc::new(Context {
             pulses,
+            guards: self.context.guards.clone(),
             ..*self.context
         });
         copy

@@ -122,7 +122,7 @@ impl Ledger {
             size += 1;
             out += u64::from(!works(&other.name));
         }
-        let guards = self.context.guards;
+        let guards = &self.context.guards;
         room::for_one_more(Room {
             size,
             out,

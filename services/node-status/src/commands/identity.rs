@@ -69,8 +69,9 @@ impl Ledger {
         };
         let event = told(bounds.as_ref());
         batch.rows.limits.insert(name.clone(), bounds.clone());
+        let may_claim = self.may_claim(name);
         if let Some(node) = self.nodes.get_mut(name) {
-            node.bounds = bounds;
+            node.bounds = Some(may_claim);
             // What it says is looked at again, also where it says the same as before.
             node.pulse.decided(0);
             let cause = Cause {

@@ -120,20 +120,35 @@ impl Node {
         if restarted && self.pool != pool {
             lines.push(format!("moved from pool {} to {pool}", self.pool));
         }
-        let (before, after) = (&self.inventory.capacity, &beat.inventory.capacity);
+        // As it counts, which is not always what it says (S15).
+        let claimed = &beat.inventory.capacity;
+        let (before, after) = (self.capacity(), self.held(claimed));
         if before != after {
-            let how = if after.fits(before) {
+            let how = if after.fits(&before) {
                 "shrank"
             } else {
                 "changed"
             };
             lines.push(format!(
                 "{how} from {} to {}",
-                words::size(before),
-                words::size(after)
+                words::size(&before),
+                words::size(&after)
             ));
         }
+        if self.inventory.capacity != *claimed {
+            lines.extend(self.clipped(claimed));
+        }
         lines
+    }
+
+    /// What its history should tell of a claim that is held to less.
+    pub fn clipped(&self, claimed: &Size) -> Option<String> {
+        let held = self.held(claimed);
+        let (claimed, held) =
+            (claimed != &held).then(|| (words::size(claimed), words::size(&held)))?;
+        Some(format!(
+            "says it has {claimed} and may say {held}: held to that"
+        ))
     }
 
     pub fn record(&self, brake: Brake, context: &Context, now_ms: u64) -> Record<'_> {
@@ -166,7 +181,11 @@ impl Node {
 
     /// What it may hand out: what it claims, held to its limit.
     pub fn capacity(&self) -> Size {
-        let mut held = self.inventory.capacity.clone();
+        self.held(&self.inventory.capacity)
+    }
+
+    fn held(&self, claimed: &Size) -> Size {
+        let mut held = claimed.clone();
         let Some(Bounds { most, .. }) = &self.bounds else {
             return held;
         };
@@ -296,5 +315,16 @@ mod tests {
         assert_eq!((held.memory_bytes, held.cpu_milli), (16 << 30, 8_000));
         assert_eq!(held.gpu_milli, 4_000, "not named, not limited");
         assert_eq!((held.extras["fpga"], held.extras["tape"]), (2, 1));
+
+        let mut more = beat("p");
+        more.inventory.capacity = node.inventory.capacity.clone();
+        assert!(node.differs(&more, false).is_empty());
+        more.inventory.capacity.memory_bytes = 1 << 50;
+        let lines = node.differs(&more, false);
+        assert_eq!(lines.len(), 1, "what counts is the same: {lines:?}");
+        assert!(lines[0].contains("held to that"), "{lines:?}");
+        more.inventory.capacity.memory_bytes = 8 << 30;
+        let lines = node.differs(&more, false).join("; ");
+        assert!(lines.starts_with("shrank from 16"), "{lines}");
     }
 }
