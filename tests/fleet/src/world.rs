@@ -42,6 +42,8 @@ pub struct World {
     databases: BTreeMap<String, String>,
     /// Settings of every process.
     environment: Vec<(&'static str, String)>,
+    /// Whether the clock of each process can be stepped.
+    clocks: bool,
     processes: BTreeMap<String, Child>,
 }
 
@@ -74,6 +76,33 @@ impl World {
             ("HAYWARD_PROCESSOR_PERCENT_EACH", "0".to_owned()),
         ];
         Self::with(Pace::default(), Door::Loopback, environment).await
+    }
+
+    /// The same with these settings of every process.
+    pub async fn set(pace: Pace, environment: Vec<(&'static str, String)>) -> Self {
+        Self::with(pace, Door::Loopback, environment).await
+    }
+
+    /// The same with processes that each have a clock of their own. No node is given up, however
+    /// busy this machine is.
+    pub async fn with_clocks() -> Self {
+        let schemas = prepare::SERVICES.map(|(_, schema)| schema);
+        let (pace, door) = (Pace::patient(), Door::Loopback);
+        let mut world = Self::empty(pace, door, Vec::new(), &schemas).await;
+        world.clocks = true;
+        world.begin().await;
+        world
+    }
+
+    /// The wall clock of one process is ahead of the machine's from now on, behind with a minus.
+    /// It is read again twenty times a second.
+    pub fn step_clock(&self, alias: &str, ahead_ms: i64) {
+        assert!(self.clocks, "these clocks stand as the machine's");
+        std::fs::write(self.clock_file(alias), ahead_ms.to_string()).expect("a clock");
+    }
+
+    fn clock_file(&self, alias: &str) -> PathBuf {
+        self.dir.path().join(format!("{alias}.clock"))
     }
 
     /// The same by this program, from its own tables and keys on.
@@ -147,6 +176,7 @@ impl World {
             door,
             databases,
             environment,
+            clocks: false,
             processes: BTreeMap::new(),
         }
     }

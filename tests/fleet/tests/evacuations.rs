@@ -10,7 +10,7 @@ use hayward_job_converter_api::processors::RetriesSubmission;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_service::Client;
+use hayward_service::{Client, Clock as _, SystemClock};
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{Agent, Echo, Pace, World, reaches, service, submit};
 use hayward_vocabulary::{NodeName, Size, WorkId};
@@ -31,7 +31,10 @@ struct Story {
 impl Story {
     /// Two machines, and a service with no retries at all: one failure that is counted ends it.
     async fn new() -> Self {
-        let mut world = World::at(Pace::patient()).await;
+        Self::upon(World::at(Pace::patient()).await).await
+    }
+
+    async fn upon(mut world: World) -> Self {
         for name in ["node-1", "node-2"] {
             world.start_agent(name, &Agent::default());
         }
@@ -163,5 +166,33 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
         .await;
     let (last, _) = story.is_up(Some(&second)).await;
     assert_eq!(last, first);
+    story.blames_nobody().await;
+}
+
+/// Blocklist, section 4, rule 2: such an item has its full effect once and is gone at the next
+/// check, which is far away here, so that a slow machine has seen it by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_evacuation_whose_end_has_passed_moves_what_runs_once() {
+    let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());
+    let story = Story::upon(World::set(Pace::patient(), vec![check]).await).await;
+    let (first, pid) = story.is_up(None).await;
+    let blocks = story.world.client("blocklist", "operator");
+    let path = format!("/v1/blocklist/nodes/{first}");
+    let order = json!({
+        "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
+        "cause": "ECC errors",
+        "end_timestamp": SystemClock.now().minus_ms(60_000),
+    });
+    let _: Value = blocks.put(&path, &order).await.expect("taken");
+    let (second, after) = story.is_up(Some(&first)).await;
+    assert_ne!((&first, pid), (&second, after));
+    until_within("the next check", LIMIT, async || {
+        let view = blocks.get::<Value>(&path).await;
+        let gone = view.err()?.problem()?.status() == 404;
+        gone.then_some(())
+    })
+    .await;
+    let (still, same) = story.is_up(None).await;
+    assert_eq!((second, after), (still, same), "it was moved once");
     story.blames_nobody().await;
 }

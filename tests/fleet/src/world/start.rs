@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 
 use hayward::prepare;
+use hayward_service::clock::offset;
 use hayward_vocabulary::NodeName;
 
 use super::{Agent, Door, World};
@@ -147,6 +148,9 @@ impl World {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(self.log_file(alias));
+        if self.clocks {
+            command.env(offset::VARIABLE, self.clock_file(alias));
+        }
         if alias.starts_with("node-") && !alias.starts_with("node-status") {
             return command;
         }

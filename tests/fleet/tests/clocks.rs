@@ -1,0 +1,114 @@
+//! Clocks that are wrong by an hour, one after the other, while work runs and is submitted: nothing
+//! that was acknowledged fails by it (F23).
+
+use std::time::Duration;
+
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::Client;
+use hayward_service::health::Status;
+use hayward_testkit::until;
+use hayward_tests_fleet::{
+    Agent, Witness, World, all_right, ends, job, outcomes, reaches, service, submit,
+};
+use hayward_vocabulary::WorkId;
+
+const LIMIT: Duration = Duration::from_mins(4);
+const HOUR_MS: i64 = 3_600_000;
+const TASKS: u64 = 160;
+/// Each of the jobs that are submitted while a clock is wrong.
+const FEW: u64 = 2;
+
+const SERVICES: [&str; 5] = [
+    "job-converter",
+    "node-status",
+    "container-manager",
+    "rm-scheduler",
+    "blocklist",
+];
+
+/// Jobs of short tasks, each submitted while a clock was wrong.
+struct Load {
+    ben: Client,
+    command: Vec<String>,
+    taken: Vec<WorkId>,
+}
+
+impl Load {
+    async fn submit(&mut self) {
+        let mut work = job(&[], FEW);
+        work.command.clone_from(&self.command);
+        self.taken.push(submit(&self.ben, "jobs", &work).await);
+    }
+}
+
+fn running(view: &WorkView) -> bool {
+    let mut all = view.processes.iter();
+    all.any(|process| process.state == "running")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledged() {
+    let mut world = World::with_clocks().await;
+    for node in ["node-1", "node-2"] {
+        world.start_agent(node, &Agent::default());
+    }
+    world.nodes_take_work(2).await;
+    for service in SERVICES {
+        let client = world.client(service, "operator");
+        let status: Status = client.get("/v1/status").await.expect("a status");
+        assert_eq!(status.insecure_modes, ["clock_stepped_by_a_test"]);
+    }
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    let mut work = job(&[], TASKS);
+    work.command = witness.command("0.5");
+    work.max_processes = Some(2);
+    let long = submit(&ada, "jobs", &work).await;
+    let up = submit(&ada, "services", &service(&["sleep", "10000"], 1)).await;
+    let service_path = format!("/v1/services/{up}");
+    let before = reaches(&ada, &service_path, LIMIT, running).await;
+
+    let mut load = Load {
+        ben: world.client("job-converter", "user-ben"),
+        command: Witness::new(&world.dir.path().join("few")).command("0.2"),
+        taken: Vec::new(),
+    };
+    let machines = SERVICES.into_iter().chain(["node-1", "node-2"]);
+    for machine in machines {
+        for ahead_ms in [HOUR_MS, 0, -HOUR_MS, 0] {
+            world.step_clock(machine, ahead_ms);
+            load.submit().await;
+            // A whole job begins and ends by the clock as it is now, with a runner of its own.
+            let newest = load.taken.last().expect("one was taken").clone();
+            let view = ends(&load.ben, &newest, LIMIT).await;
+            assert_eq!(view.state, WorkState::Completed, "{machine} {ahead_ms}");
+            // The next one is submitted by this clock, and runs by another.
+            load.submit().await;
+        }
+    }
+    for id in &load.taken {
+        let view = ends(&load.ben, id, LIMIT).await;
+        assert_eq!(view.state, WorkState::Completed, "{view:?}");
+        let tasks = outcomes(&load.ben, id).await;
+        all_right(&tasks, FEW);
+        assert!(tasks.iter().all(|it| it.attempt == 1), "{tasks:?}");
+    }
+    let view = ends(&ada, &long, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
+    all_right(&outcomes(&ada, &long).await, TASKS);
+    for task in 0..TASKS {
+        assert_eq!(witness.times(task), 1, "task {task} ran more than once");
+    }
+    let after = reaches(&ada, &service_path, LIMIT, running).await;
+    let which = |view: &WorkView| view.processes[0].allocation.clone();
+    assert_eq!(which(&before), which(&after), "it was never interrupted");
+
+    // Tokens that were made before and after are good everywhere.
+    for service in SERVICES {
+        let client = world.client(service, "operator");
+        until("an answer", async || {
+            client.get::<Status>("/v1/status").await.ok()
+        })
+        .await;
+    }
+}
