@@ -108,9 +108,8 @@ impl Process {
                 .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone),
             deployed: version::deployed(entry),
             exit: entry.exit.clone(),
-            up_since: entry
-                .running_since
-                .filter(|_| entry.state == AllocationState::Running),
+            up_since: (entry.state == AllocationState::Running)
+                .then(|| entry.running_since.unwrap_or(entry.granted_at)),
             running_since_ms: None,
         }
     }

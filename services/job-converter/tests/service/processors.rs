@@ -194,6 +194,57 @@ async fn scenario_38_told_and_ended_at_once() {
     demand(&world, &standby, |entry| asks(entry, None)).await;
 }
 
+/// Standbys 0-0 on n2 and 0-1 on n3, of an active on n1; 0-0 has started anew on n4 since.
+#[tokio::test]
+async fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
+    let world = World::new().await;
+    let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
+                       "retries": { "count": 8 } });
+    let id = service(&world, body).await;
+    let (active, first, second) = (id.instance(0), id.standby(0, 0), id.standby(0, 1));
+    let lost = runs(&world, &active, "n1").await;
+    let beside = runs(&world, &first, "n2").await;
+    let warm = runs(&world, &second, "n3").await;
+    let gone = world.scheduler.vacate_for(&beside, VacateReason::NodeLost);
+    world.scheduler.ended(&gone, Exit::of(ExitCause::Node, ""));
+    is_settled(&world, &first, &gone.id).await;
+    let fresh = AllocationEntry {
+        running_since: Some(Timestamp::from_unix_ms(60_000)),
+        ..runs(&world, &first, "n4").await
+    };
+    world.scheduler.say(&fresh);
+    let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
+    demand(&world, &second, |entry| entry.max_processes == 0).await;
+    let stays = demand(&world, &first, |entry| entry.max_processes == 1).await;
+    assert_eq!(stays.host, None, "what has just started is left alone");
+    let warm = world.scheduler.vacate_for(&warm, VacateReason::WorkGone);
+    world
+        .scheduler
+        .ended(&warm, Exit::of(ExitCause::Intended, ""));
+    demand(&world, &active, |entry| asks(entry, Some("n3"))).await;
+}
+
+/// The active's loss is heard first, and its failover has chosen already.
+#[tokio::test]
+async fn a_standby_that_is_lost_while_it_makes_place_is_passed_over_at_once() {
+    let world = World::with(|settings| settings.request_timeout_ms = 600_000).await;
+    let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
+                       "retries": { "count": 8 } });
+    let id = service(&world, body).await;
+    let (active, first, second) = (id.instance(0), id.standby(0, 0), id.standby(0, 1));
+    let lost = runs(&world, &active, "n1").await;
+    let beside = runs(&world, &first, "n2").await;
+    runs(&world, &second, "n3").await;
+    let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
+    demand(&world, &first, |entry| entry.max_processes == 0).await;
+    let gone = world.scheduler.vacate_for(&beside, VacateReason::NodeLost);
+    world.scheduler.ended(&gone, Exit::of(ExitCause::Node, ""));
+    demand(&world, &second, |entry| entry.max_processes == 0).await;
+    demand(&world, &first, |entry| asks(entry, None)).await;
+}
+
 #[tokio::test]
 async fn scenario_36_a_host_that_cannot_be_had_becomes_any() {
     let world = World::with(|settings| settings.request_timeout_ms = 300).await;
