@@ -208,11 +208,10 @@ async fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
     let gone = world.scheduler.vacate_for(&beside, VacateReason::NodeLost);
     world.scheduler.ended(&gone, Exit::of(ExitCause::Node, ""));
     is_settled(&world, &first, &gone.id).await;
-    let fresh = AllocationEntry {
-        running_since: Some(Timestamp::from_unix_ms(60_000)),
-        ..runs(&world, &first, "n4").await
-    };
-    world.scheduler.say(&fresh);
+    let entry = demand(&world, &first, |entry| entry.max_processes == 1).await;
+    let later = Timestamp::from_unix_ms(60_000);
+    world.scheduler.grant_at(&entry, "n4", later);
+    shown(&world, &id, |it| it.healthy).await;
     let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
     world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
     demand(&world, &second, |entry| entry.max_processes == 0).await;

@@ -83,6 +83,10 @@ impl Scheduler {
     }
 
     pub fn grant_on(&self, demand: &DemandEntry, node: &str) -> AllocationEntry {
+        self.grant_at(demand, node, Timestamp::from_unix_ms(0))
+    }
+
+    pub fn grant_at(&self, demand: &DemandEntry, node: &str, at: Timestamp) -> AllocationEntry {
         let entry = AllocationEntry {
             id: AllocationId::fresh(hayward_service::clock::fresh_uuid()),
             work: demand.work.clone(),
@@ -93,7 +97,7 @@ impl Scheduler {
             order: 1,
             size: demand.size.clone(),
             incarnation: 1,
-            granted_at: Timestamp::from_unix_ms(0),
+            granted_at: at,
             running_since: None,
             exclusive: false,
             predecessor: None,
