@@ -19,6 +19,7 @@ enum Happens {
     Pass(u64, u64, bool),
     Lose(u8),
     Preempt(u8),
+    GiveBack(u8),
     Confirm(u8),
     Complete,
     Fail,
@@ -38,6 +39,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         6 => (0..8_u64, 0..8_u64, any::<bool>()).prop_map(|(a, b, o)| Happens::Pass(a, b, o)),
         1 => (0..3_u8).prop_map(Happens::Lose),
         1 => (0..6_u8).prop_map(Happens::Preempt),
+        1 => (0..6_u8).prop_map(Happens::GiveBack),
         2 => (0..4_u8).prop_map(Happens::Confirm),
         1 => Just(Happens::Complete),
         1 => Just(Happens::Fail),
@@ -112,6 +114,14 @@ fn happen(trial: &mut Trial, what: Happens) {
                     key,
                     termination: Termination::PreemptedByScheduler,
                 });
+            }
+        }
+        Happens::GiveBack(number) => {
+            let tasks = trial.front.tasks.values();
+            let mut held = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
+            let one = held.nth(usize::from(number)).map(|it| it.id.clone());
+            if let Some(one) = one {
+                trial.tell_task(one.as_str(), Event::Complete);
             }
         }
         Happens::Confirm(number) => {

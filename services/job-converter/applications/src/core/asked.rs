@@ -99,8 +99,9 @@ impl Application {
             if ask.placeholder {
                 self.group(&ask, |group| {
                     group.timedout += 1;
-                    group.waived = true;
+                    group.returned += 1;
                 });
+                self.returned(now, step)?;
             }
         } else {
             // It is on its way into the place of a placeholder, which it no longer needs.
@@ -174,10 +175,13 @@ impl Application {
                 termination,
                 Termination::Unknown | Termination::PreemptedByScheduler
             );
+            let returned = termination == Termination::StoppedByRm;
             self.group(&held.ask, |group| {
                 group.timedout += 1;
-                group.waived |= !lost;
+                group.returned += u32::from(returned);
+                group.waived |= !lost && !returned;
             });
+            self.returned(now, step)?;
         } else if termination == Termination::StoppedByRm {
             self.group(&held.ask, |group| group.fulfilled += 1);
         } else {

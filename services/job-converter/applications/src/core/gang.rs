@@ -1,8 +1,9 @@
 //! The gang of an application: counters per group (5.4), what it still lacks, and its minimum once
 //! it has been whole (I13).
 //!
-//! A member that ended well has done its part. One that was given up by will (timeout, deletion,
-//! too small for the real task) waives the minimum of its group; only what was lost is repaired.
+//! A member that ended by itself has done its part. A place that its owner gave back is one that is
+//! needed no more; one that timed out, or was too small for its task, waives the minimum of its
+//! group. Only what was lost is repaired.
 
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,9 @@ pub struct Group {
     /// Real members that were lost, and in whose stead none has come yet.
     #[serde(default)]
     pub owed: u32,
+    /// Placeholders that its owner gave back: it needs so many fewer (2.9).
+    #[serde(default)]
+    pub returned: u32,
     /// Its minimum is no longer kept up.
     #[serde(default)]
     pub waived: bool,
@@ -73,10 +77,32 @@ impl Application {
         placeholder_ask(&self.head.submission.task_groups)
     }
 
-    /// Its placeholders hold all that was asked for.
+    /// Members without which it is of no use: what its owner gave back is not among them.
+    fn least(&self, group: &TaskGroup) -> u32 {
+        let counters = self.head.groups.get(&group.name);
+        let returned = counters.map_or(0, |group| group.returned);
+        group.min_member.saturating_sub(returned)
+    }
+
+    /// Its placeholders hold all that is asked for.
     pub(super) fn is_whole(&self) -> bool {
-        let groups = &self.head.submission.task_groups;
-        !groups.is_empty() && self.placeholder_ask().fits(&self.used_by_placeholders())
+        let groups = self.head.submission.task_groups.iter();
+        let asked: Vec<TaskGroup> = groups
+            .map(|group| TaskGroup {
+                min_member: self.least(group),
+                ..group.clone()
+            })
+            .collect();
+        !asked.is_empty() && placeholder_ask(&asked).fits(&self.used_by_placeholders())
+    }
+
+    /// One placeholder less is asked for, so what is held may be all of it.
+    pub(super) fn returned(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let holds = self.placeholders().next().is_some();
+        if self.head.state == State::Accepted && holds && self.is_whole() {
+            self.fire(Event::Run, now, step)?;
+        }
+        self.watch(now, step)
     }
 
     /// Members of a group that hold a place and will keep it.
@@ -96,7 +122,7 @@ impl Application {
             return 0;
         }
         let has = self.live(&group.name).saturating_add(counters.fulfilled);
-        group.min_member.saturating_sub(has)
+        self.least(group).saturating_sub(has)
     }
 
     /// What a gang that was whole has lost.

@@ -110,17 +110,21 @@ impl Application {
         Ok(())
     }
 
-    /// At least the minimum of every group, and not exactly it: one too many is no harm.
+    /// At least the minimum of every group, and not exactly it: one too many is no harm. What its
+    /// owner gave back is not waited for.
     pub(super) fn reserved_more(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if self.head.state != State::Reserving {
             return Ok(());
         }
         self.fire(Event::UpdateReservation, now, step)?;
-        let bound = |task: &&Task| task.placeholder && task.state == task::State::Bound;
+        let bound = |task: &Task| task.state == task::State::Bound;
+        let given = |task: &Task| task.state.is_terminated() && task.release.is_none();
         let complete = self.head.metadata.task_groups.iter().all(|group| {
-            let mine = self.tasks.values().filter(bound);
-            let mine = mine.filter(|it| it.wish.task_group_name.as_ref() == Some(&group.name));
-            mine.take(group.min_member as usize).count() == group.min_member as usize
+            let mine = self.tasks.values().filter(|it| {
+                it.placeholder && it.wish.task_group_name.as_ref() == Some(&group.name)
+            });
+            let settled = mine.filter(|it| bound(it) || given(it));
+            settled.take(group.min_member as usize).count() == group.min_member as usize
         });
         if complete {
             self.fire(Event::Run, now, step)?;
@@ -139,6 +143,8 @@ impl Application {
                 }
                 Ok(())
             }
+            // A placeholder that was given back may have been the last that was waited for.
+            State::Reserving => self.reserved_more(now, step),
             State::Killing if self.tasks.values().all(over) => self.fire(Event::Killed, now, step),
             _ => Ok(()),
         }

@@ -211,3 +211,38 @@ fn the_last_task_to_end_well_does_not_complete_a_gang_that_owes_another() {
     trial.tell_task("r3", Event::Complete);
     assert_eq!(trial.head().state, Core::Completing);
 }
+
+/// While it reserves, and when it is whole: it needs one less from then on, and no fewer (2.9).
+#[test]
+fn a_gang_whose_owner_gives_one_placeholder_back_needs_one_less() {
+    let mut trial = super::two(Policy::default());
+    trial.tell_task("tg-app-1-g-0000000001", Event::Complete);
+    assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
+    trial.pass(vec![room("a", size(2, 0))]);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(trial.counters("g"), (2, 0, 1));
+    assert_eq!(trial.half().lost(), []);
+    lose(&mut trial, "a");
+    assert_eq!(trial.half().lost()[0].count, 1, "what is left is kept up");
+
+    let mut trial = formed(Policy::default());
+    let one = trial.placeholders()[0].clone();
+    trial.tell_task(one.as_str(), Event::Complete);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(trial.half().used(), size(2, 0));
+    assert_eq!(trial.half().lost(), []);
+}
+
+/// The one that is given back is the last that was waited for.
+#[test]
+fn a_gang_runs_when_the_place_it_waits_for_is_given_back() {
+    let partial = Policy {
+        admission: crate::policy::Admission::Partial,
+        ..Policy::default()
+    };
+    let mut trial = super::two(partial);
+    assert_eq!(trial.place("tg-app-1-g-0000000000", "a"), None);
+    trial.tell_task("tg-app-1-g-0000000001", Event::Complete);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(trial.placeholders().len(), 1);
+}
