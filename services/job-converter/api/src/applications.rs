@@ -33,6 +33,12 @@ pub struct ApplicationSubmission {
     /// Of its placeholders in their queue: the higher number is served first.
     #[serde(default)]
     pub priority: i32,
+    /// Its placeholders may take room from others. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempts: Option<bool>,
+    /// `false`: its placeholders are taken back after those of others. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptable: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<String>,
     /// `key=value`, separated by blanks: `placeholderTimeoutInSeconds` (900),
@@ -80,6 +86,37 @@ pub struct TaskSubmission {
     /// The one the others hang on; the last to be taken back.
     #[serde(default)]
     pub originator: bool,
+    /// The nodes it may run on. Default: any. Not of a task of a group, which takes a placeholder's
+    /// place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub machines: Vec<NodeName>,
+    /// It runs there and nowhere else, and others leave for it there (10.4). Of a task in a queue,
+    /// and of no group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub required_node: Option<NodeName>,
+    /// It may take room from others. Default: true. Only of tasks in queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempts: Option<bool>,
+    /// `false`: it is taken back after those of others. Default: true. Only of tasks in queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptable: Option<bool>,
+    /// It is never where another task of its application is that says this too: at most one for
+    /// each node. Not of a task of a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<ApartSubmission>,
+}
+
+/// What tasks that are kept apart must not share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApartSubmission {
+    /// A label of nodes, as that of a rack: nodes with the same value, and those without it, are
+    /// one. Default: the node itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256)]
+    pub by_label: Option<String>,
 }
 
 /// `POST /v1/applications/{id}/tasks`: many at once.

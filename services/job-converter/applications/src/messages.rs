@@ -47,8 +47,6 @@ pub struct Submission {
     pub task_groups: Vec<TaskGroup>,
     pub policy: Policy,
     pub created_at: Timestamp,
-    /// It has running tasks, so it must be placed somewhere (4.3).
-    pub force_create: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::groups::TaskGroup;
 use crate::policy::Policy;
 
-/// It has running tasks: it is placed in the recovery queue when no rule places it (4.3).
-const FORCE_CREATE: &str = "application.create.force";
+/// Upstream places an application with it in a recovery queue, past all rules (4.3). Here what runs
+/// has its queue in its rows, so nothing has to be placed again (decision 0024).
+pub const FORCE_CREATE: &str = "application.create.force";
+
+fn yes() -> bool {
+    true
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,6 +35,12 @@ pub struct Metadata {
     /// Of its placeholders; a task says its own.
     #[serde(default)]
     pub priority: i32,
+    /// Its placeholders may take from others.
+    #[serde(default = "yes")]
+    pub preempts: bool,
+    /// Its placeholders are taken before those that would rather not be.
+    #[serde(default = "yes")]
+    pub preemptable: bool,
     #[serde(default)]
     pub owner_references: Vec<String>,
     #[serde(default)]
@@ -48,13 +59,16 @@ impl Metadata {
             tags: BTreeMap::new(),
             task_groups: Vec::new(),
             priority: 0,
+            preempts: true,
+            preemptable: true,
             owner_references: Vec::new(),
             scheduling_policy_parameters: Policy::default(),
             creation_time: None,
         }
     }
 
-    pub fn force_create(&self) -> bool {
+    /// It asks to be placed where no rule places it, which is not served.
+    pub fn asks_for_recovery(&self) -> bool {
         self.tags.get(FORCE_CREATE).is_some_and(|it| it == "true")
     }
 
@@ -69,6 +83,8 @@ impl Metadata {
             ("tags", self.tags != again.tags),
             ("taskGroups", self.task_groups != again.task_groups),
             ("priority", self.priority != again.priority),
+            ("preempts", self.preempts != again.preempts),
+            ("preemptable", self.preemptable != again.preemptable),
             (
                 "ownerReferences",
                 self.owner_references != again.owner_references,

@@ -108,6 +108,42 @@ pub enum Runtime {
     Ended,
 }
 
+/// Where a task may be placed, and who yields to whom. The core only hands it on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Placing {
+    /// Empty means any.
+    pub machines: Vec<NodeName>,
+    /// It may run there and nowhere else, and makes room there (10.4).
+    pub required_node: Option<NodeName>,
+    /// May take from others.
+    pub preempts: bool,
+    /// Is taken before those that would rather not be.
+    pub preemptable: bool,
+    /// Never where another task of its application is that says so too.
+    pub apart: Option<Spread>,
+}
+
+/// What those that are kept apart must not share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Spread {
+    /// A label of nodes, whose values must differ; absent: the node itself.
+    pub by_label: Option<String>,
+}
+
+impl Default for Placing {
+    fn default() -> Self {
+        Self {
+            machines: Vec::new(),
+            required_node: None,
+            preempts: true,
+            preemptable: true,
+            apart: None,
+        }
+    }
+}
+
 /// What a submitter says of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -126,6 +162,8 @@ pub struct Wish {
     /// The one the others belong to; the last to be preempted.
     #[serde(default)]
     pub originator: bool,
+    #[serde(default)]
+    pub placing: Placing,
     #[serde(default)]
     pub runtime: Runtime,
 }

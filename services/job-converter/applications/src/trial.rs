@@ -73,7 +73,6 @@ pub fn submission(task_groups: Vec<TaskGroup>, policy: Policy) -> Submission {
         task_groups,
         policy,
         created_at: at(0),
-        force_create: false,
     }
 }
 

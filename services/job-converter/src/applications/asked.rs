@@ -7,7 +7,6 @@ use hayward_job_converter_applications::answers::{
     self, Added, NotAdded, NotRemoved, TaskNotAdded,
 };
 use hayward_job_converter_applications::front::{self, FailureCode};
-use hayward_job_converter_applications::groups::TaskGroup;
 use hayward_job_converter_applications::ids::{AppId, TaskId};
 use hayward_job_converter_applications::metadata::Metadata;
 use hayward_job_converter_applications::task::{self, Wish};
@@ -18,8 +17,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::one::{Half, Program};
+use super::read::Of;
 use super::view::{self, Filter, Said};
-use super::{Applications, MANAGER};
+use super::{Applications, MANAGER, demand};
 use crate::ledger::Ledger;
 use crate::store::Rows;
 
@@ -129,12 +129,14 @@ impl Applications {
             .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
     }
 
-    /// The groups of an application, which its tasks name.
-    pub fn groups(&self, id: &AppId, whose: &Whose) -> Result<Vec<TaskGroup>, Refusal> {
+    /// What an application says of all its tasks.
+    pub fn of_tasks(&self, id: &AppId, whose: &Whose) -> Result<Of, Refusal> {
         self.theirs(id, whose)?;
         let known = self.book.get(id);
-        let groups = known.map(|it| it.head.metadata.task_groups.clone());
-        Ok(groups.unwrap_or_default())
+        Ok(Of {
+            groups: known.map_or_else(Vec::new, |it| it.head.metadata.task_groups.clone()),
+            in_queue: known.is_some_and(demand::asks_for_admission),
+        })
     }
 
     /// True when it is new.
@@ -251,7 +253,6 @@ impl Applications {
         Ok(entered)
     }
 
-    /// Placeholders are nobody's to tell anything.
     fn is_placeholder(&self, id: &AppId, task: &TaskId) -> bool {
         let known = self.book.get(id).and_then(|it| it.tasks.get(task));
         known.is_some_and(|it| it.placeholder)
@@ -281,6 +282,7 @@ impl Applications {
         Ok(answer)
     }
 
+    /// Of a placeholder: its place is given back, and its gang needs one less.
     pub fn complete_task(
         &mut self,
         (id, task): (&AppId, &TaskId),
@@ -288,14 +290,14 @@ impl Applications {
         moment: &Moment,
     ) -> Result<Told, Refusal> {
         self.theirs(id, whose)?;
-        if self.is_placeholder(id, task) {
-            return Err(Refusal::NoSuchTask(id.clone(), task.clone()));
-        }
+        let gives_back = self.is_placeholder(id, task);
         let told = self
             .book
             .tell_task(id, task, task::Event::Complete, moment.now);
         let told = told.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
         self.touch(id).keys.insert(task.clone());
+        // Its group asks for one less.
+        self.touch(id).all |= gives_back;
         let answer = answer(&told);
         self.obey(id, told.step.effects, moment.now);
         Ok(answer)

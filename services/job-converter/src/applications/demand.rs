@@ -12,7 +12,7 @@ use hayward_job_converter_applications::messages::Termination;
 use hayward_job_converter_applications::policy::Admission;
 use hayward_job_converter_applications::task::State;
 use hayward_vocabulary::{
-    AllocationId, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
+    AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
 
 use super::one::{Half, Slot};
@@ -55,15 +55,24 @@ pub fn of_task(
         }
         ask
     };
-    let originator = front.tasks.get(task).is_some_and(|it| it.wish.originator);
+    let wish = front.tasks.get(task).map(|it| it.wish.clone());
+    let wish = wish.unwrap_or_default();
     let priority = ask.priority;
     let mut entry = blank(half, Slot::Task(number), ask.size.clone());
     entry.submitted_at = ask.created_at;
     entry.queued = queued(half, front, priority).map(|queued| {
         Box::new(Queued {
-            originator,
+            originator: wish.originator,
+            required_node: wish.placing.required_node,
+            preempts: wish.placing.preempts,
+            preemptable: wish.placing.preemptable,
             ..queued
         })
+    });
+    entry.machines = wish.placing.machines;
+    entry.apart = wish.placing.apart.map(|spread| Apart {
+        group: half.whole(),
+        by_label: spread.by_label,
     });
     entry.part = Some(Part {
         replaces: linked.and_then(|it| half.place(it)).cloned(),
@@ -89,13 +98,21 @@ pub fn of_group(
     entry.submitted_at = core.head.submitted_at;
     entry.max_processes = wanted;
     entry.remaining_tasks = wanted;
-    let atomic = front.head.metadata.scheduling_policy_parameters.admission == Admission::Atomic;
-    let gang = atomic.then(|| Gang {
+    let metadata = &front.head.metadata;
+    // None at once where they are asked for one by one, as of old.
+    let atomic = metadata.scheduling_policy_parameters.admission == Admission::Atomic;
+    let gang = Some(Gang {
         name: GANG.to_owned(),
-        min: wanted,
+        min: if atomic { wanted } else { 0 },
     });
-    entry.queued = queued(half, front, front.head.metadata.priority)
-        .map(|queued| Box::new(Queued { gang, ..queued }));
+    entry.queued = queued(half, front, metadata.priority).map(|queued| {
+        Box::new(Queued {
+            gang,
+            preempts: metadata.preempts,
+            preemptable: metadata.preemptable,
+            ..queued
+        })
+    });
     entry.settled = half.settled.get(&number).cloned().unwrap_or_default();
     Some(entry)
 }
@@ -186,7 +203,7 @@ fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queu
     asks_for_admission(front).then(|| Queued {
         pool: metadata.pool.clone(),
         queue,
-        application: Some(format!("{}{}", super::PREFIX, half.uuid.simple())),
+        application: Some(half.whole().to_string()),
         priority,
         groups: metadata.groups.clone(),
         tags: metadata.tags.clone(),

@@ -174,6 +174,12 @@ impl Half {
         WorkId::new(text).expect("made of good characters")
     }
 
+    /// All of it, as the group of tasks that are kept apart.
+    pub fn whole(&self) -> WorkId {
+        let text = format!("{}{}", super::PREFIX, self.uuid.simple());
+        WorkId::new(text).expect("made of good characters")
+    }
+
     /// Gives a task its number.
     pub fn enter(&mut self, id: &TaskId, program: Program) {
         let number = self.next_number;

@@ -4,9 +4,9 @@
 use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmission};
 use hayward_job_converter_applications::groups::{self, Fault, TaskGroup};
 use hayward_job_converter_applications::ids::GroupName;
-use hayward_job_converter_applications::metadata::Metadata;
+use hayward_job_converter_applications::metadata::{FORCE_CREATE, Metadata};
 use hayward_job_converter_applications::policy::{LONGEST_S, Policy};
-use hayward_job_converter_applications::task::{Runtime, Wish};
+use hayward_job_converter_applications::task::{Placing, Runtime, Spread, Wish};
 use hayward_service::auth::Groups;
 use hayward_service::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
@@ -92,7 +92,15 @@ pub fn application(
     } else {
         Vec::new()
     };
+    if metadata.asks_for_recovery() {
+        warnings.push(format!(
+            "tag {FORCE_CREATE} has no effect: what runs keeps its queue, and what is new is placed \
+             by the rules"
+        ));
+    }
     metadata.priority = given.priority;
+    metadata.preempts = given.preempts.unwrap_or(true);
+    metadata.preemptable = given.preemptable.unwrap_or(true);
     metadata
         .owner_references
         .clone_from(&given.owner_references);
@@ -146,11 +154,64 @@ fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
     faults
 }
 
+/// What an application says of all its tasks.
+pub struct Of {
+    pub groups: Vec<TaskGroup>,
+    /// It is served in a pool that is divided among queues.
+    pub in_queue: bool,
+}
+
+/// Where it may be placed. What a placeholder's place decides is not a task's to say.
+fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldFault>> {
+    let mut faults = Vec::new();
+    if given.machines.len() > validate::MOST_MACHINES {
+        let text = format!("more than {} machines", validate::MOST_MACHINES);
+        faults.push(fault("/machines", text));
+    }
+    let apart = given.apart.as_ref();
+    let label = apart.and_then(|it| it.by_label.as_ref());
+    if label.is_some_and(|it| it.is_empty() || it.len() > 256 || it.contains('\0')) {
+        faults.push(fault("/apart/byLabel", "must have 1 to 256 bytes"));
+    }
+    let of_queues = [
+        ("/requiredNode", given.required_node.is_some()),
+        ("/preempts", given.preempts.is_some()),
+        ("/preemptable", given.preemptable.is_some()),
+    ];
+    for (pointer, _) in of_queues.iter().filter(|(_, said)| *said && !in_queue) {
+        let text = "is of use in a queue only: give the application a `queueName` or a `pool`";
+        faults.push(fault(*pointer, text));
+    }
+    let of_places = [
+        ("/machines", !given.machines.is_empty()),
+        ("/requiredNode", given.required_node.is_some()),
+        ("/apart", apart.is_some()),
+    ];
+    let in_group = given.task_group_name.is_some();
+    for (pointer, _) in of_places.iter().filter(|(_, said)| *said && in_group) {
+        let text = "a task of a group takes the place of one of its placeholders: leave this out, \
+                    or `taskGroupName`";
+        faults.push(fault(*pointer, text));
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    Ok(Placing {
+        machines: given.machines.clone(),
+        required_node: given.required_node.clone(),
+        preempts: given.preempts.unwrap_or(true),
+        preemptable: given.preemptable.unwrap_or(true),
+        apart: apart.map(|it| Spread {
+            by_label: it.by_label.clone(),
+        }),
+    })
+}
+
 /// # Errors
 /// All faults of it.
 pub fn task(
     given: &TaskSubmission,
-    groups: &[TaskGroup],
+    of: &Of,
     traceparent: Option<String>,
 ) -> Result<(Wish, Program), Vec<FieldFault>> {
     let directory = given.working_directory.as_ref();
@@ -164,7 +225,7 @@ pub fn task(
             None
         }
     });
-    let group = groups.iter().find(|it| Some(&it.name) == name.as_ref());
+    let group = of.groups.iter().find(|it| Some(&it.name) == name.as_ref());
     let size = match &given.resources {
         None => group.map_or_else(|| Size::memory(GIB), |it| it.min_resource.clone()),
         Some(amounts) => groups::amounts(amounts).unwrap_or_else(|wrong| {
@@ -181,6 +242,10 @@ pub fn task(
     {
         faults.push(fault("/alias", "must have 1 to 256 bytes"));
     }
+    let placing = placing(given, of.in_queue).unwrap_or_else(|wrong| {
+        faults.extend(wrong);
+        Placing::default()
+    });
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -190,6 +255,7 @@ pub fn task(
         priority: given.priority,
         task_group_name: name,
         originator: given.originator,
+        placing,
         runtime: Runtime::Unassigned,
         ..Wish::default()
     };
@@ -214,6 +280,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn of(groups: Vec<TaskGroup>) -> Of {
+        let in_queue = !groups.is_empty();
+        Of { groups, in_queue }
+    }
 
     fn read(body: Value, strict: bool) -> Result<Read, Vec<FieldFault>> {
         let given: ApplicationSubmission = serde_json::from_value(body).unwrap();
@@ -266,7 +337,7 @@ mod tests {
         for name in ["memory", "cpu", "gpu"] {
             let large = json!({ "command": ["x"], "resources": { name: "1000000G" } });
             let given: TaskSubmission = serde_json::from_value(large).unwrap();
-            let faults = task(&given, &[], None).unwrap_err();
+            let faults = task(&given, &of(Vec::new()), None).unwrap_err();
             assert_eq!(faults[0].pointer, format!("/resources/{name}"));
         }
     }
@@ -274,7 +345,7 @@ mod tests {
     #[test]
     fn a_task_has_the_size_of_its_group_unless_it_says_another() {
         let groups = json!([{ "name": "a", "minMember": 1, "minResource": { "cpu": "2" } }]);
-        let groups = groups::parse(&groups).unwrap();
+        let groups = of(groups::parse(&groups).unwrap());
         let given = |body: Value| serde_json::from_value::<TaskSubmission>(body).unwrap();
         let plain = given(json!({ "command": ["/bin/true"], "taskGroupName": "a" }));
         assert_eq!(task(&plain, &groups, None).unwrap().0.size.cpu_milli, 2_000);

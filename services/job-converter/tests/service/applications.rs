@@ -9,6 +9,8 @@ mod ends;
 mod gangs;
 #[path = "applications/limits.rs"]
 mod limits;
+#[path = "applications/places.rs"]
+mod places;
 #[path = "applications/tasks.rs"]
 mod tasks;
 

@@ -42,6 +42,8 @@ struct Gang {
     tags: BTreeMap<String, String>,
     #[serde(default)]
     priority: i32,
+    preempts: Option<bool>,
+    preemptable: Option<bool>,
     #[serde(default)]
     scheduling_policy_parameters: String,
     groups: Vec<Group>,
@@ -82,8 +84,10 @@ impl Gang {
             tags: self.tags.clone(),
             task_groups: self.groups.iter().map(group).collect(),
             priority: self.priority,
-            owner_references: Vec::new(),
+            preempts: self.preempts,
+            preemptable: self.preemptable,
             scheduling_policy_parameters: self.scheduling_policy_parameters.clone(),
+            ..ApplicationSubmission::default()
         }
     }
 
@@ -106,11 +110,9 @@ impl Group {
             command: command.map(|word| word.replace(NUMBER, &number)).collect(),
             environment: self.environment.clone(),
             working_directory: self.working_directory.clone(),
-            resources: None,
             task_group_name: Some(self.name.clone()),
-            alias: None,
             priority: self.priority,
-            originator: false,
+            ..TaskSubmission::default()
         }
     }
 }

@@ -297,7 +297,6 @@ impl Application {
             task_groups: metadata.task_groups.clone(),
             policy: metadata.scheduling_policy_parameters,
             created_at: metadata.creation_time.unwrap_or_default(),
-            force_create: metadata.force_create(),
         }
     }
 

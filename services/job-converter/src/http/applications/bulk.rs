@@ -4,7 +4,6 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::applications::{BulkTasks, BulkTasksAdded, NamedTask, TaskAdded};
-use hayward_job_converter_applications::groups::TaskGroup;
 use hayward_job_converter_applications::ids::TaskId;
 use hayward_job_converter_applications::task::Wish;
 use hayward_service::auth::Caller;
@@ -54,10 +53,12 @@ pub async fn add_tasks(
 ) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
     let (of, owner) = (id.clone(), whose.clone());
-    let groups = look(&app, move |ledger| ledger.applications.groups(&of, &owner));
+    let known = look(&app, move |ledger| {
+        ledger.applications.of_tasks(&of, &owner)
+    });
     let items = items(
         given,
-        &groups.await?.value,
+        &known.await?.value,
         traceparent(&headers).as_deref(),
         how,
     )?;
@@ -81,7 +82,7 @@ fn status(how: HowMany) -> StatusCode {
 /// All faults of all of them at once, where it is all or nothing.
 fn items(
     given: BulkTasks,
-    groups: &[TaskGroup],
+    of: &read::Of,
     traceparent: Option<&str>,
     how: HowMany,
 ) -> Result<Items, Problem> {
@@ -92,7 +93,7 @@ fn items(
     let mut refusal = Problem::new(Code::Invalid, "not all of them can be accepted");
     let mut items = Items::with_capacity(given.tasks.len());
     for (number, named) in given.tasks.into_iter().enumerate() {
-        let item = item(&named, groups, traceparent.map(str::to_owned));
+        let item = item(&named, of, traceparent.map(str::to_owned));
         for fault in item.as_ref().err().into_iter().flatten() {
             let pointer = format!("/tasks/{number}{}", fault.pointer);
             refusal = refusal.at(pointer, &*fault.detail);
@@ -105,14 +106,14 @@ fn items(
 
 fn item(
     named: &NamedTask,
-    groups: &[TaskGroup],
+    of: &read::Of,
     traceparent: Option<String>,
 ) -> Result<Good, Vec<FieldFault>> {
     let id = new_task_id(&named.id).map_err(|detail| {
         let pointer = "/id".to_owned();
         vec![FieldFault { pointer, detail }]
     });
-    let what = read::task(&named.task, groups, traceparent).map_err(|faults| {
+    let what = read::task(&named.task, of, traceparent).map_err(|faults| {
         let under = |fault: FieldFault| FieldFault {
             pointer: format!("/task{}", fault.pointer),
             ..fault

@@ -72,9 +72,12 @@ pub async fn add_task(
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
     let task = new_task_id(&task).map_err(|detail| no_id(&detail))?;
     let (of, owner) = (id.clone(), whose.clone());
-    let groups = look(&app, move |ledger| ledger.applications.groups(&of, &owner)).await?;
+    let of = look(&app, move |ledger| {
+        ledger.applications.of_tasks(&of, &owner)
+    })
+    .await?;
     let traceparent = crate::http::submit::traceparent(&headers);
-    let what = read::task(&given, &groups.value, traceparent).map_err(validate::problem)?;
+    let what = read::task(&given, &of.value, traceparent).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
     let done = ask(&app, id.clone(), move |ledger, moment, _| {
         let applications = &mut ledger.applications;
@@ -142,14 +145,15 @@ pub async fn remove_task(
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
 }
 
-/// Tells a task that it is complete. What runs of it is ended.
+/// Tells a task that it is complete. What runs of it is ended. With the id of a placeholder its
+/// place is given back, and its gang needs one less.
 #[utoipa::path(
     post, path = "/v1/applications/{id}/tasks/{task}/transitions", operation_id = "tell_task",
     tag = "applications",
     params(("id" = String, Path, description = "id of the application",
         max_length = 128,
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
-           ("task" = String, Path, description = "id of the task",
+           ("task" = String, Path, description = "id of the task, or of a placeholder",
         max_length = 128,
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = TaskTransition,

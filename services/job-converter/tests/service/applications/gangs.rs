@@ -190,6 +190,32 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     assert!(demand.part.unwrap().replaces.is_some());
 }
 
+/// 2.9: it is one of its tasks, and nobody else's; the gang needs one less from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_gives_one_placeholder_back() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 3)).await;
+    world.grant_gang("app").await;
+    let view = world.app_in("app", "Running", "Running").await;
+    let one = view.placeholders[0].id.clone();
+    let path = format!("/v1/applications/app/tasks/{one}/transitions");
+    let call = world.user("bob").call(Method::POST, &path);
+    let call = call.body(&json!({ "event": "complete" }));
+    let refused = call.answer::<hayward_job_converter_api::applications::Told>();
+    assert_eq!(problem(refused.await).0, 404);
+    let told = super::tell(&ann, &format!("app/tasks/{one}"), "complete").await;
+    assert_eq!(
+        (told.applied, told.state.as_deref()),
+        (true, Some("Completed"))
+    );
+    let group = world.group_wants("app", 2).await;
+    assert_eq!(group.queued.unwrap().gang.map(|it| it.min), Some(2));
+    let view = world.counters("app", (3, 0, 1)).await;
+    assert_eq!(view.task_groups[0].held, 2);
+    assert!(!view.timers.contains_key("gang_repair"));
+}
+
 /// S12 and 5.2: what the scheduler says of a gang at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_gang_that_can_never_be_served_is_rejected_with_the_reason() {
@@ -254,10 +280,8 @@ async fn s9_a_soft_timeout_goes_on_without_the_gang() {
     .await;
     put_task(&ann, "app", "a", &of_group("g")).await;
     let demand = world.group("app").await;
-    assert!(
-        demand.queued.clone().unwrap().gang.is_none(),
-        "one by one, as of old"
-    );
+    let gang = demand.queued.clone().unwrap().gang.unwrap();
+    assert_eq!(gang.min, 0, "one by one, as of old");
     let places = [
         world.scheduler.grant_on(&demand, "node-1"),
         world.scheduler.grant_on(&demand, "node-2"),

@@ -1,0 +1,143 @@
+//! What a task says of the nodes it may use and of who yields to whom reaches the scheduler, and
+//! what means nothing there is refused.
+
+use hayward_job_converter_api::applications::TaskAccepted;
+use hayward_rm_scheduler_api::WaitReason;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{problem, put, put_task, task, world};
+
+fn with(more: &Value) -> Value {
+    let mut body = task();
+    let fields = more.as_object().unwrap().clone();
+    body.as_object_mut().unwrap().extend(fields);
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_names_its_node_and_who_yields_to_whom() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &json!({ "queueName": "root.a" })).await;
+    let body = with(&json!({
+        "requiredNode": "node-3", "preempts": false, "preemptable": false,
+    }));
+    put_task(&ann, "app", "there", &body).await;
+    put_task(&ann, "app", "anywhere", &task()).await;
+    world.judge_queue(WaitReason::Satisfied, false).await;
+    let queued = world.asked("app", "there").await.queued.unwrap();
+    let node = queued.required_node.as_ref().map(|it| it.as_str());
+    assert_eq!(
+        (node, queued.preempts, queued.preemptable),
+        (Some("node-3"), false, false)
+    );
+    let queued = world.asked("app", "anywhere").await.queued.unwrap();
+    assert_eq!(
+        (queued.required_node, queued.preempts, queued.preemptable),
+        (None, true, true)
+    );
+}
+
+/// In a queue or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_are_kept_to_machines_and_apart_from_each_other() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &json!({})).await;
+    let body = with(&json!({ "machines": ["node-1", "node-2"], "apart": {} }));
+    put_task(&ann, "app", "one", &body).await;
+    put_task(
+        &ann,
+        "app",
+        "two",
+        &with(&json!({ "apart": { "byLabel": "rack" } })),
+    )
+    .await;
+    let (one, two) = (
+        world.asked("app", "one").await,
+        world.asked("app", "two").await,
+    );
+    let machines: Vec<&str> = one.machines.iter().map(|it| it.as_str()).collect();
+    assert_eq!(machines, ["node-1", "node-2"]);
+    let (one, two) = (one.apart.unwrap(), two.apart.unwrap());
+    assert_eq!(one.group, two.group);
+    assert_eq!(
+        (one.by_label, two.by_label.as_deref()),
+        (None, Some("rack"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_says_of_its_placeholders_who_yields_to_whom() {
+    let world = world().await;
+    let ann = world.user("ann");
+    let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
+    let gang = json!({ "taskGroups": [group], "preempts": false, "preemptable": false });
+    let (_, view) = put(&ann, "app", &gang).await;
+    let work = view.task_groups[0].work.clone();
+    let asked = hayward_testkit::until("demand of the gang", async || {
+        world.demand().await.remove(work.as_str())
+    });
+    let queued = asked.await.queued.unwrap();
+    assert_eq!((queued.preempts, queued.preemptable), (false, false));
+    let other = json!({ "taskGroups": gang["taskGroups"] });
+    let (_, view) = put(&ann, "app", &other).await;
+    assert_eq!(view.ignored_fields, ["preempts", "preemptable"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_means_nothing_of_a_task_is_refused_with_each_fault() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "plain", &json!({})).await;
+    let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
+    put(&ann, "gang", &json!({ "taskGroups": [group] })).await;
+    let wishes = json!({
+        "machines": ["node-1"], "requiredNode": "node-3", "preempts": false,
+        "preemptable": true, "apart": { "byLabel": "" },
+    });
+    let mut of_group = with(&wishes);
+    of_group["taskGroupName"] = json!("g");
+    for (id, body, expected) in [
+        (
+            "plain",
+            with(&wishes),
+            vec![
+                "/apart/byLabel",
+                "/requiredNode",
+                "/preempts",
+                "/preemptable",
+            ],
+        ),
+        (
+            "gang",
+            of_group,
+            vec!["/apart/byLabel", "/machines", "/requiredNode", "/apart"],
+        ),
+    ] {
+        let path = format!("/v1/applications/{id}/tasks/t");
+        let call = ann.call(Method::PUT, path).body(&body);
+        let (status, told) = problem(call.answer::<TaskAccepted>().await);
+        let faults = told["errors"].as_array().unwrap();
+        let pointers: Vec<&str> = faults
+            .iter()
+            .map(|it| it["pointer"].as_str().unwrap())
+            .collect();
+        assert_eq!((status, pointers), (422, expected), "{id}");
+    }
+}
+
+/// It would pass all rules of its pool: who sends it along hears that it does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_that_asks_for_a_recovery_queue_is_answered() {
+    let world = world().await;
+    let tags = json!({ "tags": { "application.create.force": "true" } });
+    let (status, view) = put(&world.user("ann"), "app", &tags).await;
+    assert_eq!(status, 201);
+    assert!(
+        view.warnings[0]
+            .message
+            .contains("application.create.force")
+    );
+}
