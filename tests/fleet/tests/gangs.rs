@@ -9,7 +9,8 @@ use hayward_job_converter_api::applications::ApplicationView;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_service::Client;
 use hayward_service::auth::Groups;
-use hayward_tests_fleet::{Agent, Witness, World};
+use hayward_tests_fleet::{Agent, Pace, Witness, World};
+use hayward_vocabulary::ExitCause;
 use http::Method;
 use http::header::IF_MATCH;
 use serde_json::{Value, json};
@@ -112,6 +113,109 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     }
     let nodes: std::collections::BTreeSet<_> = view.tasks.iter().map(|it| &it.node).collect();
     assert_eq!(nodes.len(), 2);
+}
+
+/// A gang of two, with as many tasks of this command.
+async fn two(ada: &Client, policy: &str, command: &[String]) {
+    let gang = json!({
+        "queueName": "root.a",
+        "schedulingPolicyParameters": policy,
+        "taskGroups": [{
+            "name": "worker", "minMember": 2, "minResource": { "memory": "1Gi" },
+        }],
+    });
+    let _: Value = ada
+        .put("/v1/applications/gang", &gang)
+        .await
+        .expect("added");
+    send(ada, [0, 1], command).await;
+}
+
+async fn send(ada: &Client, tasks: [u64; 2], command: &[String]) {
+    for task in tasks {
+        let words = command.iter();
+        let words: Vec<String> = words
+            .map(|word| word.replace("{task}", &task.to_string()))
+            .collect();
+        let body = json!({ "command": words, "taskGroupName": "worker" });
+        let path = format!("/v1/applications/gang/tasks/{task}");
+        let _: Value = ada.put(&path, &body).await.expect("added");
+    }
+}
+
+/// Its agent forgot what it had been told to start, so nobody can prove that anything ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_never_ran_is_not_completed() {
+    let mut world = World::at(Pace::patient()).await;
+    world.start_agent("node-1", &Agent::default());
+    world.nodes_take_work(1).await;
+    divide(&world, "*").await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    world.kill("node-1");
+    let policy = "placeholderTimeoutInSeconds=2 gangRepairInSeconds=2";
+    two(&ada, policy, &witness.command("1")).await;
+    becomes(&ada, "its tasks are ordered", |view| {
+        view.task_states.get("Allocated") == Some(&2)
+    })
+    .await;
+    let journal = world.dir.path().join("agents/node-1/journal");
+    std::fs::write(journal, [0; 500]).expect("a damaged journal");
+    world.start_agent("node-1", &Agent::default());
+    let view = becomes(&ada, "it is over", |view| view.failure.is_some()).await;
+    assert_eq!(view.failure.expect("a failure").code, "gang_short");
+    for task in &view.tasks {
+        assert_eq!(task.state, "Killed");
+        let cause = task.exit.as_ref().map(|it| it.cause);
+        assert_eq!(cause, Some(ExitCause::LaunchUnknown));
+    }
+    assert_eq!((witness.times(0), witness.times(1)), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_loses_all_its_tasks_with_their_node_is_repaired_elsewhere() {
+    let mut world = World::with_agents(1).await;
+    divide(&world, "*").await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    two(&ada, "", &witness.command("600")).await;
+    becomes(&ada, "both run", |view| {
+        view.task_states.get("Bound") == Some(&2)
+    })
+    .await;
+    world.start_agent("node-2", &Agent::default());
+    world.nodes_take_work(2).await;
+    world.lose("node-1");
+    let view = becomes(&ada, "it is repaired", |view| {
+        view.task_states.get("Killed") == Some(&2) && view.task_groups[0].held == 2
+    })
+    .await;
+    assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
+    assert_eq!(view.warnings.len(), 2, "{:?}", view.warnings);
+    send(&ada, [2, 3], &witness.command("0")).await;
+    let view = becomes(&ada, "the others have ended", |view| {
+        view.task_states.get("Completed") == Some(&2)
+    })
+    .await;
+    assert!(view.failure.is_none());
+    assert_eq!((witness.times(2), witness.times(3)), (1, 1));
+}
+
+/// As with a gang: it is told so at once, by the name of the nearest queue, and needs no task.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_in_a_queue_that_is_not_there_has_failed() {
+    let world = World::start().await;
+    divide(&world, "*").await;
+    let ada = world.client("job-converter", "user-ada");
+    let fresh = json!({ "queueName": "root.a.b" });
+    let _: Value = ada
+        .put("/v1/applications/gang", &fresh)
+        .await
+        .expect("added");
+    let view = becomes(&ada, "it is refused", |view| view.state == "Failed").await;
+    let told = view.failure.expect("a failure").message;
+    assert!(told.contains("there is no queue root.a.b"), "{told}");
+    assert!(told.contains("the nearest is root.a"), "{told}");
 }
 
 /// What became of a command and all it said.
