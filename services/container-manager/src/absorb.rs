@@ -30,6 +30,9 @@ impl Ledger {
         };
         for id in gone {
             self.learn(&id, Fact::Allocation(Standing::Gone), moment, batch);
+            if self.stands_on_lost_node(&id) {
+                self.learn(&id, Fact::NodeLost, moment, batch);
+            }
         }
         for entry in update.changed.into_values() {
             if entry.state == AllocationState::Unknown {

@@ -176,8 +176,28 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let closed = &mut self.placements.closed;
-        closed.absorb(update, moment.monotonic_ms);
+        let changes = closed.absorb(update, moment.monotonic_ms);
         batch.followed(CLOSED, closed.cursor());
+        for change in changes {
+            if let Change::Set { key, .. } = change
+                && let Some(entry) = self.placements.closed.get(&key)
+                && entry.lost
+            {
+                let there = self.by_node.get(&entry.node).into_iter().flatten();
+                for id in there.cloned().collect::<Vec<_>>() {
+                    self.learn(id.as_str(), Fact::NodeLost, moment, batch);
+                }
+            }
+        }
+    }
+
+    /// Its node was given up or forgotten, as far as rm-scheduler said.
+    pub(crate) fn stands_on_lost_node(&self, id: &str) -> bool {
+        let container = self.containers.get(id);
+        container.is_some_and(|container| {
+            let closed = self.placements.closed.get(container.node.as_str());
+            closed.is_some_and(|entry| entry.lost)
+        })
     }
 
     /// Whether a container that is born now has to wait: for the end of the one whose place it

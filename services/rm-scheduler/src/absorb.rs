@@ -318,12 +318,15 @@ impl Ledger {
             self.containers.cursor(),
         );
         for change in changes {
-            // A container is buried only after its allocation, so a removal tells nothing new.
-            let Change::Set { key, .. } = change else {
-                continue;
-            };
-            if let Some(container) = self.containers.get(&key).cloned() {
-                self.container_moved(&container, moment, batch);
+            match change {
+                Change::Set { key, .. } => {
+                    if let Some(container) = self.containers.get(&key).cloned() {
+                        self.container_moved(&container, moment, batch);
+                        self.note_stray(&container.id);
+                    }
+                }
+                // A container is buried only after its allocation: of that one nothing is new.
+                Change::Removed { before, .. } => self.note_stray(&before.id),
             }
         }
     }

@@ -261,6 +261,7 @@ impl Ledger {
         }
         let work = held.entry.work.clone();
         self.allocations.remove(id);
+        self.note_stray(id);
         batch.withdraw(ALLOCATIONS, "", id.as_str());
         batch.rows.allocations.remove(id);
         batch.rows.buried.insert(id.clone());

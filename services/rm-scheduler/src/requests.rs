@@ -50,6 +50,8 @@ pub(crate) struct Requests {
     /// As published.
     processors: BTreeMap<String, ProcessorEntry>,
     closed: BTreeMap<String, ClosedEntry>,
+    /// Containers that have not ended and whose allocation is gone, with their nodes.
+    strays: BTreeMap<AllocationId, NodeName>,
 }
 
 impl Requests {

@@ -50,6 +50,8 @@ pub enum Fact<'a> {
     Missing {
         answers: u64,
     },
+    /// Its node was given up or forgotten. While it has an allocation, that one says what follows.
+    NodeLost,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
         Fact::Launch => next.held = false,
         Fact::Seen(sighting) => next.see(sighting, revision),
         Fact::Missing { answers } => next.miss(answers),
+        Fact::NodeLost if next.orphan => next.end(given_up()),
+        Fact::NodeLost => {}
     }
     if next.has_ended() && next.orphan {
         Step::Bury(next)
@@ -102,12 +106,7 @@ impl Life {
         match standing {
             Standing::Wanted => {}
             Standing::Leaving | Standing::Gone => self.order_stop(revision),
-            Standing::Purged => {
-                self.end(Exit::of(
-                    ExitCause::Node,
-                    "its node was lost and nothing is awaited from it",
-                ));
-            }
+            Standing::Purged => self.end(given_up()),
         }
     }
 
@@ -187,6 +186,13 @@ impl Life {
             self.exit = Some(exit);
         }
     }
+}
+
+fn given_up() -> Exit {
+    Exit::of(
+        ExitCause::Node,
+        "its node was lost and nothing is awaited from it",
+    )
 }
 
 /// A message comes from a machine that runs other people's programs: short, and nothing in it that

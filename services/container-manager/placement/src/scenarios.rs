@@ -3,6 +3,7 @@
 //! 35–40 speak of processes without an action: their preferred host, their failover. Those are
 //! decided by the rungs above; what is held here is that the machine keeps out of it.
 
+mod nodes;
 mod others;
 mod standbys;
 

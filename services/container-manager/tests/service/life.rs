@@ -227,3 +227,38 @@ async fn reservations_have_no_container_and_what_left_at_once_never_started() {
     agent.poll(0).await;
     assert!(agent.desired.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_has_an_allocation_for_ends_with_its_node() {
+    let mut world = World::new().await;
+    let mut agent = Agent::of(&world, "n1");
+    for id in ["alc_1", "alc_2"] {
+        world.upstream.put(&allocation(id, "n1"));
+    }
+    agent.until("both", |desired| desired.len() == 2).await;
+    let running = ["alc_1", "alc_2"].map(|id| seen(id, ContainerState::Running));
+    agent.report(running.to_vec()).await;
+    world.until_state("alc_2", ContainerState::Running).await;
+    // Withdrawn while the node is silent, and buried above before anything was heard of the node.
+    world.upstream.remove("alc_1");
+    world.until_state("alc_1", ContainerState::Stopping).await;
+    world.restart().await;
+    world.upstream.lose("n1");
+    world
+        .until("the one without an allocation buried", |all| {
+            !all.contains_key("alc_1") && all.contains_key("alc_2")
+        })
+        .await;
+    let view = world.show("ann", "alc_1").await.unwrap();
+    assert_eq!(view.entry.exit.unwrap().cause, ExitCause::Node);
+    world.until_state("alc_2", ContainerState::Running).await;
+    // The other order: known as lost before the allocation goes.
+    world.upstream.remove("alc_2");
+    world.until("nothing left", BTreeMap::is_empty).await;
+    // It is back, and is told to run nothing of it.
+    let mut back = Agent::of(&world, "n1");
+    back.instance = "second".into();
+    back.until("nothing to run", BTreeMap::is_empty).await;
+    back.report(running.to_vec()).await;
+    assert!(world.published().await.is_empty());
+}

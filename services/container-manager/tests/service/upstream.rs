@@ -83,6 +83,18 @@ impl Upstream {
             node: NodeName::new(node).unwrap(),
             work: None,
             reason: "it is blocked: test".into(),
+            lost: false,
+        };
+        self.set(CLOSED, node.to_owned(), Some(json!(entry)));
+    }
+
+    /// Its node was given up, or is not known any more.
+    pub fn lose(&self, node: &str) {
+        let entry = ClosedEntry {
+            node: NodeName::new(node).unwrap(),
+            work: None,
+            reason: "it is lost".into(),
+            lost: true,
         };
         self.set(CLOSED, node.to_owned(), Some(json!(entry)));
     }

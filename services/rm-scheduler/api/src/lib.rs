@@ -152,8 +152,8 @@ pub struct ProcessorEntry {
 }
 
 /// One entry of `closed`, followed by container-manager: a node that takes nothing new, for
-/// everybody or for one piece of work, because it is blocked or drained. What is there already may
-/// stay.
+/// everybody or for one piece of work, because it is blocked or drained; or that was lost while
+/// containers are there that nobody has an allocation for. What is there already may stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClosedEntry {
     pub node: NodeName,
@@ -162,6 +162,10 @@ pub struct ClosedEntry {
     pub work: Option<WorkId>,
     /// For people.
     pub reason: String,
+    /// The node was given up or forgotten: nothing is awaited there of a container whose allocation
+    /// is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
 }
 
 /// One entry of `verdicts`: why a piece of work does not have all it asked for.

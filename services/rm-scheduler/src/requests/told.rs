@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use hayward_blocklist_api::BlockKind;
+use hayward_container_manager_api::ContainerState;
+use hayward_node_status_api::Health;
 use hayward_publication::Batch;
 use hayward_rm_scheduler_api::{CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry};
-use hayward_vocabulary::{NodeName, Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
 use crate::ledger::Ledger;
 use crate::store::Rows;
@@ -72,6 +74,7 @@ impl Ledger {
                 node,
                 work: item.job.clone(),
                 reason: format!("it is blocked: {}", item.cause),
+                lost: false,
             };
             told.insert(key, entry);
         }
@@ -80,9 +83,46 @@ impl Ledger {
                 node: node.clone(),
                 work: None,
                 reason: "it is drained".to_owned(),
+                lost: false,
             });
         }
+        let strays = self.places.strays.values();
+        for node in strays.filter(|node| self.is_lost(node)) {
+            let entry = told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
+                node: node.clone(),
+                work: None,
+                reason: "it is lost".to_owned(),
+                lost: true,
+            });
+            entry.lost = true;
+        }
         publish(CLOSED, &mut self.places.closed, told, batch);
+    }
+
+    /// Given up, or not known any more.
+    fn is_lost(&self, node: &NodeName) -> bool {
+        let known = self.nodes.get(node.as_str());
+        known.is_none_or(|entry| entry.health == Health::Lost)
+    }
+
+    /// Notes whether this is a container that has not ended and has no allocation any more. While
+    /// its node answers, the node ends it; when its node is lost, container-manager has to be told.
+    pub(crate) fn note_stray(&mut self, id: &AllocationId) {
+        let container = self.containers.get(id.as_str());
+        let stray = container
+            .filter(|it| it.state != ContainerState::Ended && !self.allocations.contains_key(id));
+        let before = self.places.strays.len();
+        match stray {
+            Some(container) => {
+                self.places
+                    .strays
+                    .insert(id.clone(), container.node.clone());
+            }
+            None => {
+                self.places.strays.remove(id);
+            }
+        }
+        self.news |= before != self.places.strays.len();
     }
 }
 

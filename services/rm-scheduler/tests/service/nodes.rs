@@ -2,11 +2,11 @@
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
-use hayward_rm_scheduler_api::{AllocationState, VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationState, ClosedEntry, VacateReason, WaitReason};
 use hayward_vocabulary::ExitCause;
 
 use super::neighbours::{job, node, service};
-use super::world::{World, of, stays};
+use super::world::{Allocations, World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_on_a_lost_node_has_ended_and_goes_on_elsewhere() {
@@ -125,4 +125,50 @@ async fn while_a_neighbour_is_silent_nothing_is_revoked_but_what_its_owner_gave_
             !all.values().any(|entry| entry.node.as_str() == "n1")
         })
         .await;
+}
+
+/// Purge, end and burial are one commit here, so container-manager learns it from the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_node_is_named_while_containers_without_an_allocation_are_there() {
+    for forgotten in [false, true] {
+        let mut world = World::new(&[2, 2]).await;
+        world.around.ask(&service("svc_a.0", "ann"));
+        let held = world.running("svc_a.0").await;
+        let name = held.node.as_str();
+        world.around.demand.remove("svc_a.0");
+        let told = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
+        world.until_one("svc_a.0", "is told to go", told).await;
+        world.report(&held, ContainerState::Stopping);
+        world.settled().await;
+        assert!(world.entries::<ClosedEntry>("closed").await.is_empty());
+        if forgotten {
+            world.around.nodes.remove(name);
+        } else {
+            let mut lost = node(name, 2);
+            lost.health = Health::Lost;
+            world.around.nodes.put(name, &lost);
+        }
+        world.until("nothing left", Allocations::is_empty).await;
+        let lost = |it: &ClosedEntry| it.lost && it.work.is_none();
+        world.until_entry("closed", name, "is lost", lost).await;
+        world.restart().await;
+        world.settled().await;
+        world.until_entry("closed", name, "is lost", lost).await;
+        world.around.containers.remove(held.id.as_str());
+        world.until_gone("closed", name).await;
+    }
+}
+
+/// While its node answers, the node ends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_answers_is_not_named_for_a_container_without_an_allocation() {
+    let world = World::new(&[2]).await;
+    let demand = service("svc_a.0", "ann");
+    world.around.ask(&demand);
+    let held = world.running("svc_a.0").await;
+    let mut other = super::neighbours::container(&held, ContainerState::Running);
+    other.id = "alc_of_later_rows".parse().unwrap();
+    world.around.containers.put(other.id.as_str(), &other);
+    world.settled().await;
+    assert!(world.entries::<ClosedEntry>("closed").await.is_empty());
 }

@@ -179,6 +179,65 @@ fn an_orphan_is_stopped_first_and_buried_when_it_has_ended() {
     assert!(!outcome(&back, Fact::Seen(&seen(Ended, 33))).2);
 }
 
+/// What becomes of a node with containers on it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Lost,
+    Forgotten,
+    Back,
+}
+
+/// The facts that follow from a fate, in the order in which they may come: for a container that has
+/// an allocation, and for one whose allocation is gone.
+fn facts(fate: Fate, standing: Standing) -> Vec<Vec<Fact<'static>>> {
+    let (purged, gone) = (Standing::Purged, Fact::Allocation(Standing::Gone));
+    let asked = match standing {
+        // While its work wants it, only that its node is back lets it go on.
+        Standing::Wanted | Standing::Leaving => vec![Fact::Allocation(purged), gone],
+        Standing::Purged | Standing::Gone => vec![gone],
+    };
+    match fate {
+        Fate::Lost | Fate::Forgotten => {
+            // Purge, end and burial above may be one commit: then it is gone without a word.
+            let unheard = [
+                vec![Fact::NodeLost, gone, Fact::NodeLost],
+                vec![gone, Fact::NodeLost],
+            ];
+            let told = [asked, vec![Fact::NodeLost]].concat();
+            [vec![told], unheard.to_vec()].concat()
+        }
+        Fate::Back => vec![vec![gone, Fact::Missing { answers: 60 }]],
+    }
+}
+
+#[test]
+fn every_container_comes_to_an_end_whatever_becomes_of_its_node() {
+    use Standing::{Gone, Leaving, Purged, Wanted};
+    let held = Life::held(1);
+    let lives = State::ALL.map(at).into_iter().chain([held]);
+    for life in lives {
+        for standing in [Wanted, Leaving, Purged, Gone] {
+            let life = after(&life, Fact::Allocation(standing), 40);
+            for fate in [Fate::Lost, Fate::Forgotten, Fate::Back] {
+                for road in facts(fate, standing) {
+                    let walk = |life: Life, fact: &Fact<'_>| after(&life, *fact, 50);
+                    let end = road.iter().fold(life.clone(), walk);
+                    let over = end.has_ended() && end.orphan && end.desired().is_none();
+                    assert!(over, "{life:?} {standing:?} {fate:?} by {road:?}: {end:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Who has an allocation is waited for, or not, as that one says.
+#[test]
+fn a_lost_node_alone_ends_nothing_that_has_an_allocation() {
+    let (kept, stopping) = (ended(UserError), on(Stopping));
+    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
+    row("node lost", Fact::NodeLost, as_they_are);
+}
+
 #[test]
 fn another_incarnation_does_not_concern_it() {
     let other = Sighting {
