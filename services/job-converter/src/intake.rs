@@ -19,7 +19,7 @@ use crate::ledger::tasks::MOST_LEASED;
 use crate::processors;
 use crate::store::work::WorkRow;
 use crate::work::version::Version;
-use crate::work::{DEFAULT_ATTEMPTS, Job, Runner, What, Work, kind_name, slots};
+use crate::work::{DEFAULT_ATTEMPTS, Job, Past, Runner, What, Work, kind_name, slots};
 
 /// Who submits, when, and under which trace.
 pub struct Origin {
@@ -72,6 +72,7 @@ pub fn job_of(submission: JobSubmission, runner: Runner) -> What {
         runner,
         counted: 0,
         counted_at_last_end: 0,
+        past: Past::default(),
     }))
 }
 

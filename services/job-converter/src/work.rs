@@ -59,6 +59,29 @@ pub struct Job {
     /// Runs that counted since this term began, and how many there were when a process last ended.
     pub counted: u64,
     pub counted_at_last_end: u64,
+    pub past: Past,
+}
+
+/// Where processes ran whose allocations are gone. A runner may live longer than that, when its
+/// node was given up: what it finished is taken and shown with its node, and it gets nothing new.
+/// It is in memory only; the oldest go first.
+#[derive(Default)]
+pub struct Past(BTreeMap<AllocationId, NodeName>);
+
+impl Past {
+    const MOST: usize = 1_000;
+
+    pub fn note(&mut self, id: AllocationId, node: NodeName) {
+        self.0.insert(id, node);
+        if self.0.len() > Self::MOST {
+            // Their ids ascend with time.
+            self.0.pop_first();
+        }
+    }
+
+    pub fn node(&self, id: &AllocationId) -> Option<&NodeName> {
+        self.0.get(id)
+    }
 }
 
 /// The token of a job's runners, and the work id its scope names.
@@ -84,6 +107,8 @@ pub struct Process {
     pub incarnation: u64,
     pub state: AllocationState,
     pub vacating: bool,
+    /// It is given no new tasks.
+    pub marked: bool,
     /// It is vacating because nobody asks for it any more.
     pub dismissed: bool,
     /// The deployment it was granted for.
@@ -102,6 +127,7 @@ impl Process {
             incarnation: entry.incarnation,
             state: entry.state,
             vacating: entry.vacate.is_some(),
+            marked: entry.marked.is_some(),
             dismissed: entry
                 .vacate
                 .as_ref()
@@ -112,6 +138,11 @@ impl Process {
                 .then(|| entry.running_since.unwrap_or(entry.granted_at)),
             running_since_ms: None,
         }
+    }
+
+    /// It has to go, or may not take anything new on: no task is leased to it.
+    pub fn takes_no_tasks(&self) -> bool {
+        self.vacating || self.marked || !self.alive()
     }
 
     pub fn alive(&self) -> bool {

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_blocklist_api::BlockKind;
 use hayward_node_status_api::Health;
 use hayward_publication::Batch;
-use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, CLEARINGS, ClearingEntry};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -88,6 +88,8 @@ pub(crate) struct Clearings {
     unsettled: BTreeSet<WorkId>,
     /// When limits stop to count for one of them.
     pub(crate) deadlines: BTreeSet<Timestamp>,
+    /// Processes that are given no new tasks.
+    pub(crate) marked: BTreeSet<AllocationId>,
 }
 
 impl Clearings {
@@ -99,6 +101,14 @@ impl Clearings {
             published: store::entries::load_by_key(tx, CLEARINGS).await?,
             ..Self::default()
         })
+    }
+
+    pub fn note_mark(&mut self, entry: &AllocationEntry) {
+        if entry.marked.is_some() && entry.holds() {
+            self.marked.insert(entry.id.clone());
+        } else {
+            self.marked.remove(&entry.id);
+        }
     }
 
     /// Processes of this work were there: what it starts may be in their place.

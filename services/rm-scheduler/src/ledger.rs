@@ -231,6 +231,7 @@ impl Ledger {
 
     /// Notes who holds anything where.
     fn stand(&mut self, entry: &AllocationEntry) {
+        self.clearings.note_mark(entry);
         if entry.holds() {
             let here = self.by_node.entry(entry.node.clone()).or_default();
             here.insert(entry.id.clone());

@@ -8,6 +8,7 @@
 //! never carried out.
 
 mod carry_out;
+mod marks;
 mod seek;
 mod take_off;
 mod usage;
@@ -93,6 +94,7 @@ impl Ledger {
         lengthy(|| {
             let mut taken_off = self.take_off(moment, batch);
             taken_off.extend(self.exchange(moment, batch));
+            self.tell_marks(batch);
             self.offer_trials();
             self.refresh_requests();
             self.seek_places();

@@ -34,6 +34,7 @@ fn allocation(number: usize) -> AllocationEntry {
         request: None,
         state: AllocationState::Assigned,
         vacate: None,
+        marked: None,
         exit: None,
         launch: Some(Launch {
             program: Program::Command {

@@ -214,6 +214,7 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
         request: None,
         state: AllocationState::Assigned,
         vacate: None,
+        marked: None,
         exit: None,
         launch: Some(Launch {
             program: Program::Command {

@@ -134,7 +134,8 @@ impl Ledger {
         if runs && process.running_since_ms.is_none() {
             process.running_since_ms = Some(moment.monotonic_ms);
         }
-        let leaving = process.vacating || !process.alive();
+        let leaving = process.takes_no_tasks();
+        let was_marked = before.is_some_and(|process| process.marked);
         let ran_ms = process
             .running_since_ms
             .map(|since| moment.monotonic_ms - since);
@@ -153,6 +154,14 @@ impl Ledger {
                 moment,
                 batch,
             );
+        }
+        if let Some(mark) = entry
+            .marked
+            .as_ref()
+            .filter(|_| told && !was_marked && !ended)
+        {
+            let says = format!("{} is given no new tasks: {mark}", entry.id);
+            work.tell(says, moment, batch);
         }
         work.observe(slot);
         if vacating && !is_moved(entry) {
@@ -267,6 +276,9 @@ impl Ledger {
         if state.settled.remove(&before.id) {
             batch.rows.settled_gone.push(before.id.to_string());
         }
+        if let Some(job) = work.job_mut() {
+            job.past.note(before.id.clone(), before.node.clone());
+        }
         work.observe(slot);
         if alive {
             work.processor_leaves(slot, before, moment);
@@ -321,7 +333,9 @@ pub(super) fn is_moved(entry: &AllocationEntry) -> bool {
 
 /// The end was the program's own doing, or that of nobody who would do better at the next start.
 fn by_itself(entry: &AllocationEntry) -> bool {
-    is_own(entry.vacate.is_some(), entry.exit.as_ref())
+    // One that is given no new tasks ends without having got anywhere.
+    let sent_away = entry.vacate.is_some() || entry.marked.is_some();
+    is_own(sent_away, entry.exit.as_ref())
 }
 
 /// What a node refuses to start, it refuses again as soon as it is asked again; and it is not

@@ -19,7 +19,7 @@ use crate::measured;
 use crate::store::Rows;
 use crate::store::slots::BrakeRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
-use crate::work::{Job, Work, read_id};
+use crate::work::{Job, Process, Work, read_id};
 
 /// Tasks in one answer at most.
 pub const MOST_LEASED: u32 = 1_024;
@@ -77,8 +77,12 @@ impl Ledger {
             record(work, holder, report, moment, (batch, &mut changed));
         }
         let process = work.process(holder);
-        let ended = process.is_some_and(|process| !process.alive());
-        let leaving = work.cancelled || process.is_some_and(|process| process.vacating || ended);
+        let past = work
+            .job()
+            .is_some_and(|job| job.past.node(holder).is_some());
+        let ended = past || process.is_some_and(|process| !process.alive());
+        let closed = ended || process.is_some_and(Process::takes_no_tasks);
+        let leaving = work.cancelled || closed;
         let Some(job) = work.job_mut() else {
             return Ok(Grant::OVER);
         };
@@ -223,6 +227,7 @@ fn record(
     let node = work.process(holder).map(|process| process.node.to_string());
     let uuid = work.uuid;
     let Some(job) = work.job_mut() else { return };
+    let node = node.or_else(|| job.past.node(holder).map(ToString::to_string));
     let ending = match report {
         report if report.succeeded() && report.error.is_none() => Ending::Succeeded,
         report if report.interrupted => Ending::Interrupted,

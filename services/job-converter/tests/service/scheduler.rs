@@ -104,6 +104,7 @@ impl Scheduler {
             request: None,
             state: AllocationState::Running,
             vacate: None,
+            marked: None,
             exit: None,
             launch: demand.launch.clone(),
         };

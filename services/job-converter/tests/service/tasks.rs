@@ -2,6 +2,7 @@
 
 use hayward_job_converter_api::tasks::LeaseRequest;
 use hayward_job_converter_api::{Timeline, WorkState, WorkView};
+use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use serde_json::json;
@@ -231,7 +232,13 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     );
     // What the lost process finished after all is taken.
     runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
-    assert_eq!(world.tasks(&job.id).await.tasks[0].allocation, lost.id);
+    let late = &world.tasks(&job.id).await.tasks[0];
+    assert_eq!((&late.allocation, &late.node), (&lost.id, &lost.node));
+    let nothing = runner.lease(&lost.id, 1).await;
+    assert!(
+        nothing.done && nothing.tasks.is_empty(),
+        "its node was given up"
+    );
     assert!(
         runner
             .report(&other.id, vec![ended(1, 1, 0), ended(0, 1, 0)])
@@ -347,6 +354,99 @@ async fn who_has_to_leave_is_told_so_and_strangers_are_refused() {
         ..quiet(&process.id)
     };
     assert_eq!(refusal(runner.ask(&none).await).0, 422);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marked_process_is_leased_nothing_and_its_end_holds_nobody_back() {
+    let world = World::new().await;
+    let job = world.submit(count(1_000)).await;
+    let demand = world.demand_of(&job.id).await;
+    let (marked, other) = (
+        world.scheduler.grant(&demand),
+        world.scheduler.grant_on(&demand, "node-2"),
+    );
+    let runner = world.runner(&demand);
+    assert_eq!(runner.lease(&marked.id, 3).await.tasks.len(), 3);
+    let idle = world.scheduler.grant(&demand);
+    world.in_state(&job.id, WorkState::Running).await;
+    let mark = Some("node node-1 is marked: bad memory".to_owned());
+    for process in [&marked, &idle] {
+        world.scheduler.say(&AllocationEntry {
+            marked: mark.clone(),
+            ..process.clone()
+        });
+    }
+    for process in [&marked, &idle] {
+        until("the word to end", async || {
+            runner.lease(&process.id, 0).await.done.then_some(())
+        })
+        .await;
+    }
+    // One that waits for tasks is answered at once, though there are tasks.
+    let request = LeaseRequest {
+        want: 9,
+        wait_ms: 20_000,
+        ..quiet(&idle.id)
+    };
+    let answer = runner.ask(&request).await.unwrap();
+    assert!(answer.done && answer.tasks.is_empty());
+    // What it has, it may end or give back.
+    let last = LeaseRequest {
+        want: 9,
+        returned: vec![2],
+        finished: vec![ended(0, 1, 0), ended(1, 1, 0)],
+        ..quiet(&marked.id)
+    };
+    let answer = runner.ask(&last).await.unwrap();
+    assert!(answer.done && answer.tasks.is_empty());
+    assert_eq!(numbers(&runner.lease(&other.id, 2).await), [2, 3]);
+
+    // Both end well; neither did so too soon, and the rest goes on elsewhere.
+    for process in [&idle, &marked] {
+        let entry = AllocationEntry {
+            marked: mark.clone(),
+            ..process.clone()
+        };
+        world
+            .scheduler
+            .ended(&entry, Exit::of(ExitCause::Success, "done"));
+    }
+    until("the ends to be settled", async || {
+        let settled = world.demand_of(&job.id).await.settled;
+        (settled.len() == 2).then_some(())
+    })
+    .await;
+    assert_eq!(
+        world
+            .rows("select count(*) from job_converter.brake where strikes > 0")
+            .await,
+        0
+    );
+    let path = format!("/v1/jobs/{}/timeline", job.id);
+    let timeline: Timeline = world.user("ann").get(&path).await.unwrap();
+    let told = timeline.events.iter();
+    let told = told.filter(|it| {
+        it.event
+            .contains("is given no new tasks: node node-1 is marked")
+    });
+    assert_eq!(told.count(), 2);
+    let view = world.view(&job.id).await;
+    assert_eq!(view.reason, None, "{view:?}");
+    // The mark is lifted before the runner has ended: it goes on.
+    let again = world.scheduler.grant(&demand);
+    for marked in [mark, None] {
+        let said = marked.is_none();
+        world.scheduler.say(&AllocationEntry {
+            marked,
+            ..again.clone()
+        });
+        until("the mark to be heard", async || {
+            let answer = runner.lease(&again.id, 0).await;
+            (answer.done != said).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(runner.lease(&again.id, 1).await.tasks.len(), 1);
 }
 
 /// Works until the job is over or the service does not answer.

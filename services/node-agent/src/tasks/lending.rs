@@ -89,7 +89,8 @@ impl Lending {
     ) -> anyhow::Result<()> {
         while !stop.begun() {
             let standing = self.desk.standing();
-            if self.done && standing.is_idle() && standing.finished == 0 {
+            let settled = standing.finished == 0 && self.returned.is_empty();
+            if self.done && standing.is_idle() && settled {
                 return Ok(());
             }
             self.keep_lease(standing, &interrupt);
@@ -126,6 +127,9 @@ impl Lending {
         if standing.finished > 0 {
             let at_once = !held || standing.finished >= REPORTS;
             times.push(if at_once { now } else { self.next_report() });
+        }
+        if !self.returned.is_empty() {
+            times.push(now);
         }
         if held && let Some(lease) = self.lease {
             times.push(self.begun + Duration::from_millis(lease.renew_at_ms()));
@@ -195,6 +199,10 @@ impl Lending {
                 self.hungry_at = now + pause;
                 self.desk.resume();
                 self.desk.lay(answer.tasks);
+                if self.done {
+                    // What has not started is for others; what runs comes to its end.
+                    self.returned.extend(self.desk.halt());
+                }
                 Ok(())
             }
             Err(error) if self.is_final(&error) => {

@@ -36,6 +36,8 @@ pub struct World {
     pub finished: BTreeMap<u64, TaskReport>,
     pub returned: Vec<u64>,
     pub total: usize,
+    /// No task is leased any more.
+    pub marked: bool,
     pub requests: u64,
     pub lease_ms: u64,
     /// job-converter is not there.
@@ -247,15 +249,18 @@ async fn lease(
             world.tasks.push(lost.1);
         }
         assert_eq!(world.leased.len(), held.len(), "held what is leased");
-        let want = usize::try_from(request.want)
-            .unwrap()
-            .min(world.tasks.len());
+        let want = usize::try_from(request.want).unwrap();
+        let want = if world.marked {
+            0
+        } else {
+            want.min(world.tasks.len())
+        };
         answer.tasks = world.tasks.split_off(world.tasks.len() - want);
         world
             .leased
             .extend(answer.tasks.iter().map(|task| (task.task, task.clone())));
         answer.lease_ms = world.lease_ms;
-        answer.done = world.finished.len() == world.total;
+        answer.done = world.marked || world.finished.len() == world.total;
     });
     Ok(Json(json!(answer)))
 }

@@ -84,6 +84,41 @@ async fn a_stopped_runner_gives_back_what_it_has_not_run() {
     control.until("nothing left", empty).await;
 }
 
+/// With no order to stop: it was only told that there is nothing more for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_gets_nothing_more_ends_with_what_it_runs() {
+    let control = Control::start().await;
+    let (mark, go) = (
+        control.dir.path().join("mark"),
+        control.dir.path().join("go"),
+    );
+    let script = format!(
+        "echo x >> {}; while [ ! -e {} ]; do sleep 0.05; done",
+        mark.display(),
+        go.display()
+    );
+    control.change(|world| {
+        world.tasks = tasks(50, &["/bin/sh", "-c", &script]);
+        (world.total, world.lease_ms) = (50, 6_000);
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.want(wanted("marked", run_tasks(1), 1000));
+    crate::control::wait_for("one runs", || mark.exists().then_some(()));
+    control.change(|world| world.marked = true);
+    // What has not started goes back while the first one runs.
+    control
+        .until("the rest is given back", |world| world.leased.len() == 1)
+        .await;
+    std::fs::write(&go, "").unwrap();
+    let ended = control.reported(&id("marked"), ContainerState::Ended).await;
+    assert_eq!(ended.exit.unwrap().cause, ExitCause::Success);
+    let world = control.world.borrow().clone();
+    assert_eq!((world.finished.len(), world.leased.len()), (1, 0));
+    assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 1);
+    control.change(|world| world.desired.clear());
+    control.until("nothing left", empty).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn outcomes_wait_for_a_job_converter_that_is_down() {
     let control = Control::start().await;

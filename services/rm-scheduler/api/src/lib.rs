@@ -58,6 +58,10 @@ pub struct AllocationEntry {
     /// Present from the moment the allocation has to go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vacate: Option<Vacate>,
+    /// Present while its node is marked, or it is itself, and it was not told to leave: it is given
+    /// no new task and ends with the last one it has. For people: by what it is marked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marked: Option<String>,
     /// Present when `state` is `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,

@@ -177,6 +177,7 @@ impl Ledger {
             request: request.map(|it| it.id),
             state,
             vacate: None,
+            marked: None,
             exit: None,
             launch,
         };

@@ -32,7 +32,7 @@ struct Wish {
     detail: String,
 }
 
-enum Place {
+pub(super) enum Place {
     Node(NodeName),
     /// What one job, or one service, has on a node.
     WorkOn(NodeName, WorkId),
@@ -151,7 +151,7 @@ impl Ledger {
         self.clearings.all = all;
     }
 
-    fn standing_at(&self, place: &Place) -> Vec<&Held> {
+    pub(super) fn standing_at(&self, place: &Place) -> Vec<&Held> {
         match place {
             Place::Node(node) => self.held_on(node).collect(),
             Place::WorkOn(node, work) => self
@@ -307,7 +307,8 @@ impl Pace {
     }
 }
 
-fn of_block(item: &BlockEntry) -> Wish {
+/// Where a block counts.
+pub(super) fn place(item: &BlockEntry) -> Place {
     let name = &item.identifier;
     let node = NodeName::new(name).ok();
     let place = match (item.kind, &item.job) {
@@ -315,6 +316,11 @@ fn of_block(item: &BlockEntry) -> Wish {
         (BlockKind::Node, None) => node.map(Place::Node),
         (BlockKind::Worker, _) => AllocationId::new(name).ok().map(Place::Worker),
     };
+    place.unwrap_or(Place::Nowhere)
+}
+
+fn of_block(item: &BlockEntry) -> Wish {
+    let name = &item.identifier;
     let whole = item.kind == BlockKind::Node && item.job.is_none();
     let pace = match (item.action, item.evacuation) {
         _ if item.canary => Pace::Mark,
@@ -333,7 +339,7 @@ fn of_block(item: &BlockEntry) -> Wish {
     };
     Wish {
         number: item.removal_no,
-        place: place.unwrap_or(Place::Nowhere),
+        place: place(item),
         pace,
         reason: VacateReason::Blocked,
         detail,

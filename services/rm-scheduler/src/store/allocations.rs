@@ -198,6 +198,7 @@ mod tests {
             request: None,
             state: AllocationState::Assigned,
             vacate: None,
+            marked: None,
             exit: None,
             launch: None,
         };

@@ -2,10 +2,10 @@
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
-use hayward_rm_scheduler_api::{VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::{Clock, SystemClock};
 
-use super::neighbours::{block, job};
+use super::neighbours::{block, job, service};
 use super::world::{World, stays};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,4 +140,71 @@ async fn a_launch_in_flight_is_evacuated_too() {
     let all = world.allocations().await;
     assert_eq!(all[first.id.as_str()].vacate, told.vacate);
     assert_eq!(all.len(), 2);
+}
+
+fn marked(entry: &AllocationEntry) -> bool {
+    entry.marked.is_some() && stays(entry)
+}
+
+fn free(entry: &AllocationEntry) -> bool {
+    entry.marked.is_none() && stays(entry)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_of_jobs_are_told_of_a_mark_on_their_node_or_on_them() {
+    let mut world = World::new(&[4]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    world.around.ask(&service("svc_a.0", "ann"));
+    let held = world.running("job_a").await;
+    world.running("svc_a.0").await;
+    let mut on_node = block(BlockKind::Node, "n1", None);
+    let mut for_job = on_node.clone();
+    for_job.job = Some("job_a".parse().unwrap());
+    let on_worker = block(BlockKind::Worker, held.id.as_str(), None);
+    on_node.cause = "bad memory".into();
+    for (mut mark, says) in [
+        (on_node, "node n1 is marked: bad memory"),
+        (for_job, "node n1 is marked for job_a: it smells"),
+        (on_worker, "the worker is marked: it smells"),
+    ] {
+        mark.action = BlockAction::Mark;
+        world.block(&mark).await;
+        let told = world.until_one("job_a", "is told", marked).await;
+        assert_eq!(told.marked.as_deref(), Some(says));
+        let all = world.allocations().await;
+        let others = all.values().filter(|it| it.id != held.id);
+        assert!(
+            others.into_iter().all(free),
+            "a service has nothing to lease"
+        );
+        // It stays told over a restart, and is told when the mark is over.
+        world.restart().await;
+        world.settled().await;
+        assert!(world.allocations().await.values().any(marked));
+        world.around.blocks.remove(&mark.key());
+        world.until_one("job_a", "is free again", free).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_counts_until_its_end_and_an_order_to_leave_goes_before_it() {
+    let world = World::new(&[2]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    world.running("job_a").await;
+    let end = SystemClock.now().plus_ms(1_500);
+    let mut mark = block(BlockKind::Node, "n1", Some(end));
+    mark.action = BlockAction::Mark;
+    world.around.block(&mark);
+    world.until_one("job_a", "is told", marked).await;
+    world.around.blocks.answer(false);
+    world.until_one("job_a", "is free again", free).await;
+    world.around.blocks.answer(true);
+    world.around.block(&block(BlockKind::Node, "n1", None));
+    let leaves = |it: &AllocationEntry| it.vacate.is_some();
+    let left = world.until_one("job_a", "has to go", leaves).await;
+    assert_eq!(left.marked, None);
 }

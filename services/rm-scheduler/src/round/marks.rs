@@ -1,0 +1,70 @@
+//! A mark means no new work, for jobs too: their processes lease tasks by themselves, so they have
+//! to be told. One on a marked node, or that is marked itself, is given no new task, ends with the
+//! last one it has, and is granted elsewhere as any other that has ended.
+//!
+//! Drains and graceful evacuations tell nobody in this way: what they take off leaves in its turn,
+//! as disruption limits allow, and a process without tasks would leave out of turn.
+
+use std::collections::BTreeMap;
+
+use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
+use hayward_publication::Batch;
+use hayward_vocabulary::{AllocationId, WorkKind};
+
+use super::take_off::place;
+use crate::ledger::{Held, Ledger};
+use crate::store::Rows;
+use crate::translate;
+
+impl Ledger {
+    /// Publishes which processes of jobs are given no new tasks, where that has changed.
+    pub(crate) fn tell_marks(&mut self, batch: &mut Batch<Rows>) {
+        let mut marks = self.marks();
+        for id in &self.clearings.marked {
+            marks.entry(id.clone()).or_insert(None);
+        }
+        for (id, mark) in marks {
+            let known = self.allocations.get(&id);
+            if let Some(held) = known.filter(|held| held.entry.marked != mark) {
+                let mut held = held.clone();
+                held.entry.marked = mark;
+                self.put(held, batch);
+            }
+        }
+    }
+
+    /// Why each process that is marked is so.
+    fn marks(&self) -> BTreeMap<AllocationId, Option<String>> {
+        let now = self.snapshot.now;
+        let items = self.blocks.iter().map(|(_, item)| item);
+        let items = items.filter(|item| is_mark(item) && translate::counts(item, now));
+        let mut marks = BTreeMap::new();
+        for item in items {
+            let standing = self.standing_at(&place(item)).into_iter();
+            for held in standing.filter(|held| leases_tasks(held)) {
+                let mark = marks.entry(held.entry.id.clone());
+                mark.or_insert_with(|| Some(sentence(item)));
+            }
+        }
+        marks
+    }
+}
+
+fn is_mark(item: &BlockEntry) -> bool {
+    item.action == BlockAction::Mark && !item.canary
+}
+
+/// It has tasks to lease, and was not told to leave.
+fn leases_tasks(held: &Held) -> bool {
+    let entry = &held.entry;
+    entry.kind == WorkKind::Job && entry.vacate.is_none() && entry.launch.is_some()
+}
+
+fn sentence(item: &BlockEntry) -> String {
+    let (name, cause) = (&item.identifier, &item.cause);
+    match (item.kind, &item.job) {
+        (BlockKind::Worker, _) => format!("the worker is marked: {cause}"),
+        (_, Some(job)) => format!("node {name} is marked for {job}: {cause}"),
+        (_, None) => format!("node {name} is marked: {cause}"),
+    }
+}
