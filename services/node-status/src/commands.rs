@@ -218,7 +218,9 @@ impl Ledger {
             .get(name)
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
         if node.health != Health::Lost {
-            return Err(Refusal::NotLost(name.clone(), words::stored(node.health)));
+            let helps = what_helps(node.health, node.schedulable);
+            let health = words::stored(node.health);
+            return Err(Refusal::NotLost(name.clone(), health, helps));
         }
         tracing::info!(node = %name, by, "node removed");
         let pool = node.counted_in().to_owned();
@@ -237,5 +239,23 @@ impl Ledger {
         batch.rows.nodes.insert(name.clone(), None);
         batch.withdraw(NODES, "", name.as_str());
         Ok(())
+    }
+}
+
+/// What lets a node be removed that is not lost. What is silent may still run what it was given, so
+/// it is given up first, with all that is there.
+fn what_helps(health: Health, schedulable: bool) -> &'static str {
+    match (health, schedulable) {
+        (Health::Lost, _) => "it is",
+        (Health::Suspect, true) => {
+            "vary it off if it is gone for good, and it is given up as soon as it has been silent \
+             for long enough"
+        }
+        (Health::Suspect, false) => {
+            "it is varied off, and given up as soon as it has been silent for long enough"
+        }
+        (Health::Healthy | Health::Quiesced, _) => {
+            "stop its agent, and it is given up when it has been silent for long enough"
+        }
     }
 }

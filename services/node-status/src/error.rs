@@ -13,8 +13,8 @@ pub enum Refusal {
          those that are lost"
     )]
     Full(NodeName, usize, usize),
-    #[error("node {0} is {1}; only a lost node can be removed")]
-    NotLost(NodeName, &'static str),
+    #[error("node {0} is {1}; only a lost node can be removed: {2}")]
+    NotLost(NodeName, &'static str, &'static str),
     #[error("another agent is node {0}: an operator said so; restart this one if that was wrong")]
     OtherAgent(NodeName),
     /// S14: it was enrolled for one pool, and says that it is in another.

@@ -340,3 +340,55 @@ async fn a_users_own_fault_blames_no_machine() {
         .until_entry("node/n1", "another user's fails there too", |_| true)
         .await;
 }
+
+/// Nothing is left that no command can clear: items outlive what they name, on purpose, and each
+/// can be taken off whatever has become of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_block_can_be_taken_off_whatever_becomes_of_its_node() {
+    for fate in ["lost", "forgotten", "back"] {
+        let world = judged(brief(), 400).await;
+        let mark = |action: &str| json!({ "action": action, "cause": "x", "permanent": true });
+        let (mut graceful, mut of_job) = (mark("evacuate"), mark("mark"));
+        graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
+        of_job["scope"] = json!("JOB:job_1");
+        for (what, order) in [
+            ("nodes/n2", mark("mark")),
+            ("nodes/n3", mark("evacuate")),
+            ("nodes/n4", graceful),
+            ("workers/alc_n2", mark("mark")),
+            ("workers/alc_n3", mark("evacuate")),
+            ("nodes/n5", of_job),
+        ] {
+            assert_eq!(world.order(what, &order).await.0, 201, "{what}");
+        }
+        world.scheduler.tells(&three("n1", "a"));
+        world
+            .until_entry("node/n1", "on trial", |entry| entry.canary)
+            .await;
+        for number in 1..=5 {
+            let name = format!("n{number}");
+            if fate == "forgotten" {
+                world.scheduler.machines.remove(&name);
+            } else {
+                world.scheduler.has(&[machine(&name, false)]);
+            }
+        }
+        world.scheduler.machines.taken().await;
+        if fate == "back" {
+            world.scheduler.has_machines(10);
+            world.scheduler.machines.taken().await;
+        }
+        for what in [
+            "nodes/n1",
+            "nodes/n2",
+            "nodes/n3",
+            "nodes/n4",
+            "workers/alc_n2",
+            "workers/alc_n3",
+            "nodes/n5?scope=JOB:job_1",
+        ] {
+            world.unblock(what).await;
+        }
+        assert!(world.published().await.is_empty(), "{fate}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Emptying a node (W5): begun, watched, paused, taken back; drained only when it is empty (I17).
 
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
-use hayward_node_status_api::{Heartbeat, NodeEntry, NodeHistory};
+use hayward_node_status_api::{Health, Heartbeat, NodeEntry, NodeHistory};
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
@@ -392,4 +392,79 @@ async fn what_cannot_be_meant_changes_nothing() {
     assert_eq!(world.running().publisher.revision(), revision);
     let entry: NodeEntry = world.viewer().get("/v1/nodes/n1").await.unwrap();
     assert!(entry.takes_work());
+}
+
+/// One of each state that a drain can be in, each on a node of a pool of its own: silent together,
+/// they are no incident.
+async fn drains_in(world: &World, fate: &str) -> Vec<(String, DrainState)> {
+    let states = [
+        DrainState::Draining,
+        DrainState::Paused,
+        DrainState::Drained,
+        DrainState::Failed,
+    ];
+    let mut all = Vec::new();
+    for state in states {
+        let node = format!("{fate}-{state:?}").to_lowercase();
+        let mut beat = alive(0);
+        beat.inventory.pool = Some(node.clone());
+        world.beat(&node, &beat).await;
+        let failed = state == DrainState::Failed;
+        let request = DrainRequest {
+            deadline_ms: failed.then_some(1),
+            paused: Some(state == DrainState::Paused),
+            force: true,
+            ..because("new disk")
+        };
+        let path = format!("/v1/nodes/{node}/drain");
+        let _: DrainView = world.operator().order(&path, &request).await.unwrap();
+        let (remaining, blockers) = match state {
+            DrainState::Drained => (0, Vec::new()),
+            _ => (1, vec![reserved("rsv_1", "ben")]),
+        };
+        world.scheduler.says(&node, 1, remaining, blockers);
+        until(&format!("{node}"), async || {
+            world.beat(&node, &beat).await;
+            let view: DrainView = world.viewer().get(&path).await.unwrap();
+            (view.state == state && view.moves.is_some()).then_some(())
+        })
+        .await;
+        all.push((node, state));
+    }
+    all
+}
+
+/// Nothing is left that no command can clear.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_drain_can_be_ended_whatever_becomes_of_its_node() {
+    let world = World::with(500, 1500).await;
+    for fate in ["lost", "forgotten", "back"] {
+        let all = drains_in(&world, fate).await;
+        for (node, state) in all {
+            let told = format!("{node} {state:?}");
+            until(&format!("{told} to be lost"), async || {
+                (world.node(&node).await.entry.health == Health::Lost).then_some(())
+            })
+            .await;
+            let (path, operator) = (format!("/v1/nodes/{node}"), world.operator());
+            let drain = format!("{path}/drain");
+            if fate == "forgotten" {
+                let _: Option<()> = operator.end(&path).await.unwrap();
+            }
+            let mut beat = alive(0);
+            beat.inventory.pool = Some(node.clone());
+            if fate != "lost" {
+                world.beat(&node, &beat).await;
+            }
+            if fate == "forgotten" {
+                let view: DrainView = world.viewer().get(&drain).await.unwrap();
+                assert_eq!(view.state, DrainState::Cancelled, "{told}");
+            } else {
+                let view: DrainView = operator.end(&drain).await.unwrap();
+                assert_eq!(view.state, DrainState::Cancelled, "{told}");
+            }
+            world.beat(&node, &beat).await;
+            assert!(world.node(&node).await.entry.takes_work(), "{told}");
+        }
+    }
 }

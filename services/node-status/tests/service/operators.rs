@@ -75,7 +75,9 @@ async fn only_a_lost_node_can_be_removed() {
     world.beat("n1", &well()).await;
     let operator = world.operator();
     let early = operator.end::<Option<()>>("/v1/nodes/n1").await;
-    assert_eq!(refusal(early).0, 409);
+    let problem = early.unwrap_err().problem().cloned().unwrap();
+    assert_eq!(problem.code, hayward_service::Code::Conflict);
+    assert!(problem.detail.contains("stop its agent"), "{problem}");
     until("n1 lost", async || {
         (world.node("n1").await.entry.health == Health::Lost).then_some(())
     })
