@@ -1,6 +1,7 @@
 //! `hayward node`: one machine.
 
 mod drain;
+mod on;
 mod show;
 
 use hayward_node_status_api::{Identity, NodeEntry, Schedulable};
@@ -9,6 +10,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
+use crate::output::Look;
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -26,7 +28,7 @@ pub enum Command {
     Show(Which),
     /// Vary a node off: it takes no new work, and what runs there is taken off
     Off(Vary),
-    /// Vary a node on again
+    /// Vary a node on again: it takes new work, and a drain that holds it ends
     On(Vary),
     /// Empty a node: see beforehand what moves, watch it, pause it, take it back
     Drain(drain::Arguments),
@@ -71,8 +73,8 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     };
     match command {
         Command::Show(which) => show::run(&session, &which.node).await,
-        Command::Off(vary) => set(&session, vary, false).await,
-        Command::On(vary) => set(&session, vary, true).await,
+        Command::Off(vary) => off(&session, vary).await,
+        Command::On(vary) => on::run(&session, vary).await,
         Command::Drain(arguments) => drain::run(&session, arguments).await,
         Command::Identify(identify) => say_who(&session, identify).await,
         Command::Forget(which) => {
@@ -87,7 +89,14 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-async fn set(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Result<()> {
+async fn off(session: &Session, vary: Vary) -> anyhow::Result<()> {
+    let answer = varied(session, vary, false).await?;
+    let text = |entry: &NodeEntry, _: &Look| format!("{} is off\n", entry.node);
+    session.out.answer(answer, text)
+}
+
+/// Says whether it takes work, and returns it as it is then.
+async fn varied(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Result<Value> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let body = Schedulable {
         schedulable,
@@ -95,14 +104,7 @@ async fn set(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Result
     };
     let path = format!("/v1/nodes/{}/schedulable", vary.node);
     let put = client.call(Method::PUT, path).body(&body);
-    let answer: Value = put.whatever_it_is().send().await?;
-    session.out.answer(answer, |entry: &NodeEntry, _| {
-        format!(
-            "{} is {}\n",
-            entry.node,
-            if entry.schedulable { "on" } else { "off" }
-        )
-    })
+    Ok(put.whatever_it_is().send().await?)
 }
 
 async fn say_who(session: &Session, identify: Identify) -> anyhow::Result<()> {
