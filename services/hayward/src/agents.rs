@@ -2,7 +2,7 @@
 //! real as losing a machine.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -117,6 +117,11 @@ fn memory_share(parts: u64) -> u64 {
 impl Agent {
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
     }
 
     /// Ends it without a word, as a crash does. What it started runs on.

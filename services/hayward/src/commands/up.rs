@@ -1,5 +1,6 @@
 //! `hayward up`: a whole fleet by one command, and nothing left of it afterwards.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use hayward_service::{
     Client, Clock, FrameSettings, Keys, Shutdown, SystemClock, TokenSource, telemetry,
 };
 use hayward_vocabulary::NodeName;
+use tokio::time::Instant;
 
 use crate::agents::{self, Agent, Agents};
 use crate::database::Database;
@@ -20,6 +22,12 @@ use crate::elsewhere::Elsewhere;
 use crate::fleet::{Addresses, Fleet, Plan, Ports};
 use crate::state::State;
 use crate::{prepare, state};
+
+/// Between two looks at whether the agents are there.
+const LOOK_AT_AGENTS: Duration = Duration::from_millis(500);
+/// Between two starts of one agent.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -74,11 +82,13 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
     let _telemetry = telemetry::init("up", &heard)?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
     let ports = Ports::from(arguments.port);
-    let up = Up::start(state, ports, &arguments, &shutdown).await?;
+    let mut up = Up::start(state, ports, &arguments, &shutdown).await?;
     println!("{}", greeting(&up));
+    let keys = up.keys.clone();
     tokio::select! {
         () = word.wait() => {}
-        () = renewed(&up.keys) => {}
+        () = renewed(&keys) => {}
+        () = up.keep_agents(&arguments) => {}
     }
     println!("\nstopping; running work is ended");
     up.stop(&shutdown).await?;
@@ -177,28 +187,65 @@ impl Up {
         nodes: Vec<NodeName>,
         arguments: &Arguments,
     ) -> anyhow::Result<()> {
-        let share = nodes.len() as u64;
-        let dir = self.state.dir().join("agents");
         for node in nodes {
-            let log = agent_log(&dir, &node)?;
-            let agents = Agents {
-                addresses: &self.addresses,
-                keys: &self.keys,
-                dir: &dir,
-                docker: arguments.docker.as_deref(),
-                docker_mountable: &arguments.docker_mountable,
-                elsewhere: &arguments.elsewhere,
-                log,
-            };
-            self.agents.push(agents.start(node, share)?);
+            let agent = self.start_agent(node, arguments, Log::Fresh)?;
+            self.agents.push(agent);
         }
         self.wait_for_nodes().await
+    }
+
+    fn start_agent(
+        &self,
+        node: NodeName,
+        arguments: &Arguments,
+        log: Log,
+    ) -> anyhow::Result<Agent> {
+        let dir = self.state.dir().join("agents");
+        let agents = Agents {
+            addresses: &self.addresses,
+            keys: &self.keys,
+            dir: &dir,
+            docker: arguments.docker.as_deref(),
+            docker_mountable: &arguments.docker_mountable,
+            elsewhere: &arguments.elsewhere,
+            log: agent_log(&dir, &node, log)?,
+        };
+        agents.start(node, u64::from(arguments.agents))
+    }
+
+    /// Starts agents again that have ended, each time a little later: what they run goes on
+    /// without them, and is theirs again when they are back. It never returns.
+    async fn keep_agents(&mut self, arguments: &Arguments) {
+        let mut starts: BTreeMap<NodeName, Restarts> = BTreeMap::new();
+        loop {
+            tokio::time::sleep(LOOK_AT_AGENTS).await;
+            for at in 0..self.agents.len() {
+                let agent = &mut self.agents[at];
+                let Some(how) = agent.ended() else {
+                    continue;
+                };
+                let node = agent.node.clone();
+                let known = starts.entry(node.clone()).or_default();
+                if !known.may_start(Instant::now()) {
+                    continue;
+                }
+                match self.start_agent(node.clone(), arguments, Log::GoesOn) {
+                    Ok(agent) => {
+                        println!("the agent of {node} ended ({how}) and is started again");
+                        self.agents[at] = agent;
+                    }
+                    Err(error) => {
+                        tracing::error!(%node, error = format!("{error:#}"), "no agent");
+                    }
+                }
+            }
+        }
     }
 
     /// Ready means: work that is submitted now can start now.
     async fn wait_for_nodes(&self) -> anyhow::Result<()> {
         let client = self.client(&self.addresses.node_status, "operator")?;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let seen: Result<NodeList, _> = client.get("/v1/nodes").await;
             let ready = seen.as_ref().is_ok_and(|list| {
@@ -213,7 +260,7 @@ impl Up {
             if ready {
                 return Ok(());
             }
-            if tokio::time::Instant::now() > deadline {
+            if Instant::now() > deadline {
                 bail!(
                     "the agents did not report within 30 s; their logs are in {}",
                     self.state.dir().join("agents").display()
@@ -239,12 +286,48 @@ impl Up {
     }
 }
 
-fn agent_log(dir: &Path, node: &NodeName) -> anyhow::Result<Stdio> {
+#[derive(Clone, Copy, PartialEq)]
+enum Log {
+    Fresh,
+    GoesOn,
+}
+
+fn agent_log(dir: &Path, node: &NodeName, log: Log) -> anyhow::Result<Stdio> {
     std::fs::create_dir_all(dir)?;
     let path = dir.join(format!("{node}.log"));
-    let file =
-        std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut options = std::fs::OpenOptions::new();
+    match log {
+        Log::Fresh => options.write(true).truncate(true),
+        Log::GoesOn => options.append(true),
+    };
+    let opened = options.create(true).open(&path);
+    let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
     Ok(file.into())
+}
+
+/// When the agent of a node is started again: at once the first time, then after a pause that
+/// doubles while it goes on ending.
+#[derive(Debug, Default)]
+struct Restarts {
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Restarts {
+    fn may_start(&mut self, now: Instant) -> bool {
+        let ran = self.last.map(|last| now.saturating_duration_since(last));
+        if ran.is_some_and(|ran| ran < self.pause) {
+            return false;
+        }
+        let calm = ran.is_none_or(|ran| ran > LONGEST_PAUSE * 2);
+        self.pause = if calm {
+            FIRST_PAUSE
+        } else {
+            (self.pause * 2).min(LONGEST_PAUSE)
+        };
+        self.last = Some(now);
+        true
+    }
 }
 
 fn greeting(up: &Up) -> String {
@@ -278,4 +361,26 @@ Ctrl-C stops everything.",
         user = std::env::var("USER").unwrap_or_else(|_| "me".into()),
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_goes_on_ending_is_started_less_and_less_often() {
+        let start = Instant::now();
+        let mut restarts = Restarts::default();
+        let mut starts = Vec::new();
+        for second in 0..300 {
+            if restarts.may_start(start + Duration::from_secs(second)) {
+                starts.push(second);
+            }
+        }
+        assert_eq!(starts, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
+        // After a quiet time it is started at once, and counts anew.
+        let later = start + Duration::from_secs(1_000);
+        assert!(restarts.may_start(later));
+        assert!(restarts.may_start(later + Duration::from_secs(2)));
+    }
 }
