@@ -93,14 +93,18 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
         }
     };
     let mut needs = silent_replicas(service);
-    if !status.ready && went_back(status).is_none() {
+    let held = went_back(status).is_some();
+    if !status.ready && !held {
         let what = format!("{name} is not ready: {}", status.not_ready.join("; "));
         let action = "if a replica that is not in the list of addresses leads, add it; else look \
                       at its log and at Postgres";
         needs.push(need(Kind::NotReady, name, what, action));
     }
     needs.extend(of_invariants(service, status.ready));
-    needs.extend(of_followers(service));
+    // One that writes nothing follows nobody until somebody has decided.
+    if !held {
+        needs.extend(of_followers(service));
+    }
     let ahead = service.clock_ahead_ms.unwrap_or(0);
     if ahead.abs() > CLOCK_MS {
         let by = duration(ahead.unsigned_abs());
@@ -283,6 +287,12 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
     let Ok(nodes) = &facts.nodes else {
         return Vec::new();
     };
+    // Started on rows that went back, it knows no node before somebody has decided.
+    let mut services = facts.services.iter();
+    let held = |it: &ServiceFacts| it.status.as_ref().is_ok_and(|it| went_back(it).is_some());
+    if services.any(|it| it.name == "node-status" && held(it)) {
+        return Vec::new();
+    }
     if nodes.all() == 0 {
         let what = "there are no nodes: nothing can run";
         let action = "let one in: `hayward enrol NODE`";

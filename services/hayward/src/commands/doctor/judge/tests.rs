@@ -188,6 +188,22 @@ fn each_fact_and_what_it_needs() {
             vec![(Kind::WentBack, "database")],
         ),
         (
+            "R9: the same when all were down, and know nothing yet",
+            changed(|it| {
+                it.nodes = Ok(NodeFacts::default());
+                for service in &mut it.services {
+                    let status = service.status.as_mut().unwrap();
+                    (status.ready, status.leader) = (false, false);
+                    status.not_ready = vec![format!("{WENT_BACK}, and nothing is written: x")];
+                    service.invariants = Err("read only".to_owned());
+                    for lag in &mut service.lags {
+                        (lag.stale, lag.silent_ms) = (true, None);
+                    }
+                }
+            }),
+            vec![(Kind::WentBack, "database")],
+        ),
+        (
             "a standby that is dead",
             changed(|it| replica(it, Err(gone()))),
             vec![(Kind::Away, "job-converter")],
