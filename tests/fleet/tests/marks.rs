@@ -102,6 +102,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
         .await;
     // What each ran when it was told, and what it began before it had heard of it.
     let after = story.ran_on("node-1").await - before;
+    println!("{after} tasks ended there since the mark, of {EACH} processes");
     assert!(
         after <= 3 * EACH,
         "{after} tasks ended there since the mark"
