@@ -6,6 +6,7 @@ use hayward_vocabulary::Size;
 use crate::{
     plan::VacateReason,
     settings::Settings,
+    snapshot::BlockEffect,
     world::{GIB, World, node_name, share},
 };
 
@@ -67,6 +68,92 @@ fn r_7_5_shares_on_an_unknown_node_are_purged() {
     let gone = |it: &crate::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
     assert!(plan.vacates.iter().all(gone), "{plan:#?}");
     assert_eq!(share(&plan, "j").current, 0);
+}
+
+/// What becomes of a node, as a round sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Lost,
+    Forgotten,
+    Back,
+}
+
+/// An allocation before its node was lost: wanted or withdrawn, told to leave or not.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    work: &'static str,
+    told: bool,
+    withdrawn: bool,
+    fixed: bool,
+    block: Option<BlockEffect>,
+    offline: bool,
+}
+
+fn allocations() -> Vec<Before> {
+    let mut all = Vec::new();
+    for work in ["j", "s", "r"] {
+        for number in 0..16 {
+            let [told, withdrawn, fixed, offline] = [1, 2, 4, 8].map(|bit| number & bit != 0);
+            for block in [None, Some(BlockEffect::Mark), Some(BlockEffect::Evacuate)] {
+                let before = Before {
+                    work,
+                    told,
+                    withdrawn,
+                    fixed,
+                    block,
+                    offline,
+                };
+                all.push(before);
+            }
+        }
+    }
+    all
+}
+
+/// The round that hears of a fate: whether the allocation is given up by it.
+fn given_up(before: Before, fate: Fate) -> bool {
+    let mut world = World::eager().nodes(&[4]);
+    let demand = match before.work {
+        "j" => world.job("j", "a", 1),
+        "s" => world.service("s", "a", 1),
+        _ => world.reservation("r", "a", 4),
+    };
+    demand.max_processes = 1;
+    if before.fixed && before.work == "j" {
+        demand.class = Some("fixed".into());
+    }
+    world.step();
+    let snapshot = &mut world.snapshot;
+    let held = snapshot.allocations.values_mut().next();
+    let held = held.unwrap_or_else(|| panic!("nothing is granted: {before:?}"));
+    held.leaving = before.told;
+    if before.withdrawn {
+        snapshot.demand.clear();
+    }
+    let node = world.node("n00");
+    (node.offline, node.lost) = (before.offline, fate == Fate::Lost);
+    if let Some(effect) = before.block {
+        world.block("n00", effect);
+    }
+    if fate == Fate::Forgotten {
+        world.snapshot.nodes.remove("n00");
+    }
+    world.plan().vacates.iter().any(|it| it.purge)
+}
+
+/// A reservation is its owner's to give back, and goes at once when it is withdrawn (I12).
+#[test]
+fn every_allocation_is_given_up_with_its_node_but_a_reservation_that_is_wanted() {
+    for before in allocations() {
+        let kept = before.work == "r" && !before.withdrawn;
+        for fate in [Fate::Lost, Fate::Forgotten] {
+            assert_eq!(given_up(before, fate), !kept, "{before:?} {fate:?}");
+        }
+        assert!(
+            !given_up(before, Fate::Back),
+            "{before:?}: its node answers"
+        );
+    }
 }
 
 /// Nothing is carried over a restart but what is held: R asked for 3 and was given a node of 4, so
