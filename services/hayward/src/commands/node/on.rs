@@ -63,9 +63,8 @@ fn text(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
     }
     if let Some(block) = block {
         let cause = clean(&block.item.cause);
-        text += &format!(
-            "it takes no work yet: it is blocked: {cause}; `hayward unblock {node}` takes that off\n"
-        );
+        text += &format!("it takes no work yet: it is blocked: {cause}; ");
+        text += &format!("`hayward unblock {node}` takes that off\n");
     }
     text
 }
