@@ -219,6 +219,21 @@ impl Work {
             .find_map(|slot| slot.processes.get(allocation))
     }
 
+    /// Known to have ended, or buried already.
+    pub fn has_ended(&self, allocation: &AllocationId) -> bool {
+        let buried = |job: &Job| job.past.node(allocation).is_some();
+        let process = self.process(allocation);
+        self.job().is_some_and(buried) || process.is_some_and(|process| !process.alive())
+    }
+
+    /// Tasks may be leased to it; to one that was not heard of yet as well.
+    pub fn may_lease(&self, allocation: &AllocationId) -> bool {
+        let closed = self
+            .process(allocation)
+            .is_some_and(Process::takes_no_tasks);
+        !self.cancelled && !self.has_ended(allocation) && !closed
+    }
+
     pub fn facts(&self, refused: bool) -> Facts {
         let held = matches!(self.what, What::Reservation(_));
         let runs = |process: &&Process| match process.state {

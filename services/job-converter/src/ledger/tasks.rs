@@ -19,7 +19,7 @@ use crate::measured;
 use crate::store::Rows;
 use crate::store::slots::BrakeRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
-use crate::work::{Job, Process, Work, read_id};
+use crate::work::{Job, Work, read_id};
 
 /// Tasks in one answer at most.
 pub const MOST_LEASED: u32 = 1_024;
@@ -76,13 +76,7 @@ impl Ledger {
         for report in &request.finished {
             record(work, holder, report, moment, (batch, &mut changed));
         }
-        let process = work.process(holder);
-        let past = work
-            .job()
-            .is_some_and(|job| job.past.node(holder).is_some());
-        let ended = past || process.is_some_and(|process| !process.alive());
-        let closed = ended || process.is_some_and(Process::takes_no_tasks);
-        let leaving = work.cancelled || closed;
+        let (ended, leaving) = (work.has_ended(holder), !work.may_lease(holder));
         let Some(job) = work.job_mut() else {
             return Ok(Grant::OVER);
         };
