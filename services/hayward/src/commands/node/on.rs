@@ -1,6 +1,8 @@
 //! `hayward node on`: the node takes work again. A drain that holds it is ended by that; whatever
 //! else keeps work away is said, with what takes it off.
 
+use std::fmt::Write as _;
+
 use hayward_blocklist_api::BlockView;
 use hayward_node_status_api::{Health, NodeEntry};
 use hayward_service::{Client, ClientError, Code};
@@ -58,13 +60,15 @@ fn text(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
     };
     let mut text = format!("{node} is on{ended}\n");
     if entry.health != Health::Healthy {
-        let reason = clean(&entry.reason);
-        text += &format!("it takes no work yet: {reason}\n");
+        let _ = writeln!(text, "it takes no work yet: {}", clean(&entry.reason));
     }
     if let Some(block) = block {
         let cause = clean(&block.item.cause);
-        text += &format!("it takes no work yet: it is blocked: {cause}; ");
-        text += &format!("`hayward unblock {node}` takes that off\n");
+        let helps = format!("`hayward unblock {node}` takes that off");
+        let _ = writeln!(
+            text,
+            "it takes no work yet: it is blocked: {cause}; {helps}"
+        );
     }
     text
 }
