@@ -19,7 +19,7 @@ use http::HeaderValue;
 use http::header::CONTENT_SECURITY_POLICY;
 use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Components, OpenApi};
+use utoipa::openapi::{Components, License, LicenseBuilder, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
@@ -81,6 +81,9 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     about.title.clone_into(&mut document.info.title);
     document.info.description = Some(format!("{}\n\n{CUSTOMS}", about.text));
     env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
+    // A router begins with those of the library that made it.
+    document.info.contact = None;
+    document.info.license = Some(license());
     let scheme = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .bearer_format("JWT")
@@ -98,6 +101,14 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     answers::add(&mut document);
     bounds::add(&mut document);
     document
+}
+
+fn license() -> License {
+    const NAME: &str = env!("CARGO_PKG_LICENSE");
+    LicenseBuilder::new()
+        .name(NAME)
+        .identifier(Some(NAME))
+        .build()
 }
 
 #[cfg(test)]
@@ -122,6 +133,8 @@ mod tests {
     fn is_complete_and_closed_by_default() {
         let document = document();
         assert_eq!(document["info"]["title"], "Test");
+        assert_eq!(document["info"]["license"]["name"], "Apache-2.0");
+        assert_eq!(document["info"]["contact"], serde_json::Value::Null);
         assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
         assert_eq!(document["security"][0]["token"], serde_json::json!([]));
         assert_eq!(
