@@ -275,6 +275,23 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_with_a_variable_takes_a_value_and_needs_none() {
+        for (words, on) in [
+            (&["up"][..], false),
+            (&["up", "--allow-insecure"], true),
+            (&["up", "--allow-insecure", "false"], false),
+            (&["up", "--allow-insecure", "true", "--agents", "1"], true),
+            (&["up", "--allow-insecure", "--agents", "1"], true),
+        ] {
+            let cli = Cli::try_parse_from(["hayward"].iter().chain(words)).unwrap();
+            let Command::Up(up) = cli.command else {
+                panic!("a fleet")
+            };
+            assert_eq!(up.elsewhere.allow_insecure, on, "{words:?}");
+        }
+    }
+
+    #[test]
     fn what_does_not_go_together_is_refused() {
         for words in [
             vec!["submit"],

@@ -8,7 +8,8 @@ use hayward_service::FrameSettings;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Elsewhere {
-    /// Where to send traces, metrics and logs (OTLP over HTTP).
+    /// Where to send traces, metrics and logs (OTLP over HTTP). `OTEL_EXPORTER_OTLP_ENDPOINT` where
+    /// this is not set.
     #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
     /// File with the authorities believed to have signed the collector's certificate. Default: the
@@ -16,15 +17,29 @@ pub struct Elsewhere {
     #[arg(long, env = "HAYWARD_OTLP_AUTHORITY", value_name = "FILE")]
     pub otlp_authority: Option<PathBuf>,
     /// Allow a database and a collector on other machines without TLS.
-    #[arg(long, env = "HAYWARD_ALLOW_INSECURE")]
+    #[arg(
+        long,
+        env = "HAYWARD_ALLOW_INSECURE",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        default_value_t = false,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
     pub allow_insecure: bool,
 }
 
 impl Elsewhere {
+    fn endpoint(&self) -> Option<String> {
+        let standard = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+        let standard = || standard().filter(|it| !it.is_empty());
+        self.otlp_endpoint.clone().or_else(standard)
+    }
+
     /// As settings of a service.
     pub fn frame(&self) -> FrameSettings {
         FrameSettings {
-            otlp_endpoint: self.otlp_endpoint.clone(),
+            otlp_endpoint: self.endpoint(),
             otlp_authority: self.otlp_authority.clone(),
             allow_insecure: self.allow_insecure,
             ..FrameSettings::default()
@@ -45,7 +60,7 @@ impl Elsewhere {
 
     /// As the environment of an agent.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let endpoint = self.otlp_endpoint.as_ref().map(OsString::from);
+        let endpoint = self.endpoint().map(OsString::from);
         let authority = self.otlp_authority.as_ref().map(OsString::from);
         let insecure = self.allow_insecure.then(|| OsString::from("true"));
         let named = [

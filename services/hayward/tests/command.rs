@@ -1,5 +1,6 @@
 //! The program as a person meets it: what it prints where, and how it ends.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output};
 
 /// The program with nothing of this process' surroundings but the path.
@@ -177,6 +178,72 @@ fn a_service_that_is_away_is_named() {
     assert!(
         said.contains("cannot reach GET") && said.contains("hayward status"),
         "{said}"
+    );
+}
+
+/// Answers one request with this verdict, and gives back its first line.
+fn answer_once(listener: std::net::TcpListener, body: String) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a caller");
+        let mut reader = BufReader::new(&stream);
+        let mut first = String::new();
+        reader.read_line(&mut first).expect("a request");
+        let mut line = String::from("more");
+        while !line.trim().is_empty() {
+            line.clear();
+            reader.read_line(&mut line).expect("headers");
+        }
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        (&stream).write_all(head.as_bytes()).expect("sent");
+        (&stream).write_all(body.as_bytes()).expect("sent");
+        first
+    })
+}
+
+#[test]
+fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let verdict = serde_json::json!({
+        "work": "wp_7.1", "reason": "no_host_large_enough", "since": "2026-11-27T10:00:00Z",
+        "detail": "asks for 9 quanta, the largest node has 4",
+        "numbers": { "order": 9 },
+    });
+    let asked = answer_once(listener, verdict.to_string());
+    let told = Command::new(env!("CARGO_BIN_EXE_hayward"))
+        .args(["explain", "wp_7.1"])
+        .env_clear()
+        .env("HAYWARD_STATE", dir.path())
+        .env("HAYWARD_TOKEN", "t")
+        .env("HAYWARD_RM_SCHEDULER_URL", format!("http://{address}"))
+        .output()
+        .unwrap();
+    let said = text(&told.stdout);
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    assert!(said.contains("no host large enough") && said.contains("the largest node has 4"));
+    assert!(
+        asked
+            .join()
+            .unwrap()
+            .starts_with("GET /v1/verdicts/wp_7.1 ")
+    );
+    let pool = hayward(&["explain", "wp_7"], dir.path());
+    assert!(text(&pool.stderr).contains("`hayward pool show wp_7`"));
+}
+
+#[test]
+fn varying_off_says_that_services_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let help = text(&hayward(&["node", "off", "--help"], dir.path()).stdout);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        help.contains("services and reservations stay there"),
+        "{help}"
     );
 }
 

@@ -66,6 +66,7 @@ use runtime::real::Real;
 use runtime::simulated::{Behaviour, Simulated};
 use runtime::{NewsSender, Runtime};
 
+pub const NAME: &str = "node-agent";
 /// News of containers that may wait to be heard.
 const NEWS: usize = 256;
 
@@ -339,11 +340,12 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
 
 /// The command line of the program: `[agent] [flags]`, `supervise DIR` or `run-tasks`.
 pub fn cli() -> ExitCode {
-    run(std::env::args_os().skip(1))
+    run(std::env::args_os().skip(1), Vec::new())
 }
 
-/// As [`cli`], for a program that has this one inside: `args` begin after its own words.
-pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+/// As [`cli`], for a program that has this one inside: `args` begin after its own words, and
+/// `again` starts it with those words where the setting `command` says nothing else.
+pub fn run(args: impl Iterator<Item = OsString>, again: Vec<String>) -> ExitCode {
     let mut args = args.peekable();
     match args.peek().and_then(|word| word.to_str()) {
         Some("supervise") => match args.nth(1).map(PathBuf::from) {
@@ -351,13 +353,13 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
             None => ExitCode::FAILURE,
         },
         Some("run-tasks") => tasks::main(),
-        Some("agent") => serve(args.skip(1)),
-        _ => serve(args),
+        Some("agent") => serve(args.skip(1), again),
+        _ => serve(args, again),
     }
 }
 
-fn serve(args: impl Iterator<Item = OsString>) -> ExitCode {
-    match serve_until_stopped(args) {
+fn serve(args: impl Iterator<Item = OsString>, again: Vec<String>) -> ExitCode {
+    match serve_until_stopped(args, again) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hayward-node-agent: {error:#}");
@@ -366,12 +368,18 @@ fn serve(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn serve_until_stopped(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let settings: Settings = settings::load("node-agent", args)?;
+fn serve_until_stopped(
+    args: impl Iterator<Item = OsString>,
+    again: Vec<String>,
+) -> anyhow::Result<()> {
+    let mut settings: Settings = settings::load(NAME, args)?;
+    if settings.command.is_empty() {
+        settings.command = again;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let telemetry = telemetry::init("node-agent", &settings.frame())?;
+    let telemetry = telemetry::init(NAME, &settings.frame())?;
     let ended = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
         let told = settings.frame();
@@ -379,7 +387,7 @@ fn serve_until_stopped(args: impl Iterator<Item = OsString>) -> anyhow::Result<(
         // S3
         tokio::select! {
             () = running.wait() => {}
-            () = remind_of("node-agent", &told) => {}
+            () = remind_of(NAME, &told) => {}
         }
         Ok(())
     });

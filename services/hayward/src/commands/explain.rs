@@ -2,21 +2,32 @@
 
 use std::fmt::Write as _;
 
-use hayward_job_converter_api::{Explanation, OthersLost};
+use hayward_job_converter_api::{Explanation, OthersLost, WorkState};
+use hayward_rm_scheduler_api::VerdictEntry;
 use serde_json::Value;
 
 use crate::commands::work::{Which, state_cell};
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::reasons;
-use crate::output::words::clean;
+use crate::output::words::{clean, word};
 use crate::output::{Facts, Look, Tone, toned};
 
+/// How ids of what a worker pool asks for begin: `wp_….N`, which only rm-scheduler knows.
+const WORKER: &str = "wp_";
+
 pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+    let id = which.id.as_str();
+    if id.starts_with(WORKER) && id.contains('.') {
+        let client = session.client(Service::RmScheduler, Role::Reader)?;
+        let answer = client.get(&format!("/v1/verdicts/{id}")).await?;
+        return session.out.answer(answer, |verdict: &VerdictEntry, look| {
+            of_worker(verdict, look)
+        });
+    }
+    let route = route_of(&which.id)?;
     let client = session.client(Service::JobConverter, Role::User)?;
-    let mut answer: Value = client
-        .get(&format!("{}/explain", route_of(&which.id)?))
-        .await?;
+    let mut answer: Value = client.get(&format!("{route}/explain")).await?;
     refresh(&session, &mut answer).await;
     session
         .out
@@ -50,9 +61,29 @@ async fn refresh(session: &Session, answer: &mut Value) {
     }
 }
 
+/// A verdict has no state of its own: whether the worker runs is in its pool.
+fn of_worker(verdict: &VerdictEntry, look: &Look) -> String {
+    let explanation = Explanation {
+        id: verdict.work.clone(),
+        state: WorkState::Unknown,
+        reason: word(&verdict.reason),
+        detail: verdict.detail.clone(),
+        numbers: verdict.numbers.clone(),
+        also: verdict.also.iter().map(word).collect(),
+        unblock: verdict.unblock.clone(),
+        receipts: verdict.receipts.clone(),
+        others_lost: None,
+        work: None,
+        since: Some(verdict.since),
+    };
+    text(&explanation, look)
+}
+
 pub fn text(explanation: &Explanation, look: &Look) -> String {
     let mut facts = Facts::default();
-    facts.say("state", state_cell(explanation.state));
+    if explanation.state != WorkState::Unknown {
+        facts.say("state", state_cell(explanation.state));
+    }
     facts.say("reason", explanation.reason.replace('_', " "));
     if let Some(since) = explanation.since {
         facts.say("since", format!("{since}, {}", look.ago(since)));
@@ -109,7 +140,6 @@ fn what_would_help(explanation: &Explanation, look: &Look) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hayward_job_converter_api::WorkState;
     use hayward_vocabulary::{
         AllocationId, NodeName, Outcome, Receipt, Timestamp, Unblock, UserName, WorkId,
     };

@@ -19,7 +19,7 @@ const INNER: [&str; 2] = ["supervise", "run-tasks"];
 /// Runs the agent's program with the arguments after [`WORD`], or after the name of a link to this
 /// program that is named after the agent.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut arguments: Vec<OsString> = arguments.collect();
+    let arguments: Vec<OsString> = arguments.collect();
     let first = arguments.first().and_then(|word| word.to_str());
     if !first.is_some_and(|word| INNER.contains(&word)) {
         if std::env::var_os(END_WITH_PARENT).is_some() {
@@ -29,19 +29,14 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
                 eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
             }
         }
-        let after = usize::from(first.is_some_and(|word| word == "agent"));
-        arguments.splice(after..after, start_again());
     }
-    hayward_node_agent::run(arguments.into_iter())
+    hayward_node_agent::run(arguments.into_iter(), start_again())
 }
 
-/// The agent starts its own program again for each container, and here that takes two words. It is
-/// the first flag, so that one that is given wins.
-fn start_again() -> Vec<OsString> {
+/// The agent starts its own program again for each container, and here that takes two words.
+fn start_again() -> Vec<String> {
     let own = std::env::current_exe()
         .ok()
         .and_then(|path| path.into_os_string().into_string().ok());
-    let Some(own) = own else { return Vec::new() };
-    let command = serde_json::json!([own, WORD]).to_string();
-    vec!["--command".into(), command.into()]
+    own.map_or_else(Vec::new, |own| vec![own, WORD.to_owned()])
 }

@@ -68,6 +68,11 @@ pub fn route_of(id: &WorkId) -> anyhow::Result<String> {
         Some(("job", _)) => "jobs",
         Some(("svc", _)) => "services",
         Some(("rsv", _)) => "reservations",
+        Some(("wp", _)) => anyhow::bail!(
+            "{id} belongs to a worker pool: `hayward pool show {pool}` shows it, and `hayward \
+             explain {pool}.N` says why worker N waits",
+            pool = id.whole()
+        ),
         _ => anyhow::bail!("{id} is no id of work: those begin with job_, svc_ or rsv_"),
     };
     Ok(format!("/v1/{what}/{}", id.whole()))
@@ -94,5 +99,7 @@ mod tests {
         assert_eq!(route("svc_1.3").unwrap(), "/v1/services/svc_1");
         assert_eq!(route("rsv_1").unwrap(), "/v1/reservations/rsv_1");
         assert!(route("alc_1").is_err() && route("7").is_err());
+        let told = route("wp_1.2").unwrap_err().to_string();
+        assert!(told.contains("hayward pool show wp_1`"), "{told}");
     }
 }

@@ -106,8 +106,7 @@ impl World {
             .env("HAYWARD_RUNTIME", agent.runtime)
             .env("HAYWARD_MEMORY_BYTES", agent.memory_bytes.to_string());
         if let Some(helper) = agent.helper {
-            // As a flag: this program gives one itself, and the last one wins.
-            command.args(["--command", &format!("[{helper:?}]")]);
+            command.env("HAYWARD_COMMAND", format!("[{helper:?}]"));
         }
         self.spawn(node, command);
     }
