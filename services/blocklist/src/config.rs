@@ -4,25 +4,26 @@ use anyhow::{bail, ensure};
 use hayward_blocklist_api::StrategyOrder;
 use hayward_blocklist_domain::Brakes;
 use hayward_service::FrameSettings;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::strategy::{self, Defaults};
 
 /// How what runs on a machine is taken off where the item does not say so (section 10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Evacuation {
     Immediate,
     Graceful,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
-    /// Default true. False is the empty list: nothing is taken, shown or published (B10). What is
-    /// stored stays, and is there again when this is true again.
+    /// Whether machines are blocked at all. Default true. False is the empty list: nothing is taken,
+    /// shown or published (B10). What is stored stays, and is there again when this is true again.
     pub enabled: bool,
     /// Where rm-scheduler answers; its `failures`, `machines` and `clearings` are followed. Several
     /// addresses: comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
@@ -46,7 +47,8 @@ pub struct Settings {
     pub trial_ms: u64,
     /// Milliseconds the node of a slow task is blocked by the strategy `slow-task`. Default 60,000.
     pub slow_node_duration_ms: u64,
-    /// How what runs on a machine is taken off where nobody says so. Default `IMMEDIATE`.
+    /// How what runs on a machine is taken off where nobody says so: `IMMEDIATE` or `GRACEFUL`.
+    /// Default `IMMEDIATE`.
     pub evacuation_policy: Evacuation,
     /// Milliseconds of grace of a graceful evacuation that names none. Default 120,000.
     pub evacuation_grace_ms: u64,

@@ -2,11 +2,12 @@
 
 use hayward_container_manager_placement::Rules;
 use hayward_service::settings::FrameSettings;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::placements::Limits;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use hayward_service::settings::FrameSettings;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::managers;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
@@ -38,7 +39,7 @@ pub struct Settings {
     /// Work that is not over, at most; more is refused (I25). Default 1,000,000.
     pub max_open_work: usize,
     /// Milliseconds after which an application that is new, or has new tasks, is looked at.
-    /// Default 1,000 (application protocol, 3.6).
+    /// Default 1,000.
     pub application_tick_ms: u64,
     /// Applications, also those that are over and were not removed; more are refused. Default
     /// 100,000.

@@ -10,9 +10,10 @@ use hayward_node_agent_domain::Trouble;
 use hayward_service::settings::LogFormat;
 use hayward_service::{FrameSettings, TokenSource};
 use hayward_vocabulary::NodeName;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     /// Name of this machine in the pool. No default; with `simulate`, the beginning of the names.
@@ -27,10 +28,16 @@ pub struct Settings {
     /// Where the journal and the containers are. Needed by the `process` runtime: what is not
     /// remembered could be started twice (I3).
     pub state_dir: Option<PathBuf>,
+    /// What containers are: `process`, the default, starts real ones; `simulated` pretends.
     pub runtime: RuntimeKind,
-    /// Base addresses of node-status, separated by commas. The ports are those of `hayward up`.
+    /// Where node-status answers; it is told that the machine is there. Several addresses:
+    /// comma-separated. The default has the port of `hayward up`.
     pub node_status_url: String,
+    /// Where container-manager answers; it says what has to run here. Several addresses:
+    /// comma-separated. The default has the port of `hayward up`.
     pub container_manager_url: String,
+    /// Where job-converter answers; task runners lease their tasks from it. Several addresses:
+    /// comma-separated. The default has the port of `hayward up`.
     pub job_converter_url: String,
     /// Nodepool to be in. Default: the one the operator's policy names.
     pub pool: Option<String>,
@@ -48,11 +55,11 @@ pub struct Settings {
     /// The node asks for no new work while this file is there; its first line says why. Default
     /// `quiesce` in the state directory.
     pub quiesce_file: Option<PathBuf>,
-    /// It asks for none while fewer bytes are free on the disk of the state directory. Default 512
-    /// MiB: journal and outputs need room. 0: never.
+    /// Bytes: the node asks for no new work while fewer are free on the disk of the state
+    /// directory. Default 512 MiB: journal and outputs need room. 0: never.
     pub quiesce_disk_bytes: u64,
-    /// It asks for none while more of the time, in percent, something waits for memory. Default 50:
-    /// the machine is thrashing. 0: never.
+    /// Percent of the time that something waits for memory, above which the node asks for no new
+    /// work. Default 50: the machine is thrashing. 0: never.
     pub quiesce_memory_pressure_percent: u64,
     /// Control group below which containers get theirs; `none` for no groups. Default: the agent's
     /// own, because what lies outside is not the agent's to limit.
@@ -60,9 +67,10 @@ pub struct Settings {
     /// System accounts that the work of users runs as, as `ada=alice,ben=2001:2001` (S16): a name
     /// this machine knows, or a number and perhaps a group. Default none.
     pub run_as_users: String,
-    /// System user and group of all other work. Default: 65534, who is nobody, where the agent is
-    /// root; else the agent's own account. Nothing ever runs as root.
+    /// Number of the system user that all other work runs as. Default: 65534, which owns nothing,
+    /// where the agent is root; else the agent's own account. Nothing ever runs as root.
     pub run_as_uid: Option<u32>,
+    /// Number of the system group of that work. Default: as for `run_as_uid`.
     pub run_as_gid: Option<u32>,
     /// Socket of a container engine on this machine, as `/var/run/docker.sock`, for work that
     /// brings an image. Default none: such work is not run here (S20, S21).
@@ -93,16 +101,17 @@ pub struct Settings {
     pub simulated_container_ms: u64,
     /// Milliseconds a pretended task takes. Default 100.
     pub simulated_task_ms: u64,
-    /// Of a hundred pretended tasks, so many fail. Default 0.
+    /// Percent of pretended tasks that fail. Default 0.
     pub simulated_failure_percent: u32,
     /// Nothing starts on the pretended machine, for this reason: `disk_full`, `read_only_fs`,
     /// `image_pull`, `device_error` or `runtime_down`. Default none.
+    #[schemars(with = "Option<String>")]
     pub simulated_fault: Option<Trouble>,
     /// How to start this program again, for supervisors and task runners: `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
-    /// Base address of an OTLP/HTTP collector. Default none. One on another machine begins with
-    /// https (S3).
+    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` where this is not set.
+    /// Default none: nothing is exported. One on another machine begins with https (S3).
     pub otlp_endpoint: Option<String>,
     /// File with the authorities of whom one is believed to have signed the collector's
     /// certificate. Default none: the machine's own trust store.
@@ -111,13 +120,15 @@ pub struct Settings {
     pub allow_insecure: bool,
     /// Milliseconds between two exports of metrics. Default 15,000.
     pub otlp_interval_ms: u64,
-    /// How logs are written. Default `auto`.
+    /// How logs are written: `json`, `text` or `auto`, which is text on a terminal and JSON
+    /// elsewhere. Default `auto`.
     pub log_format: LogFormat,
-    /// Which events are logged. Default `info`.
+    /// Which events are logged, as `tracing` filters have it: `info`, `debug`,
+    /// `info,hayward_service=debug`. Default `info`.
     pub log_filter: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeKind {
     #[default]

@@ -5,9 +5,10 @@ use hayward_node_status_domain::Limits;
 use hayward_node_status_domain::rhythm::Rhythm;
 use hayward_service::FrameSettings;
 use hayward_vocabulary::Size;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]

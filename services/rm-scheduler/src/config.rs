@@ -1,12 +1,13 @@
 //! Settings of rm-scheduler.
 
 use hayward_service::settings::FrameSettings;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence;
 use crate::recorder::Limits;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]

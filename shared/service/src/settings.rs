@@ -5,9 +5,12 @@
 //! it is serialised, because `flatten` and `deny_unknown_fields` do not go together; so a settings
 //! struct needs `#[serde(default)]` and may not skip fields when it is serialised.
 //!
-//! One environment may serve several services: see [`read`] for whose variable is whose.
+//! One environment serves all programs: see [`read`] for whose variable is whose. The comment of a
+//! field is what `--help` and `hayward config explain` say of it.
 
+mod described;
 mod layers;
+mod names;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,23 +18,25 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use described::{Defined, Setting, paragraph, settings as described};
 pub use layers::{Outcome, read};
 
 /// Settings of every service, to be flattened into its own:
 ///
 /// ```
-/// #[derive(serde::Serialize, serde::Deserialize, Default)]
+/// #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema, Default)]
 /// #[serde(default)]
 /// struct Settings {
 ///     #[serde(flatten)]
 ///     frame: hayward_service::FrameSettings,
+///     /// What it means, with its unit and why it has its default.
 ///     own_setting: u32,
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FrameSettings {
     /// Address and port to listen on. Default `127.0.0.1:0`, any free port of this machine alone:
@@ -46,9 +51,10 @@ pub struct FrameSettings {
     /// Allows an address others can reach without TLS, and a database or a collector on another
     /// machine without it. Default false (S3).
     pub allow_insecure: bool,
-    /// Certificate chain in PEM to serve TLS with, and its key. Default none: only an address of
-    /// this machine alone is served. Both are read again when they change.
+    /// File with the certificate chain in PEM to serve TLS with; read again when it changes. Default
+    /// none: only an address of this machine alone is served.
     pub tls_certificate: Option<PathBuf>,
+    /// File with the key of that certificate in PEM; read again when it changes. Default none.
     pub tls_key: Option<PathBuf>,
     /// Requests each caller may make in a second, and five times as many in one burst (S28).
     /// Services and runners of tasks are not counted. Default 2,000; 0: no limit.
@@ -58,9 +64,9 @@ pub struct FrameSettings {
     pub stranger_requests_per_second: u32,
     /// As `requests_per_second`, for all users of one tenant together. Default 8,000; 0: no limit.
     pub tenant_requests_per_second: u32,
-    /// Requests of one caller worked on at once, and long polls of one caller (S27). Default 64 and
-    /// 16; 0: no limit.
+    /// Requests of one caller worked on at once (S27). Default 64; 0: no limit.
     pub requests_at_once: u32,
+    /// Long polls of one caller that wait at once (S27). Default 16; 0: no limit.
     pub streams_at_once: u32,
     /// Percent of all processors that the requests of one caller may take together while it asks
     /// for more beside others: from then on they take turns (G13). Callers are counted as for
@@ -73,8 +79,8 @@ pub struct FrameSettings {
     /// `scraper`, `viewer` or `operator` (T1, S1). Default none. One that others can reach needs
     /// what `listen` needs there (S3).
     pub scrape_listen: Option<SocketAddr>,
-    /// Base address of an OTLP/HTTP collector. Default none: nothing is exported. One on another
-    /// machine begins with https (S3).
+    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` where this is not set.
+    /// Default none: nothing is exported. One on another machine begins with https (S3).
     pub otlp_endpoint: Option<String>,
     /// File with the authorities of whom one is believed to have signed the collector's
     /// certificate; read again when it changes. Default none: the machine's own trust store.
@@ -85,9 +91,11 @@ pub struct FrameSettings {
     /// Percent of the traces that begin here and are kept: requests that come without a trace, and
     /// rounds. What comes with one does as that one does. Default 100.
     pub otlp_trace_percent: u8,
-    /// How logs are written. Default `auto`: text on a terminal, JSON elsewhere.
+    /// How logs are written: `json`, `text` or `auto`, which is text on a terminal and JSON
+    /// elsewhere. Default `auto`.
     pub log_format: LogFormat,
-    /// Which events are logged, as `tracing` filters have it. Default `info`.
+    /// Which events are logged, as `tracing` filters have it: `info`, `debug`,
+    /// `info,hayward_service=debug`. Default `info`.
     pub log_filter: String,
 }
 
@@ -119,7 +127,7 @@ impl Default for FrameSettings {
 }
 
 /// How logs are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     #[default]
@@ -156,10 +164,7 @@ impl FrameSettings {
 ///
 /// # Errors
 /// With the name of what is unknown or wrong, and where it was set.
-pub fn load<T: Serialize + DeserializeOwned>(
-    service: &str,
-    args: impl Iterator<Item = OsString>,
-) -> anyhow::Result<T> {
+pub fn load<T: Defined>(service: &str, args: impl Iterator<Item = OsString>) -> anyhow::Result<T> {
     crate::frame::insecure::check_clock()?;
     let environment: BTreeMap<String, OsString> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))

@@ -125,10 +125,12 @@ impl World {
 
     /// The same, and everything of it tells this collector, often.
     pub async fn collected(endpoint: &str) -> Self {
-        let environment = vec![
-            ("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned()),
-            ("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()),
-        ];
+        Self::telling(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())]).await
+    }
+
+    /// The same, with the collector named by these variables.
+    pub async fn telling(mut environment: Vec<(&'static str, String)>) -> Self {
+        environment.push(("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()));
         Self::with(Pace::patient(), Door::Loopback, environment).await
     }
 

@@ -311,6 +311,30 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_standard_variables_name_the_collector_and_the_process() {
+    let collector = Collector::start().await;
+    let attributes = "deployment.environment.name=laboratory,team=blue-team";
+    let mut world = World::telling(vec![
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.clone()),
+        ("OTEL_SERVICE_NAME", "whole-fleet".to_owned()),
+        ("OTEL_RESOURCE_ATTRIBUTES", attributes.to_owned()),
+    ])
+    .await;
+    world.start_agent("node-1", &Agent::default());
+    until_within("metrics and logs of that name", LIMIT, async || {
+        let metrics = collector.metrics();
+        let named = metrics.iter().any(|one| one.process == "whole-fleet");
+        (named && !collector.logs().is_empty()).then_some(())
+    })
+    .await;
+    let metrics = collector.metrics();
+    assert!(metrics.iter().all(|one| one.process == "whole-fleet"));
+    let said = collector.everything();
+    assert!(said.contains("laboratory") && said.contains("blue-team"));
+    assert!(!said.contains("unnamed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn f47_a_collector_that_hangs_changes_nothing_and_what_is_lost_is_counted() {
     let collector = Collector::start().await;
     collector.hang(true);

@@ -21,13 +21,12 @@ const INNER: [&str; 2] = ["supervise", "run-tasks"];
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let first = arguments.first().and_then(|word| word.to_str());
-    if !first.is_some_and(|word| INNER.contains(&word)) {
-        if std::env::var_os(END_WITH_PARENT).is_some() {
-            // The parent spawned us from its main thread, which lasts as long as itself. Without
-            // this the agent would outlive it, which `hayward up` cleans up after in other ways.
-            if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
-                eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
-            }
+    let is_agent = !first.is_some_and(|word| INNER.contains(&word));
+    if is_agent && std::env::var_os(END_WITH_PARENT).is_some() {
+        // The parent spawned us from its main thread, which lasts as long as itself. Without this
+        // the agent would outlive it, which `hayward up` cleans up after in other ways.
+        if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
+            eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
         }
     }
     hayward_node_agent::run(arguments.into_iter(), start_again())

@@ -6,10 +6,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use hayward_service::settings::{self, Outcome};
+use hayward_service::settings::{self, Defined, Outcome, Setting};
 use hayward_service::{FrameSettings, Shutdown, client, telemetry};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::output::{Output, note, print};
@@ -58,20 +56,27 @@ pub enum ConfigCommand {
     /// Read the settings of a service as it would, and say what is wrong; starts nothing
     #[command(disable_help_flag = true)]
     Check(Arguments),
+    /// Say of settings what they mean, their units and defaults, and which programs have them
+    Explain(Explain),
 }
 
-/// This program's own variables are nobody's setting.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Explain {
+    /// Settings, as `lease_ms` or `HAYWARD_LEASE_MS`. Default: all.
+    #[arg(value_name = "SETTING")]
+    pub settings: Vec<String>,
+    /// Only those of this program.
+    #[arg(long, value_enum)]
+    pub program: Option<Name>,
+}
+
 fn environment() -> BTreeMap<String, OsString> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| name != "HAYWARD_STATE")
         .collect()
 }
 
-fn settings_of<T: Serialize + DeserializeOwned>(
-    name: &str,
-    flags: Vec<OsString>,
-) -> anyhow::Result<Option<T>> {
+fn settings_of<T: Defined>(name: &str, flags: Vec<OsString>) -> anyhow::Result<Option<T>> {
     match settings::read(name, flags.into_iter(), &environment())? {
         Outcome::Settings(settings) => Ok(Some(settings)),
         Outcome::Text(text) => print(&text).map(|()| None),
@@ -102,9 +107,78 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// `hayward config check SERVICE`
+/// `hayward config`
 pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
-    let ConfigCommand::Check(arguments) = config.command;
+    match config.command {
+        ConfigCommand::Check(arguments) => check(out, arguments),
+        ConfigCommand::Explain(arguments) => explain(out, &arguments),
+    }
+}
+
+/// The settings of a program, from their definition.
+pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
+    match program {
+        Name::JobConverter => settings::described::<hayward_job_converter::Settings>(),
+        Name::RmScheduler => settings::described::<hayward_rm_scheduler::Settings>(),
+        Name::ContainerManager => settings::described::<hayward_container_manager::Settings>(),
+        Name::NodeStatus => settings::described::<hayward_node_status::Settings>(),
+        Name::Blocklist => settings::described::<hayward_blocklist::Settings>(),
+        Name::NodeAgent => settings::described::<hayward_node_agent::Settings>(),
+    }
+}
+
+/// Every setting with the programs that have it so. One that means something else, or has another
+/// default, in another program is there once for each.
+pub fn all_described() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
+    let mut all: BTreeMap<Setting, Vec<&'static str>> = BTreeMap::new();
+    for program in Name::value_variants() {
+        for setting in described(*program)? {
+            all.entry(setting).or_default().push(named(*program));
+        }
+    }
+    Ok(all)
+}
+
+/// `hayward config explain [SETTING]...`
+fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
+    let all = all_described()?;
+    let wanted = arguments.settings.iter().map(|text| {
+        let name = text.replace('-', "_");
+        let name = name.strip_prefix("HAYWARD_").unwrap_or(&name);
+        name.to_ascii_lowercase()
+    });
+    let wanted: Vec<String> = wanted.collect();
+    for name in &wanted {
+        let known = all.keys().any(|setting| setting.name == *name);
+        anyhow::ensure!(known, "no program has a setting `{name}`");
+    }
+    let program = arguments.program.map(named);
+    let shown: Vec<_> = all
+        .iter()
+        .filter(|(setting, _)| wanted.is_empty() || wanted.contains(&setting.name))
+        .filter(|(_, programs)| program.is_none_or(|it| programs.contains(&it)))
+        .collect();
+    if out.json {
+        let entry = |(setting, programs): &(&Setting, &Vec<&str>)| {
+            json!({
+                "setting": setting.name, "variable": setting.variable(),
+                "default": setting.default, "meaning": setting.meaning, "programs": programs,
+            })
+        };
+        return out.json(&json!({ "settings": shown.iter().map(entry).collect::<Vec<_>>() }));
+    }
+    let text = shown.iter().map(|(setting, programs)| {
+        let programs = programs.join(", ");
+        format!(
+            "{}      Programs: {programs}\n",
+            settings::paragraph(setting)
+        )
+    });
+    print(&text.collect::<Vec<_>>().join("\n"))
+}
+
+/// `hayward config check SERVICE`
+fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
     let name = named(arguments.service);
     macro_rules! checked {
         ($type:ty, $frame:expr) => {{
@@ -150,14 +224,14 @@ fn missing(frame: Option<&FrameSettings>) -> Vec<&'static str> {
         .collect()
 }
 
-fn named(service: Name) -> &'static str {
+pub fn named(service: Name) -> &'static str {
     match service {
         Name::JobConverter => hayward_job_converter::NAME,
         Name::RmScheduler => hayward_rm_scheduler::NAME,
         Name::ContainerManager => hayward_container_manager::NAME,
         Name::NodeStatus => hayward_node_status::NAME,
         Name::Blocklist => hayward_blocklist::NAME,
-        Name::NodeAgent => "node-agent",
+        Name::NodeAgent => hayward_node_agent::NAME,
     }
 }
 

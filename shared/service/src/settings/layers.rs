@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use super::{Defined, described, names};
 
 /// What reading came to.
 #[derive(Debug)]
@@ -18,74 +17,27 @@ pub enum Outcome<T> {
     Text(String),
 }
 
-/// Services whose name may begin a variable.
-const SERVICES: [&str; 7] = [
-    "NODE_STATUS",
-    "BLOCKLIST",
-    "JOB_CONVERTER",
-    "RM_SCHEDULER",
-    "CONTAINER_MANAGER",
-    "NODE_AGENT",
-    "FLEET",
-];
-
-/// Variables that belong to other programs of a fleet and may stand in the same environment: the
-/// agent, the command line, embedded Postgres, and the frame for whoever has none.
-const ELSEWHERE: [&str; 34] = [
-    "HAYWARD_CONFIG",
-    "HAYWARD_URL",
-    "HAYWARD_TOKEN",
-    "HAYWARD_TOKEN_FILE",
-    "HAYWARD_NODE",
-    "HAYWARD_STATE",
-    "HAYWARD_STATE_DIR",
-    "HAYWARD_RUNTIME",
-    "HAYWARD_MEMORY_BYTES",
-    "HAYWARD_CPU_MILLI",
-    "HAYWARD_CGROUP_ROOT",
-    "HAYWARD_END_CONTAINERS_ON_EXIT",
-    "HAYWARD_INTERNAL_END_WITH_PARENT",
-    "HAYWARD_PG_BIN",
-    "HAYWARD_PG_DATA",
-    "HAYWARD_ADMIN_URL",
-    "HAYWARD_VERSION",
-    "HAYWARD_LISTEN",
-    "HAYWARD_DATABASE_URL",
-    "HAYWARD_DATABASE_URL_FILE",
-    "HAYWARD_KEYS",
-    "HAYWARD_ALLOW_INSECURE",
-    "HAYWARD_CA_FILE",
-    "HAYWARD_TLS_CERTIFICATE",
-    "HAYWARD_TLS_KEY",
-    "HAYWARD_REQUESTS_PER_SECOND",
-    "HAYWARD_REQUESTS_AT_ONCE",
-    "HAYWARD_STREAMS_AT_ONCE",
-    "HAYWARD_ENROLMENT_SECRET_FILE",
-    "HAYWARD_LEASE_MS",
-    "HAYWARD_SCRAPE_LISTEN",
-    "HAYWARD_OTLP_ENDPOINT",
-    "HAYWARD_LOG_FORMAT",
-    "HAYWARD_LOG_FILTER",
-];
+/// Variables of OpenTelemetry that mean a setting of ours, which wins where it is set too.
+const STANDARD: [(&str, &str); 1] = [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")];
 
 /// Reads settings without touching the process.
 ///
 /// `HAYWARD_<SETTING>` is for whoever has that setting, and `HAYWARD_<SETTING>_FILE` names a file
 /// that holds its value. `HAYWARD_<SERVICE>_<SETTING>` is for one
 /// service and wins over the former, so that one environment can hold, say, the `listen` of each.
-/// A variable of another service, or of another program of the fleet, is passed over; every other
-/// unknown `HAYWARD_…` is an error.
+/// One environment and one file serve all programs: what is a setting or a variable of another one
+/// is passed over, and everything else that is unknown is an error ([`super::names`]).
 ///
 /// # Errors
-/// With the name of what is unknown or wrong, and where it was set.
-pub fn read<T: Serialize + DeserializeOwned>(
+/// With the name of what is unknown or wrong, where it was set, and the known name nearest to it.
+pub fn read<T: Defined>(
     service: &str,
     args: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, OsString>,
 ) -> anyhow::Result<Outcome<T>> {
     let mut layers = Layers::<T>::defaults()?;
     let flags = match flags(args, &layers.known)? {
-        Flags::Help => return Ok(Outcome::Text(layers.help(service))),
+        Flags::Help => return Ok(Outcome::Text(described::help::<T>(service)?)),
         Flags::Version => {
             let version = env!("CARGO_PKG_VERSION");
             return Ok(Outcome::Text(format!("hayward-{service} {version}\n")));
@@ -113,13 +65,9 @@ struct Layers<T> {
     made: std::marker::PhantomData<T>,
 }
 
-impl<T: Serialize + DeserializeOwned> Layers<T> {
+impl<T: Defined> Layers<T> {
     fn defaults() -> anyhow::Result<Self> {
-        let default: T = serde_json::from_value(Value::Object(Map::new()))
-            .context("every setting needs a default")?;
-        let Value::Object(known) = serde_json::to_value(default)? else {
-            bail!("settings are a struct with named fields");
-        };
+        let known = described::defaults::<T>()?;
         Ok(Self {
             values: known.clone(),
             known,
@@ -134,7 +82,12 @@ impl<T: Serialize + DeserializeOwned> Layers<T> {
             toml::from_str(&text).with_context(|| format!("{place} is not TOML"))?;
         for (name, value) in table {
             if !self.known.contains_key(&name) {
-                bail!("{place}: there is no setting `{name}`");
+                if names::is_setting(&name) {
+                    continue;
+                }
+                let others = names::settings().map(str::to_owned);
+                let nearest = names::nearest(&name, self.known.keys().cloned().chain(others));
+                bail!("{place}: there is no setting `{name}`{nearest}");
             }
             let place = format!("{place}: `{name}`");
             self.try_set(&name, value).with_context(|| place)?;
@@ -147,21 +100,28 @@ impl<T: Serialize + DeserializeOwned> Layers<T> {
         service: &str,
         environment: &BTreeMap<String, OsString>,
     ) -> anyhow::Result<()> {
-        let own = service.to_ascii_uppercase().replace('-', "_");
+        for (variable, setting) in STANDARD {
+            let value = environment.get(variable).and_then(|value| value.to_str());
+            if let Some(text) = value.filter(|text| !text.is_empty())
+                && self.known.contains_key(setting)
+            {
+                self.set_text(variable, setting, text)?;
+            }
+        }
+        let own = format!("{}_", names::variable(service));
         let (mut shared, mut private) = (Vec::new(), Vec::new());
         for (variable, value) in environment {
-            let Some(rest) = variable.strip_prefix("HAYWARD_") else {
+            let Some(rest) = variable.strip_prefix(names::PREFIX) else {
                 continue;
             };
-            let mine = rest
-                .strip_prefix(&own)
-                .and_then(|tail| tail.strip_prefix('_'));
+            let mine = rest.strip_prefix(&own);
             if let Some(setting) = self.named(rest) {
                 shared.push((variable, setting, value));
             } else if let Some(setting) = mine.and_then(|mine| self.named(mine)) {
                 private.push((variable, setting, value));
-            } else if !elsewhere(variable, rest, &own) {
-                bail!("{variable}: there is no such setting");
+            } else if !names::is_known(rest) {
+                let nearest = names::nearest(variable, self.variables(&own));
+                bail!("{variable}: there is no such setting{nearest}");
             }
         }
         for (variable, (name, in_file), value) in shared.into_iter().chain(private) {
@@ -177,6 +137,15 @@ impl<T: Serialize + DeserializeOwned> Layers<T> {
             }
         }
         Ok(())
+    }
+
+    /// Every variable that would be understood: those of this program first.
+    fn variables(&self, own: &str) -> impl Iterator<Item = String> {
+        let prefix = names::PREFIX;
+        let known = self.known.keys().map(|name| names::variable(name));
+        let known =
+            known.flat_map(move |name| [format!("{prefix}{name}"), format!("{prefix}{own}{name}")]);
+        known.chain(names::variables())
     }
 
     /// The setting a variable means, and whether its value stands in a file: a secret in the
@@ -220,39 +189,6 @@ impl<T: Serialize + DeserializeOwned> Layers<T> {
     fn finish(self) -> anyhow::Result<T> {
         Ok(serde_json::from_value(Value::Object(self.values))?)
     }
-
-    fn help(&self, service: &str) -> String {
-        let own = service.to_ascii_uppercase().replace('-', "_");
-        let mut text = format!(
-            "hayward-{service} [--config FILE] [--SETTING VALUE]...\n\n\
-             Stronger first: a flag, HAYWARD_{own}_SETTING, HAYWARD_SETTING, the TOML file\n\
-             (--config or HAYWARD_CONFIG), the default. HAYWARD_SETTING_FILE names a file that\n\
-             holds the value.\n\nSettings and their defaults:\n"
-        );
-        for (name, value) in &self.known {
-            let default = match value {
-                Value::Null => "none".to_owned(),
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            let flag = format!("--{}", name.replace('_', "-"));
-            let variable = format!("HAYWARD_{}", name.to_ascii_uppercase());
-            let _ = writeln!(text, "  {flag:<32} {variable:<36} {default}");
-        }
-        text
-    }
-}
-
-fn elsewhere(variable: &str, rest: &str, own: &str) -> bool {
-    if ELSEWHERE.contains(&variable) || rest.starts_with("TEST_") {
-        return true;
-    }
-    SERVICES.iter().any(|service| {
-        rest.strip_prefix(service).is_some_and(|tail| {
-            // Of our own prefix only the address that our neighbours use is not a misspelling.
-            tail.starts_with('_') && (*service != own || tail == "_URL")
-        })
-    })
 }
 
 /// The readings of a text in the order they are tried.
@@ -270,6 +206,11 @@ fn readings(default: Option<&Value>, text: &str) -> Vec<Value> {
     }
 }
 
+/// The value of a switch, which may follow it as a word of its own.
+fn is_switched(word: &OsString) -> bool {
+    word == "true" || word == "false"
+}
+
 enum Flags {
     Help,
     Version,
@@ -280,9 +221,10 @@ enum Flags {
 }
 
 fn flags(
-    mut args: impl Iterator<Item = OsString>,
+    args: impl Iterator<Item = OsString>,
     known: &Map<String, Value>,
 ) -> anyhow::Result<Flags> {
+    let mut args = args.peekable();
     let (mut config, mut values) = (None, Vec::new());
     while let Some(arg) = args.next() {
         let arg = arg
@@ -300,12 +242,16 @@ fn flags(
         let name = flag.strip_prefix("--").map(|name| name.replace('-', "_"));
         let name = name.filter(|name| name == "config" || known.contains_key(name));
         let Some(name) = name else {
-            bail!("{flag}: there is no such flag; see --help")
+            let all = known
+                .keys()
+                .map(|name| format!("--{}", name.replace('_', "-")));
+            let nearest = names::nearest(flag, all);
+            bail!("{flag}: there is no such flag{nearest}; see --help")
         };
         let switch = matches!(known.get(&name), Some(Value::Bool(_)));
         let value = match value {
             Some(value) => value,
-            None if switch => "true".to_owned(),
+            None if switch && !args.peek().is_some_and(is_switched) => "true".to_owned(),
             None => {
                 let next = args
                     .next()

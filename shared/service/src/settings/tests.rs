@@ -1,6 +1,6 @@
 use super::*;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(default)]
 struct Settings {
     #[serde(flatten)]
@@ -141,6 +141,9 @@ fn variables_of_the_rest_of_the_fleet_are_passed_over() {
         ("HAYWARD_NODE_STATUS_URL", "http://127.0.0.1:7403"),
         ("HAYWARD_STATE_DIR", "/var/lib/hayward"),
         ("HAYWARD_STATE", "/var/lib/hayward"),
+        ("HAYWARD_ENROLMENT_SECRET_FILE", "/secret"),
+        ("HAYWARD_TASK_LEASE_MS", "1"),
+        ("HAYWARD_NODE_AGENT_OTLP_ENDPOINT_FILE", "/endpoint"),
     ];
     let settings = settings(&[], &pairs);
     assert_eq!(settings.node_status_url, "http://127.0.0.1:7403");
@@ -160,6 +163,61 @@ fn help_lists_every_setting() {
         );
     }
     assert!(text.contains("HAYWARD_LEASE_MS") && text.contains("5000"));
+    assert!(text.contains("Milliseconds the writer's lease lasts"));
+}
+
+#[test]
+fn a_refusal_names_what_was_probably_meant() {
+    let meant = |text: &str, name: &str| {
+        assert!(text.contains(&format!("did you mean {name}?")), "{text}");
+    };
+    meant(&refusal(&["--leese-ms", "1"], &[]), "--lease-ms");
+    meant(
+        &refusal(&[], &[("HAYWARD_LEESE_MS", "1")]),
+        "HAYWARD_LEASE_MS",
+    );
+    let own = [("HAYWARD_RM_SCHEDULER_LEESE_MS", "1")];
+    meant(&refusal(&[], &own), "HAYWARD_RM_SCHEDULER_LEASE_MS");
+    let other = [("HAYWARD_BLOCKLIST_TRAIL_MS", "1")];
+    meant(&refusal(&[], &other), "HAYWARD_BLOCKLIST_TRIAL_MS");
+    let strange = refusal(&[], &[("HAYWARD_ZZZZZZZZZZZZ", "1")]);
+    assert!(!strange.contains("did you mean"), "{strange}");
+}
+
+#[test]
+fn one_file_serves_all_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("hayward.toml");
+    let config = [("HAYWARD_CONFIG", file.to_str().unwrap())];
+    std::fs::write(&file, "lease_ms = 7\ntrial_ms = 1\n").unwrap();
+    assert_eq!(settings(&[], &config).frame.lease_ms, 7);
+    std::fs::write(&file, "trail_ms = 1\n").unwrap();
+    assert!(refusal(&[], &config).contains("did you mean trial_ms?"));
+}
+
+#[test]
+fn a_switch_takes_a_value_and_needs_none() {
+    for (args, on) in [
+        (&["--allow-insecure", "false"][..], false),
+        (&["--allow-insecure=false"], false),
+        (&["--allow-insecure", "true"], true),
+        (&["--allow-insecure", "--lease-ms", "1"], true),
+        (&["--allow-insecure"], true),
+    ] {
+        let settings = settings(args, &[("HAYWARD_ALLOW_INSECURE", "true")]);
+        assert_eq!(settings.frame.allow_insecure, on, "{args:?}");
+    }
+    assert!(refusal(&["--allow-insecure", "no"], &[]).contains("no: there is no such flag"));
+}
+
+#[test]
+fn the_standard_variable_of_a_collector_is_the_weakest() {
+    let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+    let endpoint = |pairs: &[(&str, &str)]| settings(&[], pairs).frame.otlp_endpoint;
+    assert_eq!(endpoint(&[standard]).as_deref(), Some(standard.1));
+    let own = ("HAYWARD_OTLP_ENDPOINT", "http://127.0.0.1:1");
+    assert_eq!(endpoint(&[standard, own]).as_deref(), Some(own.1));
+    assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]), None);
 }
 
 /// S3, S25

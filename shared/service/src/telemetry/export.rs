@@ -13,6 +13,7 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{self, BatchLogProcessor, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
 
 use super::counting::{Counted, QUEUE, Waiting};
@@ -219,17 +220,25 @@ fn records(terms: &Terms, post: Post) -> anyhow::Result<SdkLoggerProvider> {
         .build())
 }
 
+/// What the standard variables say of the process (`OTEL_SERVICE_NAME`, then
+/// `OTEL_RESOURCE_ATTRIBUTES`) wins over what it says of itself.
 fn resource(service: &str) -> Resource {
     let environment =
         std::env::var("DEPLOYMENT_ENVIRONMENT").unwrap_or_else(|_| "unnamed".to_owned());
-    Resource::builder()
+    let named = std::env::var("OTEL_SERVICE_NAME").unwrap_or_default();
+    let resource = Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
         .with_service_name(format!("hayward-{service}"))
         .with_attributes([
             KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
             KeyValue::new("service.instance.id", fresh_uuid().to_string()),
             KeyValue::new("deployment.environment.name", environment),
         ])
-        .build()
+        .with_detector(Box::new(EnvResourceDetector::new()));
+    if named.is_empty() {
+        return resource.build();
+    }
+    resource.with_service_name(named).build()
 }
 
 /// T3: what is not in the catalogue is no label, whoever measured it.

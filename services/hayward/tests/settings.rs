@@ -1,0 +1,268 @@
+//! The settings of all programs, from their definitions: every one is explained, the list of names
+//! that all programs know and the page for people are made from them, and one environment serves
+//! everything.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use clap::{CommandFactory as _, ValueEnum as _};
+use hayward::cli::Cli;
+use hayward::commands::single::{Name, all_described, described, named};
+use hayward_service::settings::Setting;
+
+/// Endings of names, and the word for their unit.
+const UNITS: [(&str, &str); 7] = [
+    ("_ms", "milliseconds"),
+    ("_bytes", "bytes"),
+    ("_percent", "percent"),
+    ("_milli", "thousandths"),
+    ("_days", "days"),
+    ("_per_second", "second"),
+    ("_per_min", "minute"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn settings() -> Vec<(&'static str, Setting)> {
+    let all = Name::value_variants().iter().flat_map(|program| {
+        let settings = described(*program).expect("settings with defaults");
+        settings.into_iter().map(|it| (named(*program), it))
+    });
+    all.collect()
+}
+
+fn hayward(words: &[&str], environment: &[(String, String)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hayward"));
+    command.args(words).env_clear();
+    command.envs(environment.iter().cloned());
+    command.output().expect("the program can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_kept(relative: &str, made: &str) {
+    let path = root().join(relative);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, made).expect("it can be written");
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(kept, made, "{relative} is old: run this with BLESS=1");
+}
+
+/// A number in its sentence is the default: `Default 5,000: …`.
+fn wrong_default(setting: &Setting) -> Option<String> {
+    let (_, said) = setting.meaning.split_once("Default ")?;
+    let end = said.find([':', ';', '.', ' ']).unwrap_or(said.len());
+    let (number, more) = said.split_at(end);
+    let number = number.trim_end_matches(',').replace(',', "");
+    let number: u64 = number.parse().ok()?;
+    let factor = if more.starts_with(" MiB") { 1 << 20 } else { 1 };
+    let said = (number * factor).to_string();
+    (said != setting.default && setting.default != "none").then(|| {
+        format!(
+            "the default is {}, its comment says {said}",
+            setting.default
+        )
+    })
+}
+
+fn fault(setting: &Setting) -> Option<String> {
+    let meaning = setting.meaning.to_lowercase();
+    if meaning.split(' ').count() < 4 || !meaning.ends_with('.') {
+        return Some("has no sentence".to_owned());
+    }
+    let silent = UNITS
+        .iter()
+        .find(|(ending, unit)| setting.name.ends_with(ending) && !meaning.contains(unit));
+    silent
+        .map(|(_, unit)| format!("does not name its unit, {unit}"))
+        .or_else(|| wrong_default(setting))
+}
+
+#[test]
+fn every_setting_has_a_sentence_with_its_unit_and_the_default_it_has() {
+    let all = settings();
+    assert!(all.len() > 150, "{}", all.len());
+    let faults: Vec<String> = all
+        .iter()
+        .filter_map(|(program, it)| Some(format!("{program}: {} {}", it.name, fault(it)?)))
+        .collect();
+    assert_eq!(faults, Vec::<String>::new());
+}
+
+/// Source of programs, without their tests.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if path.is_dir() && name != "tests" && name != "target" {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            found.push(path);
+        }
+    }
+}
+
+/// Variables that a text names between these two. One that ends in `_` is the beginning of others,
+/// and none by itself.
+fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
+    let named = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_')?;
+        let (name, rest) = part.split_at(end);
+        let whole = !name.is_empty() && !name.ends_with('_') && rest.starts_with(after);
+        whole.then(|| format!("HAYWARD_{name}"))
+    };
+    let before = format!("{before}HAYWARD_");
+    text.split(&before).skip(1).filter_map(named).collect()
+}
+
+/// Every variable that is no setting: of the command line, of what the programs read or give to
+/// work by themselves, and of the compose file.
+fn others() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut commands = vec![Cli::command()];
+    while let Some(command) = commands.pop() {
+        let named = command.get_arguments().filter_map(clap::Arg::get_env);
+        let named = named.map(|name| name.to_string_lossy().into_owned());
+        found.extend(named.filter(|name| name.starts_with("HAYWARD_")));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    let mut files = Vec::new();
+    for folder in ["services", "shared"] {
+        sources(&root().join(folder), &mut files);
+    }
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a text");
+    for file in files {
+        found.extend(variables(&read(&file), "\"", &['"']));
+    }
+    let compose = read(&root().join("docker-compose.yml"));
+    found.extend(variables(&compose, "${", &['}', ':', '-']));
+    found
+}
+
+#[test]
+fn the_names_that_every_program_knows_follow_from_the_definitions() {
+    let all = settings();
+    let mut lines: BTreeSet<String> = all
+        .iter()
+        .map(|(program, it)| format!("setting {} {program}", it.name))
+        .collect();
+    let set: BTreeSet<String> = all.iter().map(|(_, it)| it.variable()).collect();
+    let is_setting = |name: &String| {
+        let value = name.strip_suffix("_FILE");
+        set.contains(name) || value.is_some_and(|it| set.contains(it))
+    };
+    let others = others().into_iter().filter(|name| !is_setting(name));
+    lines.extend(others.map(|name| format!("variable {name}")));
+    let made: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    is_kept("shared/service/src/settings/names.txt", &made);
+}
+
+const PAGE: &str = "# Settings\n\n\
+    Every setting of every program, from its definition: this page is made by `BLESS=1 cargo test \
+    --locked -p hayward --test settings`, and a test keeps it so. `hayward config explain` says the \
+    same, and `hayward run SERVICE --help` that of one service. Each is a flag (`--lease-ms`), a \
+    variable (`HAYWARD_LEASE_MS`, or `HAYWARD_NODE_STATUS_LEASE_MS` for one program) and a line of \
+    the TOML file (`lease_ms = 5000`); [operations.md](operations.md#settings) has which wins.\n\n\
+    | Setting | Default | Programs | Meaning |\n|---|---|---|---|\n";
+
+#[test]
+fn the_page_of_settings_follows_from_the_definitions() {
+    let mut page = PAGE.to_owned();
+    for (setting, programs) in all_described().expect("settings") {
+        let default = match setting.default.as_str() {
+            "" => "empty".to_owned(),
+            "none" => "none".to_owned(),
+            text => format!("`{text}`"),
+        };
+        let meaning = setting.meaning.replace('|', "\\|");
+        let programs = programs.join(", ");
+        page.push_str(&format!(
+            "| `{}` | {default} | {programs} | {meaning} |\n",
+            setting.name
+        ));
+    }
+    is_kept("docs/settings.md", &page);
+}
+
+#[test]
+fn one_environment_serves_all_programs() {
+    let mut environment = vec![
+        ("HAYWARD_STATE".to_owned(), "state".to_owned()),
+        ("HAYWARD_TOKEN".to_owned(), "token".to_owned()),
+        ("HAYWARD_ADMIN_URL".to_owned(), "postgres:///x".to_owned()),
+        ("HAYWARD_ALLOCATION".to_owned(), "alc_1".to_owned()),
+        ("HAYWARD_TASK".to_owned(), "build".to_owned()),
+        ("HAYWARD_BLOCKLIST_PORT".to_owned(), "7404".to_owned()),
+        ("OTEL_SERVICE_NAME".to_owned(), "fleet".to_owned()),
+    ];
+    for (program, setting) in settings() {
+        let own = program.to_uppercase().replace('-', "_");
+        let own = setting
+            .variable()
+            .replacen("HAYWARD", &format!("HAYWARD_{own}"), 1);
+        if setting.default != "none" {
+            environment.push((setting.variable(), setting.default.clone()));
+            environment.push((own, setting.default));
+        }
+    }
+    for program in Name::value_variants() {
+        let words = ["config", "check", named(*program)];
+        let told = hayward(&words, &environment);
+        assert!(told.status.success(), "{}", text(&told.stderr));
+        let wrong = ("HAYWARD_HEARTBAET_MS".to_owned(), "1".to_owned());
+        let told = hayward(&words, &[environment.as_slice(), &[wrong]].concat());
+        let said = text(&told.stderr);
+        assert!(!told.status.success(), "{words:?}");
+        assert!(
+            said.contains("HAYWARD_HEARTBAET_MS") && said.contains("mean HAYWARD_HEARTBEAT_MS?"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
+    let told = hayward(&["config", "explain", "HAYWARD_SUSPECT_MS"], &[]);
+    let said = text(&told.stdout);
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    assert!(
+        said.contains("[15000]") && said.contains("Milliseconds of silence"),
+        "{said}"
+    );
+    assert!(
+        said.contains("Programs: node-status") && !said.contains("(G5)"),
+        "{said}"
+    );
+    let help = text(&hayward(&["run", "node-status", "--help"], &[]).stdout);
+    let agent = text(&hayward(&["node-agent", "agent", "--help"], &[]).stdout);
+    assert!(agent.contains("Thousandths of a gpu"), "{agent}");
+    for setting in described(Name::NodeStatus).expect("settings") {
+        let first = setting.meaning.split(' ').next().expect("a word");
+        let line = format!(
+            "{}  {}  [{}]",
+            setting.flag(),
+            setting.variable(),
+            setting.default
+        );
+        let (_, after) = help
+            .split_once(&line)
+            .unwrap_or_else(|| panic!("{line}: {help}"));
+        assert!(after.trim_start().starts_with(first), "{line}: {help}");
+    }
+    let told = hayward(
+        &["config", "explain", "--json", "--program", "blocklist"],
+        &[],
+    );
+    let all: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    let count = described(Name::Blocklist).expect("settings").len();
+    assert_eq!(all["settings"].as_array().map(Vec::len), Some(count));
+    let told = hayward(&["config", "explain", "no_such"], &[]);
+    assert!(!told.status.success() && text(&told.stderr).contains("no_such"));
+}

@@ -1,0 +1,168 @@
+//! What each setting means, from the comments of its definition.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, bail};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::names;
+
+/// Columns of the help.
+const WIDTH: usize = 96;
+
+/// A settings struct: its fields have defaults and comments.
+pub trait Defined: Serialize + DeserializeOwned + JsonSchema {}
+impl<T: Serialize + DeserializeOwned + JsonSchema> Defined for T {}
+
+/// One setting of a program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Setting {
+    pub name: String,
+    /// What it means, with its unit, in sentences; empty where the definition has no comment.
+    pub meaning: String,
+    pub default: String,
+}
+
+impl Setting {
+    pub fn flag(&self) -> String {
+        format!("--{}", self.name.replace('_', "-"))
+    }
+
+    pub fn variable(&self) -> String {
+        format!("{}{}", names::PREFIX, names::variable(&self.name))
+    }
+}
+
+/// The default of every setting, by name.
+///
+/// # Errors
+/// When one has none.
+pub(super) fn defaults<T: Defined>() -> anyhow::Result<Map<String, Value>> {
+    let default: T = serde_json::from_value(Value::Object(Map::new()))
+        .context("every setting needs a default")?;
+    match serde_json::to_value(default)? {
+        Value::Object(defaults) => Ok(defaults),
+        _ => bail!("settings are a struct with named fields"),
+    }
+}
+
+/// The settings of a program, by name.
+///
+/// # Errors
+/// When one has no default.
+pub fn settings<T: Defined>() -> anyhow::Result<Vec<Setting>> {
+    let schema = schemars::schema_for!(T).to_value();
+    let comment = |name: &str| {
+        let text = schema["properties"][name]["description"].as_str();
+        plain(text.unwrap_or_default())
+    };
+    let all = defaults::<T>()?;
+    let all = all.iter().map(|(name, value)| Setting {
+        name: name.clone(),
+        meaning: comment(name),
+        default: match value {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        },
+    });
+    Ok(all.collect())
+}
+
+/// A comment in one line, without the codes of the rules it keeps, which say nothing to readers.
+fn plain(comment: &str) -> String {
+    let mut text = comment.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut from = 0;
+    while let Some(begin) = text[from..].find(" (").map(|at| from + at) {
+        let Some(end) = text[begin..].find(')').map(|at| begin + at) else {
+            break;
+        };
+        if text[begin + 2..end].split(", ").all(is_code) {
+            text.replace_range(begin..=end, "");
+        } else {
+            from = end;
+        }
+    }
+    text
+}
+
+/// A rule, as `S3`, `R-4.1` or `SU-105`.
+fn is_code(word: &str) -> bool {
+    let number = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    number.len() < word.len()
+        && !digits.is_empty()
+        && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
+}
+
+/// What `--help` says.
+pub(super) fn help<T: Defined>(program: &str) -> anyhow::Result<String> {
+    let own = names::variable(program);
+    let mut text = format!(
+        "hayward-{program} [--config FILE] [--SETTING VALUE]...\n\n\
+         Stronger first: a flag, HAYWARD_{own}_SETTING, HAYWARD_SETTING, the TOML file\n\
+         (--config or HAYWARD_CONFIG), the default. HAYWARD_SETTING_FILE names a file that\n\
+         holds the value. Settings of other programs are passed over, unknown ones refused.\n\n\
+         Settings, with their defaults in brackets:\n"
+    );
+    for setting in settings::<T>()? {
+        text.push('\n');
+        text.push_str(&paragraph(&setting));
+    }
+    Ok(text)
+}
+
+/// A setting for people, in a few lines.
+pub fn paragraph(setting: &Setting) -> String {
+    let mut text = String::new();
+    let (flag, variable) = (setting.flag(), setting.variable());
+    let _ = writeln!(text, "  {flag}  {variable}  [{}]", setting.default);
+    let mut column = WIDTH;
+    for word in setting.meaning.split(' ') {
+        if column + 1 + word.chars().count() > WIDTH {
+            text.push_str(if column == WIDTH {
+                "      "
+            } else {
+                "\n      "
+            });
+            column = 6;
+        } else {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += word.chars().count();
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_rules_are_left_out_and_other_brackets_stay() {
+        let comment = "Allows\nit. Default false (S3); more (two of them) is\nnot (S20, R-4.1).";
+        assert_eq!(
+            plain(comment),
+            "Allows it. Default false; more (two of them) is not."
+        );
+    }
+
+    #[test]
+    fn a_paragraph_is_no_wider_than_a_terminal() {
+        let setting = Setting {
+            name: "lease_ms".to_owned(),
+            meaning: ["word"; 60].join(" "),
+            default: "5000".to_owned(),
+        };
+        let text = paragraph(&setting);
+        assert!(text.starts_with("  --lease-ms  HAYWARD_LEASE_MS  [5000]\n      word"));
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert_eq!(text.matches("word").count(), 60);
+    }
+}
