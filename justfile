@@ -44,3 +44,8 @@ strangers:
     tests/schemathesis.sh
     tests/generated-clients.sh
     tests/collector.sh
+
+# break a fleet of real processes for so long, by a seed, and check every promise
+faults SEED MINUTES *ARGS:
+    cargo build -p hayward -p hayward-tests-faults
+    target/debug/hayward-faults {{ SEED }} {{ MINUTES }} {{ ARGS }}

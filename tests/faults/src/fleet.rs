@@ -103,12 +103,21 @@ impl Fleet {
             }
         }
         for (actor, status) in ended {
-            self.own_ends.push(format!("{actor}: {status}"));
+            let last = self.last_line(actor);
+            self.own_ends.push(format!("{actor}: {status}: {last}"));
             self.running.remove(&actor);
             self.paused.remove(&actor);
             self.start(actor)?;
         }
         Ok(())
+    }
+
+    fn last_line(&self, actor: Actor) -> String {
+        let log = std::fs::read(self.dir.join("logs").join(format!("{actor}.log")));
+        let text = log.unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().last().unwrap_or_default();
+        line.chars().take(300).collect()
     }
 
     /// Where the agent keeps its state.

@@ -131,6 +131,7 @@ async fn one_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> a
         ledger: &ledger,
         phase: phase.number,
         repairs: Vec::new(),
+        looked: Instant::now(),
     };
     story.faults(phase, summary).await?;
     story.calm().await?;
@@ -180,6 +181,8 @@ struct Story<'a> {
     phase: PhaseNumber,
     /// What is to be mended, and when.
     repairs: Vec<(Instant, Repair)>,
+    /// When it was last looked whether a process ended by itself.
+    looked: Instant,
 }
 
 impl Story<'_> {
@@ -216,7 +219,10 @@ impl Story<'_> {
     /// Mends what is due until then.
     async fn until(&mut self, then: Instant) -> anyhow::Result<()> {
         loop {
-            self.fleet.restart_ended()?;
+            if self.looked.elapsed() >= LOOK {
+                self.fleet.restart_ended()?;
+                self.looked = Instant::now();
+            }
             self.repairs.sort_by_key(|(at, _)| *at);
             let due = self.repairs.first().map_or(then, |(at, _)| *at);
             let next = due.min(then).min(Instant::now() + LOOK);

@@ -115,7 +115,9 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
         let proof = proof(&item);
         let fails = matches!(item.work, Work::FailingJob { .. });
         for outcome in scene.outcomes(&item).await? {
-            let run = (outcome.task.to_string(), outcome.output.trim().to_owned());
+            // Before its number a shell may say that it saw a process killed.
+            let said = outcome.output.lines().last().unwrap_or_default();
+            let run = (outcome.task.to_string(), said.to_owned());
             let of = format!("{}: {outcome:?}", item.key);
             if outcome.succeeded {
                 ensure!(

@@ -63,15 +63,16 @@ fn node(agent: Agent) -> anyhow::Result<NodeName> {
     NodeName::new(agent.to_string()).context("a node name")
 }
 
-/// All at once, so that no two are the same.
+/// Below those that the kernel gives to outgoing connections: a replica that is down for a moment
+/// finds its own free again.
 fn free_ports() -> anyhow::Result<BTreeMap<Replica, u16>> {
-    let listeners: Vec<(Replica, TcpListener)> = Replica::all()
-        .map(|replica| Ok((replica, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)))
-        .collect::<anyhow::Result<_>>()?;
-    let port = |(replica, listener): &(Replica, TcpListener)| {
-        Ok((*replica, listener.local_addr()?.port()))
-    };
-    listeners.iter().map(port).collect()
+    let first = 12_000 + u16::try_from(std::process::id() % 1_800)? * 10;
+    let mut free = (first..32_000)
+        .chain(12_000..first)
+        .filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    Replica::all()
+        .map(|replica| Ok((replica, free.next().context("a free port")?)))
+        .collect()
 }
 
 impl Fleet {

@@ -57,7 +57,7 @@ fn jobs(item: &Item) -> Option<JobSubmission> {
             let mut wanted = job(&[], tasks);
             wanted.command = task(&log, "{task}", rest_ms, 0);
             // Faults end runs as often as they like.
-            wanted.max_attempts = Some(1_000);
+            wanted.max_attempts = Some(100);
             wanted.max_processes = Some(4);
             if queued {
                 wanted.pool = Some("gangs".into());

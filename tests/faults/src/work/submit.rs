@@ -25,15 +25,18 @@ pub async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, ClientError>) -> 
             Err(error) => error,
         };
         if is_final(&error) || Instant::now() >= deadline {
-            return Err(format!("{:#}", anyhow_of(error)));
+            return Err(text_of(error));
         }
         sleep_until(Instant::now() + AGAIN).await;
     }
 }
 
-fn anyhow_of(error: ClientError) -> String {
+fn text_of(error: ClientError) -> String {
     match error.problem() {
-        Some(problem) => format!("{:?}: {}", problem.code, problem.detail),
+        Some(problem) => format!(
+            "{:?}: {} {:?}",
+            problem.code, problem.detail, problem.errors
+        ),
         None => format!("{error:?}"),
     }
 }
