@@ -28,7 +28,7 @@ use crate::{
     tree::Tree,
 };
 
-pub(crate) use promise::Promise;
+pub(crate) use promise::Promises;
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
@@ -54,8 +54,7 @@ pub(crate) struct Books<'a> {
     pub receipts: Vec<Receipt>,
     /// For the next round.
     pub kept: Kept,
-    /// Of quotas, what is kept for a gang.
-    pub promise: Option<Promise>,
+    pub promises: Promises,
     /// Asks that were put aside, in the order in which they were.
     pub aside: Vec<usize>,
 }
@@ -119,21 +118,21 @@ pub(crate) enum Why {
         queue: usize,
         whose: Option<String>,
         quota: QuotaNumbers,
-        /// Of what is used, kept for a gang.
+        /// Of what is used, kept for other work.
         kept: u64,
     },
     UserQuota {
         gate: usize,
         dim: usize,
         quota: QuotaNumbers,
-        /// Of what is used, kept for a gang.
+        /// Of what is used, kept for other work.
         kept: u64,
     },
     QueueQuota {
         queue: usize,
         dim: usize,
         quota: QuotaNumbers,
-        /// Of what is used, kept for a gang.
+        /// Of what is used, kept for other work.
         kept: u64,
     },
     NoNode,
@@ -142,10 +141,6 @@ pub(crate) enum Why {
         fit: u64,
         of: u64,
         because: Option<Box<Why>>,
-    },
-    /// Others were told to leave for it.
-    Cleared {
-        node: usize,
     },
 }
 
@@ -269,6 +264,18 @@ impl Books<'_> {
             && others.all(|(_, at)| at != name && (label.is_none() || value(at) != here))
     }
 
+    /// Others of its group are kept apart from it as if it were placed there.
+    pub fn keep_apart(&mut self, ask: usize, node: usize) {
+        let it = &self.asks[ask];
+        if let Some(apart) = &it.demand.apart {
+            let name = self.nodes.stations[node].name;
+            self.apart
+                .entry(&apart.group)
+                .or_default()
+                .push((it.work, name));
+        }
+    }
+
     pub fn place(&mut self, ask: usize, node: usize) {
         let shape = &self.shapes[self.asks[ask].shape];
         let gpus = self.nodes.stations[node].choose_gpus(shape.size.gpu_milli);
@@ -277,14 +284,10 @@ impl Books<'_> {
         self.charge(self.asks[ask].app, &vector);
         let it = &mut self.asks[ask];
         it.placed += 1;
-        if let Some(apart) = &it.demand.apart {
-            let name = self.nodes.stations[node].name;
-            self.apart
-                .entry(&apart.group)
-                .or_default()
-                .push((it.work, name));
-        }
+        let missing = it.missing();
+        self.keep_apart(ask, node);
         self.placed.push(Placed { ask, node, gpus });
+        self.redeem(ask, self.promised(ask).saturating_sub(missing));
     }
 
     /// An application holds so much more.

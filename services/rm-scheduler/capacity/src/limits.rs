@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use hayward_rm_scheduler_domain::snapshot::queues::Limit;
 
 use crate::{
-    dims::{Dims, Sparse, Vector, over},
+    dims::{Dims, Sparse, Vector},
     tree::Tree,
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct Gate {
     pub max: Sparse,
     pub max_applications: Option<u64>,
     pub used: Vector,
+    /// What of the rest is kept for some work.
+    pub kept: Vector,
     pub running: u64,
 }
 
@@ -86,17 +88,10 @@ impl Gates {
                 max: dims.sparse(&limit.max),
                 max_applications: limit.max_applications.filter(|most| *most > 0),
                 used: dims.zero(),
+                kept: dims.zero(),
                 running: 0,
             });
             gates.len() - 1
-        })
-    }
-
-    /// The gate that one more of this does not pass, and the type.
-    pub fn over(&self, gates: &[usize], ask: &[u64]) -> Option<(usize, usize)> {
-        gates.iter().find_map(|at| {
-            let gate = &self.gates[*at];
-            over(&gate.max, &gate.used, ask).map(|dim| (*at, dim))
         })
     }
 }

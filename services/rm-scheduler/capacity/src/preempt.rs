@@ -19,17 +19,17 @@ use hayward_rm_scheduler_domain::{
     plan::{Receipt, VacateReason},
     snapshot::queues::Preemption,
 };
+use hayward_vocabulary::WorkId;
 
 use crate::{
     books::{Books, Why},
-    dims::{Vector, add, times},
-    gang::lacking,
-    reserve::book,
+    dims::Vector,
+    reserve::book_cleared,
     room::Yard,
     tree::ROOT,
 };
 
-use guarantee::Guarantees;
+use guarantee::{Guarantees, net};
 use victims::Choice;
 
 pub(crate) use quota::enforce;
@@ -116,8 +116,14 @@ fn may_try(books: &Books, ask: usize) -> bool {
         && it.queued.required_node.is_none()
         && it.queued.gang.is_none()
         && !books.kept.attempts.contains_key(it.work)
+        && !left_in_vain(books, it.work)
         && books.snapshot.now.ms_since(it.waits_since) >= delay
-        && books.may_run(it.app).is_ok()
+}
+
+/// Others left for it not long ago, and it did not start.
+fn left_in_vain(books: &Books, work: &WorkId) -> bool {
+    let lapsed = books.kept.lapsed.get(work);
+    lapsed.is_some_and(|until| *until > books.snapshot.now)
 }
 
 /// Processes it lacks for which no room is being made.
@@ -134,13 +140,12 @@ fn attempt(
     (guarantees, yard): (&Guarantees, &Yard),
     (ask, leaf): (usize, usize),
 ) -> Outcome {
-    // What was cleared for it in this round and before counts as if it were held.
     let vector = books.vector(ask).clone();
-    let promised = promised(books, ask);
-    if !guarantees.is_short(books, leaf, (&vector, &promised)) {
+    let may = books.may_run(books.asks[ask].app).is_ok() && books.user_may_hold(ask, &vector);
+    if !may || !guarantees.is_short(books, leaf, &vector) {
         return Outcome::PreconditionsFailed;
     }
-    let (fence, short) = fence(books, leaf, (&vector, &promised));
+    let (fence, short) = fence(books, guarantees, leaf, &vector);
     let wish = Wish {
         ask,
         leaf,
@@ -157,55 +162,27 @@ fn attempt(
     }
 }
 
-/// What room was cleared for, and is not placed there yet.
-fn promised(books: &Books, ask: usize) -> Vector {
-    let leaf = books.queue_of(ask);
-    let all = books.kept.reservations.values();
-    let cleared = all.filter(|reservation| reservation.cleared);
-    // Of the same size and queue; others are few, and count when they are placed.
-    let mine = cleared.filter(|reservation| {
-        let other = books.ask_of[&reservation.work];
-        books.queue_of(other) == leaf && books.asks[other].shape == books.asks[ask].shape
-    });
-    let count = mine.map(|reservation| reservation.processes).sum();
-    let mut promised = times(books.vector(ask), count);
-    let gang = books.kept.gang.as_ref().filter(|room| room.cleared);
-    let gang = gang.and_then(|room| books.ask_of.get(&room.work));
-    if let Some(gang) = gang.filter(|gang| books.queue_of(**gang) == leaf) {
-        for part in lacking(books, *gang) {
-            let lacks = books.asks[part].gang_lacks();
-            add(&mut promised, &times(books.vector(part), lacks));
-        }
-    }
-    promised
-}
-
-/// 10.3: the nearest queue with a fence, or at its maximum; and what maxima lack from there up.
-fn fence(books: &Books, leaf: usize, (vector, promised): (&Vector, &Vector)) -> (usize, Vector) {
+/// 10.3: the nearest queue with a fence, or at its maximum, or whose guarantee is used up; and what
+/// maxima lack from there up. What others leave for counts as if it were held.
+fn fence(books: &Books, guarantees: &Guarantees, leaf: usize, vector: &Vector) -> (usize, Vector) {
     let mut short = books.dims.zero();
     let mut fence = None;
-    // What was cleared for a gang of another leaf; of this one it is among what is promised.
-    let cleared = books.kept.gang.as_ref().filter(|room| room.cleared);
-    let gang = cleared.and_then(|room| books.ask_of.get(&room.work));
-    let other = gang.is_some_and(|gang| books.queue_of(*gang) != Some(leaf));
-    let elsewhere = books.promise.as_ref().filter(|_| other);
     for at in books.tree.path(leaf) {
         let spot = &books.tree.spots[at];
-        let kept = elsewhere.and_then(|promise| promise.of_queue(at));
+        let cleared = books.cleared_at(at);
         let mut over = false;
         for (dim, max) in spot.max.iter().enumerate() {
             let Some(max) = max else { continue };
-            let net = spot.used[dim].saturating_sub(spot.going[dim]);
-            let wanted = net
+            let wanted = net(books, at, dim)
                 .saturating_add(vector[dim])
-                .saturating_add(promised[dim])
-                .saturating_add(kept.map_or(0, |kept| kept[dim]));
+                .saturating_add(cleared[dim]);
             if vector[dim] > 0 && wanted > *max {
                 over = true;
                 short[dim] = short[dim].max(wanted - max);
             }
         }
-        if fence.is_none() && (over || spot.preemption == Preemption::Fence) {
+        let closed = spot.preemption == Preemption::Fence;
+        if fence.is_none() && (over || closed || guarantees.is_used_up(books, (leaf, at), vector)) {
             fence = Some(at);
         }
     }
@@ -215,15 +192,21 @@ fn fence(books: &Books, leaf: usize, (vector, promised): (&Vector, &Vector)) -> 
 /// All of them or none (10.3).
 fn commit(books: &mut Books, wish: &Wish, choice: &Choice) {
     let name = books.nodes.stations[choice.node].name.clone();
+    let queue = &books.tree.spots[wish.leaf].path.clone();
     for victim in &choice.victims {
-        let queue = &books.tree.spots[wish.leaf].path;
-        // S12: whoever it was taken from reads this; the receipt has the names.
-        let detail =
-            format!("work of queue {queue} is due the room on node {name} by its guarantee");
+        // S12: it is read by the victim's user; the receipt has the names.
+        let detail = if books.held[*victim].node == Some(choice.node) {
+            format!("work of queue {queue} is due the room on node {name} by its guarantee")
+        } else {
+            format!(
+                "work of queue {queue} is due a part of what queue {} may have at most, by its \
+                 guarantee",
+                books.tree.spots[wish.fence].path
+            )
+        };
         tell(books, *victim, (wish.ask, detail));
     }
-    books.asks[wish.ask].why = Some(Why::Cleared { node: choice.node });
-    book(books, (wish.ask, choice.node), (1, true));
+    book_cleared(books, (wish.ask, choice.node));
 }
 
 /// One is told to leave for another, and the receipt is written.

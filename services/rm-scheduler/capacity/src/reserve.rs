@@ -18,63 +18,142 @@ pub(crate) const PATIENCE_MS: u64 = 2_000;
 /// At most this part of all nodes is kept for those who wait, and at least one.
 const ONE_IN: usize = 10;
 
+/// A reservation that still holds.
+struct Standing {
+    node: usize,
+    ask: usize,
+    reservation: Reservation,
+}
+
 /// Reservations that still hold, their asks tried first on their nodes (8.1). What they did not
 /// need any more is open to everybody.
 pub(crate) fn serve(books: &mut Books) {
     forget(books, books.snapshot.now);
     gangs::promise_cleared(books);
-    serve_plain(books);
+    let standing = standing(books);
+    for it in standing {
+        serve_one(books, it);
+    }
     gangs::serve(books);
 }
 
-fn serve_plain(books: &mut Books) {
-    let now = books.snapshot.now;
-    let lifetime = books.queues.reservation_ms;
+/// Those for which others leave first, then the oldest. What others leave for is promised before
+/// any of them is served.
+fn standing(books: &mut Books) -> Vec<Standing> {
     let mut kept: Vec<(NodeName, Reservation)> = std::mem::take(&mut books.kept.reservations)
         .into_iter()
         .collect();
-    kept.sort_by(|a, b| (a.1.since, &a.0).cmp(&(b.1.since, &b.0)));
+    kept.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
+    let mut standing = Vec::new();
+    let mut left: BTreeMap<usize, u64> = BTreeMap::new();
     for (name, mut reservation) in kept {
         let ask = books.ask_of.get(&reservation.work).copied();
-        let node = books.nodes.find(&name);
-        let (Some(ask), Some(node)) = (ask, node) else {
+        let Some((ask, node)) = ask.zip(books.nodes.find(&name)) else {
             continue;
         };
-        let station = &books.nodes.stations[node];
-        let possible = station.node.is_schedulable()
-            && station.could_hold(books.vector(ask))
-            && books.suits(ask, node)
-            && books.asks[ask].missing() > 0
-            && books.queue_of(ask).is_some();
-        if !possible {
+        let left = left.entry(ask).or_insert(books.asks[ask].missing());
+        reservation.processes = reservation.processes.min(*left);
+        if reservation.processes == 0 || !is_possible(books, (ask, node)) {
             continue;
         }
-        if now.ms_since(reservation.since) >= lifetime {
-            books.kept.lapsed.insert(reservation.work, now);
+        if has_ended(books, (ask, node), &reservation) {
+            lapse(books, reservation);
             continue;
         }
+        *left -= reservation.processes;
         books.nodes.stations[node].reserved = true;
-        let due = reservation.processes.min(books.asks[ask].missing());
-        reservation.processes = due - on_its_node(books, (ask, node), due);
-        if reservation.processes > 0 {
-            books.kept.reservations.insert(name, reservation);
-        } else {
-            books.nodes.stations[node].reserved = false;
+        if reservation.cleared {
+            books.promise(ask, reservation.processes);
+            books.keep_apart(ask, node);
         }
+        standing.push(Standing {
+            node,
+            ask,
+            reservation,
+        });
+    }
+    standing
+}
+
+fn is_possible(books: &Books, (ask, node): (usize, usize)) -> bool {
+    let station = &books.nodes.stations[node];
+    station.node.is_schedulable()
+        && station.could_hold(books.vector(ask))
+        && books.suits(ask, node)
+        && books.queue_of(ask).is_some()
+}
+
+/// What others leave for has a second lifetime while they do: it would be of no use to anybody
+/// else if it were given up.
+fn has_ended(books: &Books, (ask, node): (usize, usize), reservation: &Reservation) -> bool {
+    let lifetime = books.queues.reservation_ms;
+    let age = books.snapshot.now.ms_since(reservation.since);
+    let longer = || reservation.cleared && is_awaited(books, ask, [node].into_iter());
+    age >= lifetime && (age >= lifetime.saturating_mul(2) || !longer())
+}
+
+/// What others left for in vain is not tried again for twice as long.
+fn lapse(books: &mut Books, reservation: Reservation) {
+    let again = u64::from(reservation.cleared) * books.queues.reservation_ms;
+    let now = books.snapshot.now;
+    books
+        .kept
+        .lapsed
+        .insert(reservation.work, now.plus_ms(again));
+}
+
+/// Something leaves one of these nodes, or a queue whose maximum counts for this ask.
+pub(crate) fn is_awaited(
+    books: &Books,
+    ask: usize,
+    mut nodes: impl Iterator<Item = usize>,
+) -> bool {
+    let leaves = |going: &[u64]| going.iter().any(|amount| *amount > 0);
+    let path = books.queue_of(ask).into_iter();
+    let mut path = path.flat_map(|own| books.tree.path(own));
+    nodes.any(|node| leaves(&books.nodes.stations[node].going))
+        || path.any(|at| {
+            let spot = &books.tree.spots[at];
+            spot.max.iter().any(Option::is_some) && leaves(&spot.going)
+        })
+}
+
+fn serve_one(books: &mut Books, standing: Standing) {
+    let Standing {
+        node,
+        ask,
+        mut reservation,
+    } = standing;
+    for _ in 0..reservation.processes {
+        if !may_start(books, (ask, node), reservation.cleared) {
+            break;
+        }
+        if reservation.cleared {
+            books.redeem(ask, 1);
+        }
+        books.place(ask, node);
+        reservation.processes -= 1;
+    }
+    let station = &mut books.nodes.stations[node];
+    station.reserved = reservation.processes > 0;
+    if station.reserved {
+        let name = station.name.clone();
+        books.kept.reservations.insert(name, reservation);
     }
 }
 
-fn on_its_node(books: &mut Books, (ask, node): (usize, usize), due: u64) -> u64 {
-    for placed in 0..due {
-        let app = books.asks[ask].app;
-        let may = books.may_run(app).and_then(|()| books.may_hold(ask));
-        let vector = books.vector(ask);
-        if may.is_err() || !books.nodes.stations[node].fits(vector) {
-            return placed;
+fn may_start(books: &Books, (ask, node): (usize, usize), cleared: bool) -> bool {
+    let vector = books.vector(ask);
+    let may_hold = || {
+        if cleared {
+            books.may_hold_more(ask, vector)
+        } else {
+            books.may_hold(ask)
         }
-        books.place(ask, node);
-    }
-    due
+    };
+    books.may_run(books.asks[ask].app).is_ok()
+        && may_hold().is_ok()
+        && books.nodes.stations[node].fits(vector)
 }
 
 /// What is over is no news any more.
@@ -118,17 +197,20 @@ pub(crate) fn renew(books: &mut Books) {
     }
 }
 
+/// No more than is asked for still; what others leave for stays before what is merely kept.
 fn trim(books: &mut Books) {
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-    let mut reservations = std::mem::take(&mut books.kept.reservations);
-    reservations.retain(|_, reservation| {
+    let reservations = std::mem::take(&mut books.kept.reservations);
+    let mut reservations: Vec<(NodeName, Reservation)> = reservations.into_iter().collect();
+    reservations.sort_by_key(|(_, it)| (!it.cleared, it.since));
+    reservations.retain_mut(|(_, reservation)| {
         let ask = books.ask_of[&reservation.work];
         let left = left.entry(ask).or_insert_with(|| books.asks[ask].missing());
         reservation.processes = reservation.processes.min(*left);
         *left -= reservation.processes;
         reservation.processes > 0
     });
-    books.kept.reservations = reservations;
+    books.kept.reservations = reservations.into_iter().collect();
 }
 
 /// A node for each application that waits; only for who has waited since `until`, where that is
@@ -159,7 +241,7 @@ fn give(books: &mut Books, until: Option<Timestamp>) {
         match nearest(books, ask) {
             Some(node) => {
                 has[app] = true;
-                book(books, (ask, node), (1, false));
+                book(books, (ask, node));
             }
             None => never[shape] |= books.asks[ask].anywhere,
         }
@@ -186,29 +268,47 @@ fn nearest(books: &Books, ask: usize) -> Option<usize> {
     all.filter(could).min_by_key(short)
 }
 
-/// Keeps a node for one piece of work. A gang that merely had room there looks for other room.
-pub(crate) fn book(
-    books: &mut Books,
-    (ask, node): (usize, usize),
-    (processes, cleared): (u64, bool),
-) {
-    let now = books.snapshot.now;
-    let work = books.asks[ask].work.clone();
+/// Keeps a node for one process of this work. A gang that merely had room there looks for other
+/// room.
+fn book(books: &mut Books, (ask, node): (usize, usize)) {
     gangs::leave(books, node);
     let station = &mut books.nodes.stations[node];
     station.reserved = true;
-    let reservation = books
-        .kept
-        .reservations
-        .entry(station.name.clone())
-        .or_insert(Reservation {
-            work,
-            processes: 0,
-            since: now,
-            cleared: false,
-        });
-    reservation.processes += processes;
-    reservation.cleared |= cleared;
+    let reservation = Reservation {
+        work: books.asks[ask].work.clone(),
+        processes: 1,
+        since: books.snapshot.now,
+        cleared: false,
+    };
+    let name = station.name.clone();
+    books.kept.reservations.insert(name, reservation);
+}
+
+/// The same where others leave for it; for one process more, where they do already. A node that was
+/// merely kept for this work before needs no other claim. The time is measured from the first.
+pub(crate) fn book_cleared(books: &mut Books, (ask, node): (usize, usize)) {
+    let name = books.nodes.stations[node].name;
+    match books.kept.reservations.get_mut(name) {
+        Some(reservation) if reservation.cleared => reservation.processes += 1,
+        _ => {
+            book(books, (ask, node));
+            let reservation = books.kept.reservations.get_mut(name);
+            reservation.into_iter().for_each(|it| it.cleared = true);
+        }
+    }
+    books.promise(ask, 1);
+    books.keep_apart(ask, node);
+}
+
+/// By ask: the first node that is kept for it while others leave for it.
+pub(crate) fn cleared_nodes(books: &Books) -> BTreeMap<usize, usize> {
+    let cleared = books.kept.reservations.iter().filter(|(_, it)| it.cleared);
+    let cleared = cleared.filter_map(|(name, it)| {
+        let ask = *books.ask_of.get(&it.work)?;
+        let node = books.nodes.find(name)?;
+        is_awaited(books, ask, [node].into_iter()).then_some((ask, node))
+    });
+    cleared.rev().collect()
 }
 
 /// Nodes of which something is kept for others.

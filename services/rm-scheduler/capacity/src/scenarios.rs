@@ -6,6 +6,7 @@ mod gangs;
 mod laws;
 mod limits;
 mod ordering;
+mod taken_back;
 mod waiting;
 
 use std::sync::Arc;

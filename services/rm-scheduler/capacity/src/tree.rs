@@ -31,6 +31,8 @@ pub(crate) struct Spot<'a> {
     pub used: Vector,
     /// Of that, what leaves.
     pub going: Vector,
+    /// What of the rest of its maximum is kept for some work.
+    pub kept: Vector,
     /// Applications that hold room.
     pub running: u64,
 }
@@ -136,6 +138,7 @@ impl<'a> Tree<'a> {
             preemption: Preemption::Default,
             used: dims.zero(),
             going: dims.zero(),
+            kept: dims.zero(),
             running: 0,
         });
         at

@@ -14,7 +14,8 @@ use hayward_rm_scheduler_domain::{
 use crate::{
     amount::told,
     books::{Books, Why},
-    reserve::kept_nodes,
+    reserve::{cleared_nodes, kept_nodes},
+    tree::ROOT,
 };
 pub(crate) use never::never;
 use nowhere::nowhere;
@@ -43,6 +44,8 @@ pub(crate) fn all(books: &Books) -> Verdicts {
     let mut explainer = Explainer {
         books,
         kept: kept_nodes(books),
+        cleared: cleared_nodes(books),
+        leaving: leaving(books),
         nowhere: BTreeMap::new(),
         roomy: BTreeMap::new(),
     };
@@ -54,10 +57,23 @@ pub(crate) fn all(books: &Books) -> Verdicts {
     said.collect()
 }
 
+fn leaving(books: &Books) -> BTreeMap<usize, u64> {
+    let mut leaving: BTreeMap<usize, u64> = BTreeMap::new();
+    let leaves = books.held.iter().filter(|held| held.leaves);
+    for node in leaves.filter_map(|held| held.node) {
+        *leaving.entry(node).or_default() += 1;
+    }
+    leaving
+}
+
 struct Explainer<'b, 'a> {
     books: &'b Books<'a>,
     /// Nodes of which something is kept for others.
     kept: Vec<usize>,
+    /// By ask: a node that is kept for it while others leave for it.
+    cleared: BTreeMap<usize, usize>,
+    /// By node: processes that leave it.
+    leaving: BTreeMap<usize, u64>,
     /// By shape: asks alike that may go anywhere find the same.
     nowhere: BTreeMap<usize, Answer>,
     /// The same: is there a node with room for it?
@@ -119,11 +135,35 @@ impl Explainer<'_, '_> {
             };
             return Answer::of(Reason::Satisfied, detail);
         }
+        if let Some(node) = self.cleared.get(&ask) {
+            return self.others_leave(ask, *node);
+        }
         let why = it.why.as_ref().or(self.books.apps[it.app].aside.as_ref());
         match why {
             Some(why) => self.waits(ask, why),
             // Whoever is neither served nor aside is in line; nobody is when a round ends.
             None => Answer::of(Reason::ResourcesExhausted, "is in line".to_owned()),
+        }
+    }
+
+    fn others_leave(&self, ask: usize, node: usize) -> Answer {
+        let books = self.books;
+        let leaving_processes = self.leaving.get(&node).copied().unwrap_or(0);
+        let name = books.nodes.stations[node].name;
+        let detail = if leaving_processes > 0 {
+            format!("others leave node {name}, which is kept for it")
+        } else {
+            let queue = books.queue_of(ask).unwrap_or(ROOT);
+            let queue = &books.tree.spots[queue].path;
+            format!(
+                "others leave so that queue {queue} may have more, and node {name} is kept for it"
+            )
+        };
+        Answer {
+            unblock: Some(Unblock::Wait {
+                leaving_processes: leaving_processes.max(1),
+            }),
+            ..Answer::of(Reason::WaitingForPreemption, detail)
         }
     }
 
@@ -181,16 +221,6 @@ impl Explainer<'_, '_> {
                 }
             }
             Why::Gang { fit, of, because } => self.gang(ask, (*fit, *of), because.as_deref()),
-            Why::Cleared { node } => {
-                let name = books.nodes.stations[*node].name;
-                let detail = format!("others leave node {name}, which is kept for it");
-                Answer {
-                    unblock: Some(Unblock::Wait {
-                        leaving_processes: 1,
-                    }),
-                    ..Answer::of(Reason::WaitingForPreemption, detail)
-                }
-            }
             Why::NoNode => self.no_node(ask),
         }
     }
@@ -242,11 +272,11 @@ fn said(quota: &QuotaNumbers, resource: &str) -> String {
     format!("{used} of {limit} {resource}, and {needed} more are needed")
 }
 
-/// How much of what is said to be used is kept for a gang.
+/// How much of what is said to be used is kept for others.
 fn of_it(kept: u64, resource: &str) -> String {
     if kept == 0 {
         return String::new();
     }
     let kept = told(resource, kept);
-    format!("; {kept} of that is kept for a gang")
+    format!("; {kept} of that is kept for work that goes before it")
 }

@@ -15,6 +15,7 @@ use crate::{Capacity, QueueView, config, view};
 
 pub const POOL: &str = "default";
 
+#[derive(Clone)]
 pub struct World {
     pub snapshot: Snapshot,
     born: u64,
@@ -163,7 +164,17 @@ impl World {
     }
 
     pub fn carry_out(&mut self, plan: &Plan) {
-        self.snapshot.allocations.retain(|_, held| !held.leaving);
+        self.carry_out_but(plan, |_, _| false);
+    }
+
+    /// The same where some of what was told to leave has not stopped yet.
+    pub fn carry_out_but(
+        &mut self,
+        plan: &Plan,
+        mut stops_later: impl FnMut(&AllocationId, &Allocation) -> bool,
+    ) {
+        let held = &mut self.snapshot.allocations;
+        held.retain(|id, held| !held.leaving || stops_later(id, held));
         for vacate in &plan.vacates {
             if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
                 held.leaving = true;

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
 
-use super::{App, Ask, Books};
+use super::{App, Ask, Books, Promises};
 use crate::{
     dims::{Dims, add},
     limits::{Gates, group_of},
@@ -76,7 +76,7 @@ impl<'a> Books<'a> {
                 .get(pool)
                 .cloned()
                 .unwrap_or_default(),
-            promise: None,
+            promises: Promises::default(),
             aside: Vec::new(),
         };
         books.list(&mine, &largest);

@@ -1,52 +1,124 @@
-//! What queues, users and groups may still have, beside what of it is kept for a gang.
+//! What queues, users and groups may still have, beside what of it is kept.
 //!
-//! Room on nodes is of no use to a gang whose quota others take meanwhile: who left for it would
-//! have left for nothing (I14). So what the gang lacks counts as used for everybody else.
+//! Room on nodes is of no use to work whose quota others take meanwhile: what left for it would
+//! have left for nothing (I14). So what a gang lacks for which room is kept, and the processes for
+//! which others leave, count as used for everybody else.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
 use super::{Books, Why};
 use crate::{
-    dims::{Vector, add, over, take},
+    dims::{Vector, add, over, take, times},
     gang::{self, whole::lacks},
 };
 
-/// Of each quota on its path, what a gang still lacks.
-pub(crate) struct Promise {
-    app: usize,
-    /// Its parts.
-    asks: Vec<usize>,
-    spots: Vec<usize>,
-    gates: Vec<usize>,
-    vector: Vector,
+/// What is kept of quotas. Each [`Spot`](crate::tree::Spot) and each gate has the sum of it.
+#[derive(Default)]
+pub(crate) struct Promises {
+    gang: Option<ToGang>,
+    /// By ask: processes for which others leave.
+    single: BTreeMap<usize, u64>,
 }
 
-impl Promise {
-    pub fn to(books: &Books, ask: usize) -> Self {
-        let app = books.asks[ask].app;
-        let queue = books.queue_of(ask).into_iter();
-        Self {
-            app,
-            asks: gang::all(books, ask).collect(),
-            spots: queue.flat_map(|queue| books.tree.path(queue)).collect(),
-            gates: books.apps[app].gates.clone(),
-            vector: lacks(books, &gang::lacking(books, ask)),
-        }
-    }
+struct ToGang {
+    /// Stands for all of them.
+    ask: usize,
+    /// Its parts.
+    asks: Vec<usize>,
+    /// All that it still lacks.
+    vector: Vector,
+    /// Others leave for it; otherwise it is merely kept, and gives way to a guarantee.
+    cleared: bool,
+}
 
-    /// So much of the quota of this queue.
-    pub fn of_queue(&self, queue: usize) -> Option<&Vector> {
-        self.spots.contains(&queue).then_some(&self.vector)
-    }
-
-    fn of_gate(&self, gate: usize) -> Option<&Vector> {
-        self.gates.contains(&gate).then_some(&self.vector)
+impl Promises {
+    /// An ask of each application that something is kept for.
+    fn asks(&self) -> impl Iterator<Item = usize> + '_ {
+        let gang = self.gang.iter().map(|gang| gang.ask);
+        gang.chain(self.single.keys().copied())
     }
 }
 
 impl Books<'_> {
+    pub fn promise_to_gang(&mut self, ask: usize, cleared: bool) {
+        self.promise_to_no_gang();
+        let vector = lacks(self, &gang::lacking(self, ask));
+        self.keep_quota(ask, &vector);
+        self.promises.gang = Some(ToGang {
+            ask,
+            asks: gang::all(self, ask).collect(),
+            vector,
+            cleared,
+        });
+    }
+
+    pub fn promise_to_no_gang(&mut self) {
+        if let Some(gang) = self.promises.gang.take() {
+            self.return_quota(gang.ask, &gang.vector);
+        }
+    }
+
+    /// To work that is in no gang, so many processes more.
+    pub fn promise(&mut self, ask: usize, processes: u64) {
+        let vector = times(self.vector(ask), processes);
+        self.keep_quota(ask, &vector);
+        *self.promises.single.entry(ask).or_default() += processes;
+    }
+
+    /// So many of them have started, or are not asked for any more.
+    pub fn redeem(&mut self, ask: usize, processes: u64) {
+        let Some(promised) = self.promises.single.get_mut(&ask) else {
+            return;
+        };
+        let redeemed = processes.min(*promised);
+        *promised -= redeemed;
+        if *promised == 0 {
+            self.promises.single.remove(&ask);
+        }
+        let vector = times(self.vector(ask), redeemed);
+        self.return_quota(ask, &vector);
+    }
+
+    pub(super) fn promised(&self, ask: usize) -> u64 {
+        self.promises.single.get(&ask).copied().unwrap_or(0)
+    }
+
+    fn keep_quota(&mut self, ask: usize, vector: &[u64]) {
+        self.each_quota(ask, |kept| add(kept, vector));
+    }
+
+    fn return_quota(&mut self, ask: usize, vector: &[u64]) {
+        self.each_quota(ask, |kept| take(kept, vector));
+    }
+
+    fn each_quota(&mut self, ask: usize, change: impl Fn(&mut Vector)) {
+        let app = &self.apps[self.asks[ask].app];
+        for gate in &app.gates {
+            change(&mut self.gates.gates[*gate].kept);
+        }
+        let mut at = app.queue.as_ref().ok().copied();
+        while let Some(queue) = at {
+            let spot = &mut self.tree.spots[queue];
+            change(&mut spot.kept);
+            at = spot.parent;
+        }
+    }
+
+    /// What of the kept is its own.
+    fn own(&self, ask: usize) -> Option<Cow<'_, Vector>> {
+        let gang = self.promises.gang.as_ref();
+        if let Some(gang) = gang.filter(|gang| gang.asks.contains(&ask)) {
+            return Some(Cow::Borrowed(&gang.vector));
+        }
+        let promised = self.promised(ask);
+        (promised > 0).then(|| Cow::Owned(times(self.vector(ask), promised)))
+    }
+
     /// 7.2: may one more application run here, and for this user?
     pub fn may_run(&self, app: usize) -> Result<(), Why> {
         let app_no = app;
@@ -54,11 +126,10 @@ impl Books<'_> {
         let Some(queue) = app.queue.as_ref().ok().filter(|_| !app.running) else {
             return Ok(());
         };
-        let promise = self.promise.as_ref();
-        let starts = |it: &&Promise| it.app != app_no && !self.apps[it.app].running;
-        let promise = promise.filter(starts);
-        let judge = |(most, running, kept): (Option<u64>, u64, bool), (queue, whose)| {
-            let kept = u64::from(kept);
+        let promised = self.promises.asks().map(|ask| self.asks[ask].app);
+        let starts = |it: &usize| *it != app_no && !self.apps[*it].running;
+        let promised: BTreeSet<usize> = promised.filter(starts).collect();
+        let judge = |(most, running, kept): (Option<u64>, u64, u64), (queue, whose)| {
             let used = running + kept;
             let limit = most.filter(|most| used >= *most);
             limit.map_or(Ok(()), |limit| {
@@ -76,51 +147,64 @@ impl Books<'_> {
         };
         for at in self.tree.path(*queue) {
             let spot = &self.tree.spots[at];
-            let kept = promise.is_some_and(|it| it.spots.contains(&at));
+            let below = |app: &&usize| {
+                let queue = self.apps[**app].queue.as_ref();
+                queue.is_ok_and(|queue| self.tree.is_below(*queue, at))
+            };
+            let kept = promised.iter().filter(below).count() as u64;
             judge((spot.max_applications, spot.running, kept), (at, None))?;
         }
         for at in &app.gates {
             let gate = &self.gates.gates[*at];
-            let kept = promise.is_some_and(|it| it.gates.contains(at));
+            let passes = |app: &&usize| self.apps[**app].gates.contains(at);
+            let kept = promised.iter().filter(passes).count() as u64;
             let whose = (gate.queue, Some(gate.whose.to_string()));
             judge((gate.max_applications, gate.running, kept), whose)?;
         }
         Ok(())
     }
 
-    /// May the queue and the user hold one more of this?
+    /// May the queue and the user hold one more of this? What others leave for is its own as long
+    /// as it lacks no more than that.
     pub fn may_hold(&self, ask: usize) -> Result<(), Why> {
-        self.may_hold_more(ask, self.vector(ask))
+        let vector = self.vector(ask);
+        if self.promised(ask) < self.asks[ask].missing() && self.promised(ask) > 0 {
+            return self.judge(ask, vector, None);
+        }
+        self.may_hold_more(ask, vector)
     }
 
     /// May they hold so much more for the application of this ask? The user is asked first (7.4).
     pub fn may_hold_more(&self, ask: usize, vector: &[u64]) -> Result<(), Why> {
-        let promise = self.promise.as_ref();
-        let promise = promise.filter(|it| !it.asks.contains(&ask));
+        let own = self.own(ask);
+        self.judge(ask, vector, own.as_deref())
+    }
+
+    fn judge(&self, ask: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
         for gate in &self.apps[self.asks[ask].app].gates {
             let it = &self.gates.gates[*gate];
-            let kept = promise.and_then(|promise| promise.of_gate(*gate));
-            let used = with(&it.used, kept);
+            let kept = others(&it.kept, own);
+            let used = with(&it.used, &kept);
             if let Some(dim) = over(&it.max, &used, vector) {
                 return Err(Why::UserQuota {
                     gate: *gate,
                     dim,
                     quota: super::numbers(&it.max, &used, vector, dim),
-                    kept: kept.map_or(0, |kept| kept[dim]),
+                    kept: kept[dim],
                 });
             }
         }
         let queue = self.queue_of(ask).into_iter();
         for queue in queue.flat_map(|at| self.tree.path(at)) {
             let spot = &self.tree.spots[queue];
-            let kept = promise.and_then(|promise| promise.of_queue(queue));
-            let used = with(&spot.used, kept);
+            let kept = others(&spot.kept, own);
+            let used = with(&spot.used, &kept);
             if let Some(dim) = over(&spot.max, &used, vector) {
                 return Err(Why::QueueQuota {
                     queue,
                     dim,
                     quota: super::numbers(&spot.max, &used, vector, dim),
-                    kept: kept.map_or(0, |kept| kept[dim]),
+                    kept: kept[dim],
                 });
             }
         }
@@ -129,22 +213,63 @@ impl Books<'_> {
 
     /// May they, once what leaves has left? What leaves is told by queue alone.
     pub fn may_hold_soon(&self, ask: usize, vector: &[u64]) -> bool {
-        let app = &self.apps[self.asks[ask].app];
         let path = self.queue_of(ask).into_iter();
         let mut path = path.flat_map(|at| self.tree.path(at));
-        self.gates.over(&app.gates, vector).is_none()
+        self.user_may_hold(ask, vector)
             && path.all(|at| {
                 let spot = &self.tree.spots[at];
                 let mut used = spot.used.clone();
                 take(&mut used, &spot.going);
+                add(&mut used, &self.cleared_at(at));
                 over(&spot.max, &used, vector).is_none()
             })
     }
+
+    /// May the user and the group, beside all that others leave for?
+    pub fn user_may_hold(&self, ask: usize, vector: &[u64]) -> bool {
+        let mut gates = self.apps[self.asks[ask].app].gates.iter();
+        gates.all(|at| {
+            let gate = &self.gates.gates[*at];
+            let mut used = gate.used.clone();
+            add(&mut used, &gate.kept);
+            if let Some(gang) = self.merely_kept()
+                && self.apps[self.asks[gang.ask].app].gates.contains(at)
+            {
+                take(&mut used, &gang.vector);
+            }
+            over(&gate.max, &used, vector).is_none()
+        })
+    }
+
+    /// Of the quota of this queue, what others leave for.
+    pub fn cleared_at(&self, queue: usize) -> Cow<'_, Vector> {
+        let mut kept = Cow::Borrowed(&self.tree.spots[queue].kept);
+        let gang = self.merely_kept().filter(|gang| {
+            let own = self.queue_of(gang.ask);
+            own.is_some_and(|own| self.tree.is_below(own, queue))
+        });
+        if let Some(gang) = gang {
+            take(kept.to_mut(), &gang.vector);
+        }
+        kept
+    }
+
+    fn merely_kept(&self) -> Option<&ToGang> {
+        self.promises.gang.as_ref().filter(|gang| !gang.cleared)
+    }
 }
 
-fn with<'b>(used: &'b Vector, kept: Option<&Vector>) -> Cow<'b, Vector> {
+fn others<'b>(kept: &'b Vector, own: Option<&Vector>) -> Cow<'b, Vector> {
+    let mut kept = Cow::Borrowed(kept);
+    if let Some(own) = own {
+        take(kept.to_mut(), own);
+    }
+    kept
+}
+
+fn with<'b>(used: &'b Vector, kept: &Vector) -> Cow<'b, Vector> {
     let mut used = Cow::Borrowed(used);
-    if let Some(kept) = kept {
+    if kept.iter().any(|kept| *kept > 0) {
         add(used.to_mut(), kept);
     }
     used

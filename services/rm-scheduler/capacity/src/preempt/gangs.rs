@@ -12,11 +12,11 @@ use super::{
     Outcome, Wish, fence,
     guarantee::Guarantees,
     tell,
-    victims::{Freed, candidates, elsewhere, is_originator, is_willing, try_take},
+    victims::{Freed, candidates, elsewhere, is_originator, is_short, is_willing, try_take},
 };
 use crate::{
     books::{Books, Why},
-    dims::{Vector, add, share_a_type, take, times},
+    dims::share_a_type,
     gang::{self, whole::lacks},
     reserve::{
         gangs::{has_lapsed, hold, of, waits_since},
@@ -62,14 +62,10 @@ pub(super) fn attempt(
 ) -> Outcome {
     let parts = gang::lacking(books, ask);
     let total = lacks(books, &parts);
-    let app = &books.apps[books.asks[ask].app];
-    let promised = promised(books, leaf);
-    if books.gates.over(&app.gates, &total).is_some()
-        || !guarantees.is_short(books, leaf, (&total, &promised))
-    {
+    if !books.user_may_hold(ask, &total) || !guarantees.is_short(books, leaf, &total) {
         return Outcome::PreconditionsFailed;
     }
-    let (fence, short) = fence(books, leaf, (&total, &promised));
+    let (fence, short) = fence(books, guarantees, leaf, &total);
     let lowest = parts.iter().copied();
     let lowest = lowest.min_by_key(|part| books.asks[*part].queued.priority);
     let wish = Wish {
@@ -95,20 +91,6 @@ pub(super) fn attempt(
             Outcome::Done
         }
     }
-}
-
-/// What was cleared for others of its queue, and is not theirs yet.
-fn promised(books: &Books, leaf: usize) -> Vector {
-    let mut promised = books.dims.zero();
-    let cleared = books.kept.reservations.values().filter(|it| it.cleared);
-    for reservation in cleared {
-        let other = books.ask_of[&reservation.work];
-        if books.queue_of(other) == Some(leaf) {
-            let vector = books.vector(other);
-            add(&mut promised, &times(vector, reservation.processes));
-        }
-    }
-    promised
 }
 
 /// Nodes times victims up to which other seats are looked for, on all nodes or else on those that
@@ -220,11 +202,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
     /// queue is short either.
     fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<Seats> {
         let books = self.books;
-        let mut short = self.wish.short.clone();
-        for at in victims {
-            take(&mut short, &books.held[*at].vector);
-        }
-        if short.iter().any(|short| *short > 0) {
+        if is_short(books, self.wish, victims) {
             return None;
         }
         let node = books.held[stays].node;

@@ -68,41 +68,50 @@ impl Guarantees {
     }
 
     /// Laws 4 and 10.2: something is guaranteed for what is asked, and with it the leaf has no more
-    /// than its part, nor the queue it is a part of more than is guaranteed.
-    pub fn is_short(&self, books: &Books, leaf: usize, (ask, more): (&Vector, &Vector)) -> bool {
-        let mut some = false;
-        for dim in (1..ask.len()).filter(|dim| ask[*dim] > 0) {
-            let (Some(part), Some(from)) = (self.part[leaf][dim], self.source[leaf][dim]) else {
-                continue;
-            };
-            some = true;
-            let with = |at: usize| net(books, at, dim) + ask[dim] + more[dim];
-            let most = books.tree.spots[from].guaranteed[dim].unwrap_or(0);
-            if with(leaf) > part || with(from) > most {
-                return false;
-            }
-        }
-        some
+    /// than its part. What others leave for counts as if it were held.
+    pub fn is_short(&self, books: &Books, leaf: usize, ask: &Vector) -> bool {
+        let cleared = books.cleared_at(leaf);
+        let asked = (1..ask.len()).filter(|dim| ask[*dim] > 0);
+        let parts = asked.filter_map(|dim| Some((dim, self.part[leaf][dim]?)));
+        let mut parts = parts.peekable();
+        let with = |dim: usize| net(books, leaf, dim) + ask[dim] + cleared[dim];
+        parts.peek().is_some() && parts.all(|(dim, part)| with(dim) <= part)
     }
 
-    /// Law 5: it has more than its part of something that is asked for.
-    pub fn may_lose(&self, books: &Books, leaf: usize, wish: &Wish) -> bool {
-        let asked = (1..wish.vector.len()).filter(|dim| wish.vector[*dim] > 0);
-        let mut over = asked.filter(|dim| {
-            let net = net(books, leaf, *dim);
-            net > self.part[leaf][*dim].unwrap_or(0) && !self.is_sheltered(books, leaf, wish, *dim)
-        });
-        over.next().is_some()
-    }
-
-    /// 10.6: both live off one guarantee above them, and it is not used up.
-    fn is_sheltered(&self, books: &Books, leaf: usize, wish: &Wish, dim: usize) -> bool {
-        let own = books.tree.spots[wish.leaf].guaranteed[dim].is_some();
-        let from = self.source[leaf][dim].filter(|from| *from != leaf && !own);
-        from.is_some_and(|from| {
-            let most = books.tree.spots[from].guaranteed[dim].unwrap_or(0);
-            books.tree.is_below(wish.leaf, from) && net(books, from, dim) <= most
+    /// With it this queue, of whose guarantee the leaf has a part, has more than is guaranteed: what
+    /// the leaf is due is held by others below the same queue.
+    pub fn is_used_up(&self, books: &Books, (leaf, at): (usize, usize), ask: &Vector) -> bool {
+        let cleared = books.cleared_at(at);
+        let mut shared = (1..ask.len())
+            .filter(|dim| leaf != at && ask[*dim] > 0 && self.source[leaf][*dim] == Some(at));
+        shared.any(|dim| {
+            let most = books.tree.spots[at].guaranteed[dim].unwrap_or(0);
+            net(books, at, dim) + ask[dim] + cleared[dim] > most
         })
+    }
+
+    /// Law 5: it has more of something that is asked for than this wish has to leave it.
+    pub fn may_lose(&self, books: &Books, leaf: usize, wish: &Wish) -> bool {
+        let mut asked = (1..wish.vector.len()).filter(|dim| wish.vector[*dim] > 0);
+        asked.any(|dim| {
+            let least = self.least(books, leaf, (wish, dim)).unwrap_or(0);
+            net(books, leaf, dim) > least && !self.is_sheltered(leaf, (wish, dim))
+        })
+    }
+
+    /// 10.6: both live off one guarantee above them, and it is asked for.
+    fn is_sheltered(&self, leaf: usize, (wish, dim): (&Wish, usize)) -> bool {
+        let from = self.source[leaf][dim].filter(|from| *from != leaf);
+        from.is_some() && from == self.source[wish.leaf][dim] && wish.vector[dim] > 0
+    }
+
+    /// What this wish has to leave it. A part of what is guaranteed above both does not count where
+    /// the wish is due a guarantee that is nearer to it (10.6).
+    fn least(&self, books: &Books, leaf: usize, (wish, dim): (&Wish, usize)) -> Option<u64> {
+        let from = self.source[leaf][dim]?;
+        let nearer = self.source[wish.leaf][dim].filter(|own| *own != from);
+        let gives_way = from != leaf && nearer.is_some_and(|own| books.tree.is_below(own, from));
+        self.part[leaf][dim].filter(|_| !gives_way)
     }
 
     /// Law 2: without this much more, no queue of the victim falls below what it is guaranteed. Of
@@ -121,11 +130,12 @@ impl Guarantees {
                 || victim[dim] == 0
                 || least.is_none()
         };
+        let sheltered = |dim: usize| victim[dim] > 0 && self.is_sheltered(leaf, (wish, dim));
         let own = books.tree.path(leaf);
         let mut own = own.take_while(|at| !books.tree.is_below(wish.leaf, *at));
         let dims = 1..victim.len();
         dims.clone()
-            .all(|dim| stays(leaf, dim, self.part[leaf][dim]))
+            .all(|dim| !sheltered(dim) && stays(leaf, dim, self.least(books, leaf, (wish, dim))))
             && own.all(|at| {
                 let least = &books.tree.spots[at].guaranteed;
                 dims.clone().all(|dim| stays(at, dim, least[dim]))

@@ -5,13 +5,13 @@ use std::cmp::Reverse;
 
 use super::{
     tell,
-    victims::{is_originator, is_willing},
+    victims::{is_originator, is_willing, needed},
 };
 use crate::{
     books::{Books, Why},
-    dims::{Vector, add, share_a_type, take},
-    reserve::{book, gangs},
-    room::Yard,
+    dims::share_a_type,
+    reserve::{book_cleared, gangs},
+    room::{Room, Yard},
     tree::ROOT,
 };
 
@@ -33,7 +33,9 @@ pub(super) fn run(books: &mut Books, yard: &Yard) {
         // Room that was cleared for somebody is theirs; a node that is merely kept is not.
         let taken = reservation.is_some_and(|it| it.cleared || it.work == *books.asks[ask].work)
             || gangs::is_cleared(books, node);
-        if !possible || taken || books.kept.attempts.contains_key(books.asks[ask].work) {
+        // Quota may have been promised to others since it was looked at.
+        let may = books.may_run(books.asks[ask].app).is_ok() && books.may_hold(ask).is_ok();
+        if !possible || !may || taken || books.kept.attempts.contains_key(books.asks[ask].work) {
             continue;
         }
         match victims(books, yard, (ask, node)) {
@@ -50,8 +52,7 @@ pub(super) fn run(books: &mut Books, yard: &Yard) {
                     );
                     tell(books, victim, (ask, detail));
                 }
-                books.asks[ask].why = Some(Why::Cleared { node });
-                book(books, (ask, node), (1, true));
+                book_cleared(books, (ask, node));
             }
         }
     }
@@ -91,23 +92,19 @@ fn victims(books: &Books, yard: &Yard, (ask, node): (usize, usize)) -> Option<Ve
             held.allocation.order,
         )
     });
-    let station = &books.nodes.stations[node];
-    let mut used = station.used.clone();
-    take(&mut used, &station.going);
-    let fits = |used: &Vector| {
-        let mut with = used.clone();
-        add(&mut with, vector);
-        with.iter()
-            .zip(&station.capacity)
-            .all(|(with, most)| with <= most)
+    let soon = Room::soon(books, yard, node);
+    let fits_without = |victims: &[usize]| {
+        let mut room = soon.clone();
+        victims.iter().for_each(|at| room.free(books, *at));
+        room.fits(vector)
     };
     let mut chosen = Vec::new();
     for (.., at) in candidates {
-        if fits(&used) {
+        if fits_without(&chosen) {
             break;
         }
-        take(&mut used, &books.held[at].vector);
         chosen.push(at);
     }
-    fits(&used).then_some(chosen)
+    chosen.reverse();
+    fits_without(&chosen).then(|| needed(chosen, fits_without))
 }

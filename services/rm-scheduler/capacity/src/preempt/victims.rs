@@ -8,7 +8,7 @@ use std::{
 use super::{Wish, guarantee::Guarantees};
 use crate::{
     books::Books,
-    dims::{Vector, add, share_a_type, take, times},
+    dims::{Vector, add, share_a_type, take},
     reserve::gangs,
     room::{Room, Yard},
 };
@@ -121,14 +121,15 @@ pub(super) fn candidates(books: &Books, guarantees: &Guarantees, wish: &Wish) ->
     all
 }
 
-/// Who would have to leave so that it fits here; None where nothing helps.
+/// What would have to leave so that it fits here; None where nothing helps.
 fn on_node(
     books: &Books,
     (guarantees, yard): (&Guarantees, &Yard),
     (wish, candidates): (&Wish, &[usize]),
     node: usize,
 ) -> Option<Vec<usize>> {
-    let mut room = soon(books, yard, (wish, node));
+    let soon = soon(books, yard, (wish, node));
+    let mut room = soon.clone();
     let mut freed = Freed::new();
     let mut victims = Vec::new();
     let here = |at: &&usize| books.held[**at].node == Some(node);
@@ -141,27 +142,62 @@ fn on_node(
             victims.push(*at);
         }
     }
+    let fits_without = |victims: &[usize]| {
+        let mut room = soon.clone();
+        let here = |at: &&usize| books.held[**at].node == Some(node);
+        let here = victims.iter().filter(here);
+        here.for_each(|at| room.free(books, *at));
+        room.fits(&wish.vector)
+    };
     if !room.fits(&wish.vector) {
         return None;
     }
-    // Who was taken early may not be needed any more now.
-    for at in victims.clone() {
-        let mut without = soon(books, yard, (wish, node));
-        let others = victims.iter().filter(|other| **other != at);
-        others.for_each(|other| without.free(books, *other));
-        if without.fits(&wish.vector) {
-            victims.retain(|other| *other != at);
-        }
-    }
-    elsewhere(books, guarantees, (wish, candidates), victims)
+    let victims = spare(books, victims, fits_without);
+    let victims = elsewhere(books, guarantees, (wish, candidates), victims)?;
+    let helps = |victims: &[usize]| fits_without(victims) && !is_short(books, wish, victims);
+    Some(spare(books, victims, helps))
 }
 
-/// The node once what leaves has left, without the room that is promised there already.
+/// Only what is needed of these leaves. What would rather stay is spared first, then originators,
+/// then the oldest (10.3).
+fn spare(books: &Books, mut all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<usize> {
+    all.sort_by_key(|at| {
+        let age = (books.held[*at].allocation.granted_at, books.held[*at].id);
+        (is_willing(books, *at), !is_originator(books, *at), age)
+    });
+    needed(all, enough)
+}
+
+/// Those without which the rest is not enough, looked at in this order.
+pub(super) fn needed(all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<usize> {
+    let mut needed = all.clone();
+    for at in all {
+        let others: Vec<usize> = needed.iter().copied().filter(|it| *it != at).collect();
+        if enough(&others) {
+            needed = others;
+        }
+    }
+    needed
+}
+
+/// Some queue on its path has not enough left when only these leave.
+pub(super) fn is_short(books: &Books, wish: &Wish, victims: &[usize]) -> bool {
+    let mut short = wish.short.clone();
+    for at in victims {
+        take(&mut short, &books.held[*at].vector);
+    }
+    short.iter().any(|short| *short > 0)
+}
+
+/// The node once what leaves has left, without the room that others leave for already.
 fn soon(books: &Books, yard: &Yard, (wish, node): (&Wish, usize)) -> Room {
-    let promised = books.kept.reservations.get(books.nodes.stations[node].name);
-    let promised = promised.map_or(0, |reservation| reservation.processes);
+    let reservation = books.kept.reservations.get(books.nodes.stations[node].name);
+    let cleared = reservation.filter(|reservation| reservation.cleared);
+    let cleared = cleared.map_or(0, |reservation| reservation.processes);
     let mut room = Room::soon(books, yard, node);
-    room.charge(&times(&wish.vector, promised), &[]);
+    for _ in 0..cleared {
+        room.place(&wish.vector);
+    }
     room
 }
 
@@ -173,11 +209,13 @@ pub(super) fn elsewhere(
     mut victims: Vec<usize>,
 ) -> Option<Vec<usize>> {
     let mut freed = Freed::new();
-    let mut short = wish.short.clone();
     for at in &victims {
         let taken = try_take(books, (guarantees, wish), *at, &mut freed);
         // What was lawful among more of them is lawful among fewer.
         debug_assert!(taken, "a victim that no law allows");
+    }
+    let mut short = wish.short.clone();
+    for at in &victims {
         take(&mut short, &books.held[*at].vector);
     }
     for at in candidates {

@@ -12,11 +12,11 @@ use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
-    PATIENCE_MS,
+    PATIENCE_MS, is_awaited,
     pack::{Found, pack, pack_soon},
 };
 use crate::{
-    books::{Books, Held, Promise, Why},
+    books::{Books, Why},
     dims::times,
     gang::{self, whole::lacks},
     room::Yard,
@@ -45,15 +45,16 @@ pub(super) fn promise_cleared(books: &mut Books) {
     let room = books.kept.gang.as_ref().filter(|room| room.cleared);
     let room = room.filter(|room| !is_over(books, room));
     if let Some(ask) = room.and_then(|room| whose(books, room)) {
-        books.promise = Some(Promise::to(books, ask));
+        books.promise_to_gang(ask, true);
     }
 }
 
 /// How long this room is kept. Who was told to leave it may need longer than that; what they leave
 /// would be of no use to anybody else if it were given up, so it has a second lifetime.
 pub(crate) fn until(books: &Books, room: &GangRoom) -> Timestamp {
-    let leaves = |held: &Held| held.leaves && room.nodes.contains_key(&held.allocation.node);
-    let longer = room.cleared && books.held.iter().any(leaves);
+    let nodes = room.nodes.keys().filter_map(|name| books.nodes.find(name));
+    let ask = books.ask_of.get(&room.work);
+    let longer = room.cleared && ask.is_some_and(|ask| is_awaited(books, *ask, nodes));
     let lifetimes = if longer { 2 } else { 1 };
     let ms = books.queues.reservation_ms;
     room.since.plus_ms(ms.saturating_mul(lifetimes))
@@ -66,7 +67,7 @@ fn is_over(books: &Books, room: &GangRoom) -> bool {
 /// The gang that has room is tried first, with that room and any other. Where it still does not
 /// fit, the room stays its own for this round.
 pub(super) fn serve(books: &mut Books) {
-    books.promise = None;
+    books.promise_to_no_gang();
     let Some(mut room) = books.kept.gang.take() else {
         return;
     };
@@ -110,7 +111,7 @@ pub(super) fn serve(books: &mut Books) {
 
 /// From here on nothing starts in it, nor with the quota that its gang needs.
 fn charge(books: &mut Books, (ask, room): (usize, &GangRoom)) {
-    books.promise = Some(Promise::to(books, ask));
+    books.promise_to_gang(ask, room.cleared);
     for (name, works) in &room.nodes {
         let Some(node) = books.nodes.find(name) else {
             continue;
@@ -125,7 +126,7 @@ fn charge(books: &mut Books, (ask, room): (usize, &GangRoom)) {
 }
 
 fn open_up(books: &mut Books) {
-    books.promise = None;
+    books.promise_to_no_gang();
     for node in 0..books.nodes.stations.len() {
         books.nodes.release(node);
     }

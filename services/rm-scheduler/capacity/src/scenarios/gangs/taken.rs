@@ -177,7 +177,11 @@ fn i14_nobody_takes_the_quota_of_a_gang_for_which_room_was_made() {
             assert!(plan.is_empty(), "{limit}: {plan:#?}");
             let told = &plan.verdicts["job_single"];
             assert_eq!(told.reason, reason, "{}", told.detail);
-            assert!(told.detail.contains("kept for a gang"), "{}", told.detail);
+            assert!(
+                told.detail.contains("kept for work that goes before it"),
+                "{}",
+                told.detail
+            );
             world.snapshot.carried = plan.carried;
             world.pass(1_000);
         }
