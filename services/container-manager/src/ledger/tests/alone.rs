@@ -434,7 +434,7 @@ impl Fleet {
         }
         if let Some((answers, report)) = self.nodes[at].on_the_way.pop_front() {
             self.act(|ledger, moment, batch| {
-                ledger.take_report(&node(at), (answers, &report), moment, batch);
+                ledger.take_report(&node(at), (answers, &report), moment, batch).unwrap();
             });
         }
     }
