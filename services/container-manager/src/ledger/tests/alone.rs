@@ -247,7 +247,8 @@ impl Fleet {
         {
             let always = matches!(road, Road::Drained | Road::EvacuatedByAndBy);
             let before = Some(id).filter(|_| named || always);
-            changed.push(self.allot(self.incarnation as usize % NODES, before, None));
+            let at = usize::try_from(self.incarnation).unwrap() % NODES;
+            changed.push(self.allot(at, before, None));
         }
         self.publish(&changed);
     }
