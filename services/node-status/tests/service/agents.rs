@@ -2,6 +2,7 @@
 
 use hayward_node_status_api::{
     AgentCredentials, Enrolment, EnrolmentRequest, EnrolmentSecret, Health, Heartbeat, NodeEntry,
+    NodeHistory,
 };
 use hayward_publication::{Followed, Update};
 use hayward_service::auth::Scope;
@@ -196,6 +197,28 @@ async fn b2_an_outage_of_ours_is_not_held_against_a_node() {
         (world.node("n1").await.entry.health == Health::Suspect).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_nobody_enrolled_is_held_to_what_any_machine_may_claim() {
+    let most = 16 << 30;
+    let world = World::set(60 * SECONDS, 120 * SECONDS, |settings| {
+        settings.node_most_memory_bytes = most;
+    })
+    .await;
+    world.beat("n1", &well()).await;
+    let mut greedy = well();
+    greedy.inventory.capacity.memory_bytes = 1 << 50;
+    for node in ["n1", "n2"] {
+        world.beat(node, &greedy).await;
+        let entry = world.node(node).await.entry;
+        assert_eq!(entry.capacity.memory_bytes, most);
+        let path = format!("/v1/nodes/{node}/history");
+        let history: NodeHistory = world.viewer().get(&path).await.unwrap();
+        let told = &history.changes[0].reason;
+        let claim = "says it has 1073741824 MiB, 4000 milli cpu and may say 16384 MiB";
+        assert!(told.contains(claim), "{told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,8 @@
 //! [`VARIABLE`] names holds the milliseconds by which the process is ahead, with a minus if behind,
 //! and may be written again while it runs. A file that is not there says nothing.
 //!
-//! Not for a fleet at work: whoever sets it decides when tokens end. Released images refuse it, and
-//! everywhere else it is one of the insecure modes, which the status names and the log repeats (S3).
+//! Not for a fleet at work: it decides when tokens end. Released images refuse it, and everywhere
+//! else it is one of the insecure modes, which the status names and the log repeats (S3).
 //! Durations, leases and the certificates of TLS go by other clocks and are not stepped.
 
 use std::ffi::OsString;
