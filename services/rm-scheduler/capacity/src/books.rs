@@ -100,6 +100,13 @@ impl Ask<'_> {
         self.wanted.saturating_sub(self.has + self.placed)
     }
 
+    /// It starts together with others or not at all. A part without a least number is asked for
+    /// one by one.
+    pub fn starts_whole(&self) -> bool {
+        let gang = self.queued.gang.as_ref();
+        gang.is_some_and(|gang| gang.min > 0)
+    }
+
     /// Processes of its gang that are still to be placed together.
     pub fn gang_lacks(&self) -> u64 {
         let gang = self.queued.gang.as_ref();

@@ -194,7 +194,8 @@ fn said(compiled: &Compiled, tree: &Tree, who: Who) -> Said {
     let name = name.to_lowercase();
     let qualified = name == "root" || name.starts_with("root.");
     let fixed = matches!(compiled.rule.by, By::Fixed(_));
-    if qualified && (fixed || matches!(compiled.rule.by, By::Provided)) {
+    // A user's own name is no path, whatever it looks like.
+    if qualified && compiled.rule.by != By::User {
         return named(name);
     }
     // A generated name is one name, whatever is in it.

@@ -114,7 +114,7 @@ fn may_try(books: &Books, ask: usize) -> bool {
     waits_for_room
         && it.queued.preempts
         && it.queued.required_node.is_none()
-        && it.queued.gang.is_none()
+        && !it.starts_whole()
         && !books.kept.attempts.contains_key(it.work)
         && !left_in_vain(books, it.work)
         && books.snapshot.now.ms_since(it.waits_since) >= delay

@@ -227,7 +227,7 @@ fn give(books: &mut Books, until: Option<Timestamp>) {
         let it = &books.asks[ask];
         let (app, shape) = (it.app, it.shape);
         let waits = it.why == Some(Why::NoNode)
-            && it.queued.gang.is_none()
+            && !it.starts_whole()
             && it.queued.required_node.is_none()
             && books.snapshot.now.ms_since(it.waits_since) >= PATIENCE_MS
             && !books.kept.lapsed.contains_key(it.work)

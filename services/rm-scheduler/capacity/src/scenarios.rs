@@ -212,4 +212,12 @@ fn s24_placement_rules_find_or_make_queues() {
         named("root.testing")
     );
     assert_eq!(class(&rules, ("developer", ""), ""), None);
+    // A full path is taken as it is, and skips the parent; a user's name is a name.
+    let below = json!({"rule": "user", "create": true});
+    let rules = json!([{"rule": "tag", "value": "namespace", "create": true, "parent": below}]);
+    let path = "root.teams.blue";
+    assert_eq!(class(&rules, ("developer", ""), path), named(path));
+    let rules = json!([{"rule": "user", "create": true}]);
+    let user = class(&rules, ("root.blue", ""), "");
+    assert_eq!(user, named("root.root_dot_blue"));
 }

@@ -54,7 +54,8 @@ pub fn cut(snapshot: &Snapshot, grants: &mut Vec<Grant>, most: usize) -> bool {
 fn gang(snapshot: &Snapshot, work: &WorkId) -> Option<Gang> {
     let demand = snapshot.demand.get(work)?;
     let queued = demand.queued.as_deref()?;
-    let gang = queued.gang.as_ref()?.name.clone();
+    let gang = queued.gang.as_ref().filter(|gang| gang.min > 0)?;
+    let gang = gang.name.clone();
     let application = queued.application.clone();
     let application = application.unwrap_or_else(|| work.to_string());
     Some((demand.user.clone(), application, gang))

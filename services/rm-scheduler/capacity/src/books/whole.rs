@@ -1,9 +1,10 @@
-//! A gang that is larger than its queue may ever be is told so at once (application protocol, 5.2).
+//! A gang that is larger than its queue may ever be, or is in a queue for none, is told so at once
+//! (application protocol, 5.2).
 //! How large the cluster is now does not matter: nodes come and go.
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::{Reason, gangs::MOST_AT_ONCE};
+use hayward_rm_scheduler_domain::{Reason, gangs::MOST_AT_ONCE, snapshot::queues::Sort};
 
 use super::Books;
 use crate::{amount::told, gang::whole::Whole, placement::Refusal};
@@ -15,11 +16,32 @@ impl Books<'_> {
             let Ok(queue) = self.apps[app].queue else {
                 continue;
             };
-            let refusal = self.too_many(app).or_else(|| self.too_large(app, queue));
+            let refusal = self
+                .by_shares(app, queue)
+                .or_else(|| self.too_many(app))
+                .or_else(|| self.too_large(app, queue));
             if let Some(refusal) = refusal {
                 self.apps[app].queue = Err(refusal);
             }
         }
+    }
+
+    /// In a leaf by shares an application falls back as it gets room: half a gang would hold its
+    /// part and wait behind others.
+    fn by_shares(&self, app: usize, queue: usize) -> Option<Refusal> {
+        let spot = &self.tree.spots[queue];
+        let mut asks = self.apps[app].asks.iter();
+        let has_gang = asks.any(|ask| self.asks[*ask].queued.gang.is_some());
+        if spot.manner.sort != Sort::Fair || !has_gang {
+            return None;
+        }
+        let detail = format!(
+            "queue {} serves its applications by shares (fair), and a gang needs a queue that \
+             serves them in order (fifo)",
+            spot.path
+        );
+        let reason = Reason::PolicyMismatch;
+        Some(Refusal { reason, detail })
     }
 
     /// All of a gang start in one commit.

@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn run(books: &mut Books, yard: &Yard) {
     for ask in books.aside.clone() {
         let it = &books.asks[ask];
-        let waits = it.why == Some(Why::NoNode) && it.queued.gang.is_none();
+        let waits = it.why == Some(Why::NoNode) && !it.starts_whole();
         let Some(required) = it.queued.required_node.as_ref().filter(|_| waits) else {
             continue;
         };

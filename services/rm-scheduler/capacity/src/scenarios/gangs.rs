@@ -29,6 +29,47 @@ fn the_one_with_the_higher_priority_goes_first() {
     }
 }
 
+/// 5.2: also one that is asked for one by one, which is where a half would wait behind others.
+#[test]
+fn a_gang_is_refused_in_a_queue_that_serves_by_shares() {
+    let queues = json!({"a": {"sort": "fair"}, "b": {}});
+    for (queue, least, refused) in [
+        ("root.a", 3, true),
+        ("root.a", 0, true),
+        ("root.b", 0, false),
+    ] {
+        let mut world = world(&json!({"submit_acl": "*", "queues": queues}));
+        world.part("job_gang", (queue, "gang"), (3, VCORE));
+        let demand = world.snapshot.demand.get_mut("job_gang").unwrap();
+        queued(demand).gang.as_mut().unwrap().min = least;
+        world.asks("job_plain", queue, (1, VCORE));
+        let plan = world.step();
+        let verdict = &plan.verdicts["job_gang"];
+        assert_eq!(verdict.refused, refused, "{}", verdict.detail);
+        let reason = verdict.reason == Reason::PolicyMismatch;
+        assert_eq!(reason, refused, "{}", verdict.detail);
+        assert_eq!(world.has("job_plain"), 1, "others are served there");
+    }
+}
+
+/// One by one it holds what it gets, as plain work does.
+#[test]
+fn a_gang_without_a_least_number_takes_what_fits() {
+    let mut world = world(&json!({"submit_acl": "*", "queues": {"a": {}}}));
+    world.part("job_gang", ("root.a", "gang"), (6, VCORE));
+    let demand = world.snapshot.demand.get_mut("job_gang").unwrap();
+    queued(demand).gang.as_mut().unwrap().min = 0;
+    world.settle();
+    assert_eq!(world.has("job_gang"), 4);
+    let verdict = &world.plan().verdicts["job_gang"];
+    assert_eq!(
+        verdict.reason,
+        Reason::ResourcesExhausted,
+        "{}",
+        verdict.detail
+    );
+}
+
 #[test]
 fn of_equals_the_older_goes_first_and_room_the_gang_cannot_use_is_used() {
     let mut world = world(&json!({"submit_acl": "*", "queues": {"a": {}}}));
