@@ -49,7 +49,8 @@ const WITHOUT_KEY: [&str; 6] = [
 /// What peers send: between them unknown fields are passed over.
 const OF_PEERS: [&str; 3] = ["put_heartbeat", "report_containers", "report_output"];
 /// The words of the application protocol, which is older than this API.
-const PROTOCOL: [&str; 11] = [
+const PROTOCOL: [&str; 12] = [
+    "ApartSubmission",
     "ApplicationList",
     "ApplicationSubmission",
     "ApplicationSummary",

@@ -218,7 +218,8 @@ proptest! {
             happen(&mut trial, what);
             if let Some(half) = &trial.core {
                 sums_add_up(half);
-                let over = matches!(half.head.state, core::State::Completing | core::State::Completed);
+                use core::State::{Completed, Completing};
+                let over = matches!(half.head.state, Completing | Completed);
                 prop_assert!(!over || !half.owes_members(), "{:?}", half.head.groups);
             }
         }

@@ -117,8 +117,8 @@ pub fn of_group(
     Some(entry)
 }
 
-/// Asks the scheduler of queues about an application without groups before it is accepted, and wants
-/// no room: whether its queue is there, and may be used, does not depend on its tasks.
+/// Asks the scheduler about an application without groups before it is accepted, and wants no room:
+/// whether its queue is there, and may be used, does not depend on its tasks.
 pub fn of_queue(half: &Half, front: &front::Application) -> Option<DemandEntry> {
     let core = half.core.as_ref()?;
     let asked = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
