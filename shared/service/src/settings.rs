@@ -51,8 +51,8 @@ pub struct FrameSettings {
     /// Allows an address others can reach without TLS, and a database or a collector on another
     /// machine without it. Default false (S3).
     pub allow_insecure: bool,
-    /// File with the certificate chain in PEM to serve TLS with; read again when it changes. Default
-    /// none: only an address of this machine alone is served.
+    /// File with the certificate chain in PEM to serve TLS with; read again when it changes.
+    /// Default none: only an address of this machine alone is served.
     pub tls_certificate: Option<PathBuf>,
     /// File with the key of that certificate in PEM; read again when it changes. Default none.
     pub tls_key: Option<PathBuf>,
