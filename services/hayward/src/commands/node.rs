@@ -26,8 +26,10 @@ pub struct Arguments {
 pub enum Command {
     /// Show one node: how it is and what comes next, its history, evidence and containers
     Show(Which),
-    /// Vary a node off: it takes no new work, and work of fair-share classes leaves it; services
-    /// and reservations stay there until `drain` or `cancel`
+    /// Vary a node off: it takes no new work, and work of fair-share classes leaves it
+    ///
+    /// Work of all other classes, services and reservations stay there until the node is drained or
+    /// they end.
     Off(Vary),
     /// Vary a node on again: it takes new work, and a drain that holds it ends
     On(Vary),
