@@ -23,7 +23,8 @@ pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
     /// Whether machines are blocked at all. Default true. False is the empty list: nothing is
-    /// taken, shown or published (B10). What is stored stays, and is there again when this is true again.
+    /// taken, shown or published (B10). What is stored stays, and is there again when this is true
+    /// again.
     pub enabled: bool,
     /// Where rm-scheduler answers; its `failures`, `machines` and `clearings` are followed. Several
     /// addresses: comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
