@@ -91,15 +91,18 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
     let mut text = facts.text(look);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
     text.push_str(&what_would_help(explanation, look));
-    if !explanation.numbers.is_empty() {
+    // The amounts of a quota stand in the sentence, each in the unit of its type.
+    let numbers = explanation.numbers.iter();
+    let numbers = numbers.filter(|(name, _)| !name.starts_with("quota_"));
+    let numbers: Vec<(&String, &u64)> = numbers.collect();
+    if !numbers.is_empty() {
         text.push('\n');
-        let width = explanation
-            .numbers
-            .keys()
-            .map(String::len)
+        let width = numbers
+            .iter()
+            .map(|(name, _)| name.len())
             .max()
             .unwrap_or(0);
-        for (name, number) in &explanation.numbers {
+        for (name, number) in numbers {
             let _ = writeln!(
                 text,
                 "  {:<width$}  {number}",

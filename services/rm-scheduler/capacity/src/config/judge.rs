@@ -10,6 +10,7 @@ use super::{
     limits, placement,
     translate::{ROOT, is_rooted},
 };
+use crate::amount::told;
 
 /// Queues at most, and levels; every round walks the tree.
 const MOST: usize = 10_000;
@@ -92,13 +93,19 @@ fn judge(spot: &Spot, faults: &mut Faults) {
     for (resource, guaranteed) in &queue.guaranteed {
         let most = queue.max.get(resource).or(spot.max.get(resource));
         if let Some(most) = most.filter(|most| guaranteed > *most) {
-            let detail = format!("is more than the {most} it may have at most");
+            let detail = format!(
+                "is more than the {} it may have at most",
+                told(resource, *most)
+            );
             faults.say(&resources.to("guaranteed").to(resource), detail);
         }
     }
     for (resource, max) in &queue.max {
         if let Some(above) = spot.max.get(resource).filter(|above| max > *above) {
-            let detail = format!("is more than the {above} of the queue above");
+            let detail = format!(
+                "is more than the {} of the queue above",
+                told(resource, *above)
+            );
             faults.say(&resources.to("max").to(resource), detail);
         }
     }
@@ -160,6 +167,7 @@ fn guarantees(spot: &Spot, faults: &mut Faults) {
             } else {
                 "allowed at most"
             };
+            let (sum, most) = (told(&resource, sum), told(&resource, *most));
             let detail =
                 format!("queues below are guaranteed {sum} {resource}, it is {what} {most}");
             faults.say(&spot.at.to("resources").to("guaranteed"), detail);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use hayward_rm_scheduler_domain::snapshot::queues::{Limit, Queue};
 
 use super::{At, Faults, acl::check_name, judge::Spot};
+use crate::amount::told;
 
 const EVERYBODY: &str = "*";
 
@@ -73,7 +74,7 @@ fn who(limits: &[Limit], (kind, names): (&str, Names), at: &At, faults: &mut Fau
 fn within(limit: &Limit, queue: &Queue, at: &At, faults: &mut Faults) {
     for (resource, amount) in &limit.max {
         if let Some(most) = queue.max.get(resource).filter(|most| amount > *most) {
-            let detail = format!("is more than the {most} of the queue");
+            let detail = format!("is more than the {} of the queue", told(resource, *most));
             faults.say(&at.to("max_resources").to(resource), detail);
         }
     }
@@ -102,6 +103,7 @@ fn above(
         };
         for (resource, amount) in &limit.max {
             if let Some(most) = other.max.get(resource).filter(|most| amount > *most) {
+                let most = told(resource, *most);
                 let detail = format!("is more than the {most} that {name:?} has above");
                 faults.say(&at.to("max_resources").to(resource), detail);
             }

@@ -230,3 +230,20 @@ fn walk(value: &Value, at: String, places: &mut Vec<String>) {
     }
     places.push(at);
 }
+
+#[test]
+fn faults_have_amounts_as_people_write_them() {
+    let limits = json!([{"users": ["*"], "max_resources": {"memory": "3Gi"}}]);
+    let told = faults(&leaf(&json!({"limits": limits, "resources": {
+        "guaranteed": {"vcore": 33}, "max": {"vcore": 32, "memory": "2Gi"}}})));
+    let expected = [
+        format!("{A}/limits/0/max_resources/memory: is more than the 2 GiB of the queue"),
+        format!("{A}/resources/guaranteed/vcore: is more than the 32 it may have at most"),
+    ];
+    assert_eq!(told, expected);
+    let child = json!({"resources": {"guaranteed": {"vcore": "1500m"}}});
+    let told = faults(&leaf(&json!({"resources": {"guaranteed": {"vcore": 2}},
+        "queues": {"x": child, "y": child}})));
+    let detail = "queues below are guaranteed 3 vcore, it is guaranteed itself 2";
+    assert_eq!(told, [format!("{A}/resources/guaranteed: {detail}")]);
+}
