@@ -324,12 +324,24 @@ impl Ledger {
 }
 
 /// The words of a planner outside are all that is known of why its work waits, and may hold
-/// anything; of other sentences only what is noted beside them.
+/// anything. Which quota it is that is used up stands in the sentence alone. Of other sentences
+/// only what is noted beside them counts.
 fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
-    if verdict.reason == Reason::OutsidePlanner {
-        return said.detail == translate::with_note(verdict.detail.to_string(), note);
+    let now = || translate::with_note(verdict.detail.to_string(), note);
+    match verdict.reason {
+        Reason::OutsidePlanner => said.detail == now(),
+        Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
+            without_amounts(&said.detail).eq(without_amounts(&now()))
+        }
+        _ => translate::note(&said.detail) == note,
     }
-    translate::note(&said.detail) == note
+}
+
+/// The words of a sentence that do not move with every round.
+fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
+    const UNITS: [&str; 7] = ["TiB", "GiB", "GB", "MiB", "MB", "KiB", "bytes"];
+    let words = sentence.split_ascii_whitespace();
+    words.filter(|word| !word.starts_with(|it: char| it.is_ascii_digit()) && !UNITS.contains(word))
 }
 
 /// Numbers aside: they move with every round, and who wants them asks for them.
@@ -344,4 +356,23 @@ fn means_the_same(said: &VerdictEntry, verdict: &Verdict) -> bool {
         && said.refused == verdict.refused
         && said.class.as_deref() == verdict.class.as_deref()
         && said.also.iter().copied().eq(also)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_amounts;
+
+    #[test]
+    fn a_sentence_about_another_limit_is_another_sentence_and_other_amounts_are_not() {
+        let user = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue q1";
+        let words = |sentence: &'static str| -> Vec<&str> { without_amounts(sentence).collect() };
+        let later = "user ann holds 2 GiB of 2 GiB memory, and 512 MiB more are needed in queue q1";
+        assert_eq!(words(user), words(later));
+        let group = "group dev holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
+                     q1";
+        assert_ne!(words(user), words(group));
+        let below = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
+                     q2";
+        assert_ne!(words(user), words(below));
+    }
 }
