@@ -1,0 +1,446 @@
+//! Nothing is taken back in vain, and no more than is needed: random trees of queues with plain
+//! work and gangs, over several rounds, in which what is told to leave takes its time to stop.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+use hayward_rm_scheduler_domain::{Plan, Planner, Snapshot, snapshot::queues::Gang};
+use hayward_vocabulary::{AllocationId, WorkId};
+use proptest::{collection::vec, option, prelude::*};
+use serde_json::{Value, json};
+
+use super::{VCORE, victims_are_lawful};
+use crate::{
+    Capacity,
+    world::{POOL, World, queued},
+};
+
+const ROUNDS: u64 = 40;
+/// Rounds that the slowest victim takes to stop.
+const SLOWEST: u64 = 9;
+
+#[derive(Debug, Clone)]
+struct Amounts {
+    vcore: Option<u64>,
+    memory: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Leaf {
+    guaranteed: Amounts,
+    /// How much more it may have at most.
+    more: Amounts,
+    of_user: Option<u64>,
+    applications: Option<u64>,
+    delay_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Parent {
+    leaves: Vec<Leaf>,
+    /// What it is guaranteed beyond its leaves.
+    guaranteed: Amounts,
+    more: Amounts,
+    fence: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Ask {
+    round: u64,
+    parent: usize,
+    leaf: usize,
+    vcore: u64,
+    memory: u64,
+    gpu: u64,
+    count: u64,
+    gang: bool,
+    priority: i32,
+    preemptable: bool,
+    originator: bool,
+    application: Option<u8>,
+    required: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct Trial {
+    parents: Vec<Parent>,
+    nodes: Vec<(u64, u64, u64)>,
+    first: Vec<Ask>,
+    later: Vec<Ask>,
+    /// In these rounds, one of all processes ends by itself.
+    ends: BTreeMap<u64, usize>,
+    /// Rounds that processes take to stop, in turns.
+    stops: Vec<u64>,
+}
+
+/// So often there is any, of vcores and of memory.
+fn amounts(most: u64, (vcore, memory): (f64, f64)) -> impl Strategy<Value = Amounts> {
+    let vcore = option::weighted(vcore, 0..=most);
+    let memory = option::weighted(memory, 0..=most);
+    (vcore, memory).prop_map(|(vcore, memory)| Amounts { vcore, memory })
+}
+
+fn leaf() -> impl Strategy<Value = Leaf> {
+    let delay = prop_oneof![Just(500_u64), Just(1_000), Just(4_000)];
+    let limits = (
+        option::weighted(0.15, 1..6_u64),
+        option::weighted(0.15, 1..4_u64),
+    );
+    let (guaranteed, more) = (amounts(8, (0.6, 0.15)), amounts(6, (0.4, 0.15)));
+    let all = (guaranteed, more, limits, delay);
+    all.prop_map(|(guaranteed, more, limits, delay_ms)| Leaf {
+        guaranteed,
+        more,
+        of_user: limits.0,
+        applications: limits.1,
+        delay_ms,
+    })
+}
+
+fn parent() -> impl Strategy<Value = Parent> {
+    let fence = prop::bool::weighted(0.15);
+    let (guaranteed, more) = (amounts(6, (0.4, 0.1)), amounts(6, (0.5, 0.15)));
+    let all = (vec(leaf(), 1..4), guaranteed, more, fence);
+    all.prop_map(|(leaves, guaranteed, more, fence)| Parent {
+        leaves,
+        guaranteed,
+        more,
+        fence,
+    })
+}
+
+fn ask(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Ask> {
+    let place = (rounds, 0..3_usize, 0..3_usize);
+    let gpu = prop_oneof![30 => Just(0_u64), 1 => Just(500), 1 => Just(1_000), 1 => Just(2_000)];
+    let size = (1..4_u64, 1..4_u64, gpu, counts);
+    let manner = (
+        prop::bool::weighted(0.25),
+        0..3_i32,
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.1),
+        option::weighted(0.4, 0..3_u8),
+        option::weighted(0.08, 0..4_usize),
+    );
+    (place, size, manner).prop_map(|(place, size, manner)| Ask {
+        round: place.0,
+        parent: place.1,
+        leaf: place.2,
+        vcore: size.0,
+        memory: size.1,
+        gpu: size.2,
+        count: size.3,
+        gang: manner.0,
+        priority: manner.1,
+        preemptable: manner.2,
+        originator: manner.3,
+        application: manner.4,
+        required: manner.5,
+    })
+}
+
+fn trial() -> impl Strategy<Value = Trial> {
+    let node = (
+        2..9_u64,
+        4..16_u64,
+        prop_oneof![2 => Just(0_u64), 1 => 1..3_u64],
+    );
+    (
+        vec(parent(), 1..3),
+        vec(node, 1..4),
+        vec(ask(0..1, 2..9), 2..6),
+        vec(ask(1..15, 1..5), 2..8),
+        proptest::collection::btree_map(0..ROUNDS / 2, 0..20_usize, 0..4),
+        vec(0..SLOWEST, 1..12),
+    )
+        .prop_map(|(parents, nodes, first, later, ends, stops)| Trial {
+            parents,
+            nodes,
+            first,
+            later,
+            ends,
+            stops,
+        })
+}
+
+/// What is written of a queue, and what it is guaranteed: by type the guarantees below it and more.
+fn resources(below: &[Amounts], own: &Amounts, more: &Amounts) -> (Value, Amounts) {
+    let of = |get: fn(&Amounts) -> Option<u64>| {
+        let sum: u64 = below.iter().filter_map(get).sum();
+        let guaranteed = get(own).map(|own| own + sum);
+        let max = get(more).map(|more| (guaranteed.unwrap_or(sum) + more).max(1));
+        (guaranteed, max)
+    };
+    let (vcore, memory) = (of(|it| it.vcore), of(|it| it.memory));
+    let mut written = json!({"guaranteed": {}, "max": {}});
+    for (name, (guaranteed, max)) in [("vcore", vcore), ("memory", memory)] {
+        if let Some(guaranteed) = guaranteed {
+            written["guaranteed"][name] = json!(guaranteed);
+        }
+        if let Some(max) = max {
+            written["max"][name] = json!(max);
+        }
+    }
+    let guaranteed = Amounts {
+        vcore: vcore.0,
+        memory: memory.0,
+    };
+    (written, guaranteed)
+}
+
+impl Trial {
+    fn document(&self) -> Value {
+        let mut queues = json!({});
+        for (at, parent) in self.parents.iter().enumerate() {
+            let below: Vec<Amounts> = parent
+                .leaves
+                .iter()
+                .map(|it| it.guaranteed.clone())
+                .collect();
+            let (written, _) = resources(&below, &parent.guaranteed, &parent.more);
+            let mut children = json!({});
+            for (below, leaf) in parent.leaves.iter().enumerate() {
+                children[format!("l{below}")] = leaf.document(&written["max"]);
+            }
+            let preemption = if parent.fence { "fence" } else { "default" };
+            queues[format!("p{at}")] =
+                json!({"resources": written, "preemption": preemption, "queues": children});
+        }
+        json!({"queues": {"root": {"submit_acl": "*", "queues": queues}}})
+    }
+
+    fn world(&self) -> World {
+        let mut world = World::of(&self.document());
+        for (at, (vcore, memory, gpus)) in self.nodes.iter().enumerate() {
+            let node = world.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+            node.capacity.memory_bytes = *memory;
+            node.capacity.gpu_milli = gpus * 1_000;
+        }
+        world
+    }
+
+    fn submit(&self, world: &mut World, asks: &[Ask], name: &str) {
+        for (at, ask) in asks.iter().enumerate() {
+            let parent = ask.parent % self.parents.len();
+            let leaf = ask.leaf % self.parents[parent].leaves.len();
+            let sizes = [
+                ("vcore", ask.vcore * VCORE),
+                ("memory", ask.memory),
+                ("gpu", ask.gpu),
+            ];
+            let queue = format!("root.p{parent}.l{leaf}");
+            let demand = world.ask(&format!("job_{name}{at}"), &queue, &sizes);
+            demand.max_processes = ask.count;
+            let queued = queued(demand);
+            queued.priority = ask.priority;
+            queued.preemptable = ask.preemptable;
+            queued.originator = ask.originator;
+            queued.application = ask
+                .application
+                .map(|app| format!("app_{parent}_{leaf}_{app}"));
+            let min = ask.count;
+            queued.gang = ask.gang.then(|| Gang {
+                name: "gang".to_owned(),
+                min,
+            });
+            let required = ask.required.filter(|_| !ask.gang);
+            let node = required.map(|at| format!("n{}", at % self.nodes.len()));
+            queued.required_node = node.map(|name| name.parse().unwrap());
+        }
+    }
+
+    /// The rounds that this process takes to stop.
+    fn stops_after(&self, id: &AllocationId) -> u64 {
+        let number: usize = id.as_str()[4..].parse().unwrap();
+        self.stops[number % self.stops.len()]
+    }
+}
+
+impl Leaf {
+    fn document(&self, above: &Value) -> Value {
+        let (mut written, _) = resources(&[], &self.guaranteed, &self.more);
+        for name in ["vcore", "memory"] {
+            let max = written["max"][name].as_u64();
+            if let Some((max, above)) = max.zip(above[name].as_u64()) {
+                written["max"][name] = json!(max.min(above));
+            }
+            if written["max"][name].is_null() {
+                written["max"].as_object_mut().unwrap().remove(name);
+            }
+        }
+        let mut leaf = json!({"resources": written, "preemption_delay_ms": self.delay_ms});
+        let max = written["max"]["vcore"].as_u64();
+        if let Some(most) = self.of_user.map(|most| most.min(max.unwrap_or(most))) {
+            leaf["limits"] = json!([{"users": ["*"], "max_resources": {"vcore": most}}]);
+        }
+        if let Some(most) = self.applications {
+            leaf["max_applications"] = json!(most);
+        }
+        leaf
+    }
+}
+
+/// All parts of a gang, or one piece of work.
+type Beneficiary = BTreeSet<WorkId>;
+
+fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
+    let of = |work: &WorkId| {
+        let queued = snapshot.demand[work].queued.as_ref().unwrap();
+        let app = queued.application.clone();
+        let app = app.unwrap_or_else(|| work.to_string());
+        queued.gang.is_some().then_some((app, queued.queue.clone()))
+    };
+    let mine = of(work);
+    let all = snapshot.demand.keys();
+    all.filter(|other| *other == work || (mine.is_some() && of(other) == mine))
+        .cloned()
+        .collect()
+}
+
+/// Processes for which room is being made.
+fn due(plan: &Plan, works: &Beneficiary) -> u64 {
+    let kept = &plan.carried.queues[POOL];
+    let single = kept.reservations.values();
+    let single = single.filter(|it| it.cleared && works.contains(&it.work));
+    let gang = kept.gang.iter().filter(|room| room.cleared);
+    let gang = gang.flat_map(|room| room.nodes.values().flatten());
+    let gang = gang.filter(|(work, _)| works.contains(*work));
+    single.map(|it| it.processes).sum::<u64>() + gang.map(|(_, count)| count).sum::<u64>()
+}
+
+fn granted(plan: &Plan, works: &Beneficiary) -> u64 {
+    let grants = plan.grants.iter();
+    grants.filter(|grant| works.contains(&grant.work)).count() as u64
+}
+
+/// What is owed to work that others were told to leave for.
+#[derive(Debug, Default)]
+struct Claim {
+    started: u64,
+    /// Processes that are to have started once these have stopped.
+    owed: u64,
+    waits_for: BTreeSet<AllocationId>,
+    victims: BTreeSet<AllocationId>,
+}
+
+#[derive(Default)]
+struct Claims(BTreeMap<Beneficiary, Claim>);
+
+impl Claims {
+    fn follow(&mut self, before: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
+        for receipt in &plan.receipts {
+            let works = beneficiary(before, receipt.beneficiary.as_ref().unwrap());
+            let victims = &mut self.0.entry(works).or_default().victims;
+            victims.insert(receipt.allocation.clone());
+        }
+        let told = plan.vacates.iter().map(|vacate| vacate.allocation.clone());
+        let leaving = before.allocations.iter().filter(|(_, held)| held.leaving);
+        let leaving: BTreeSet<AllocationId> =
+            leaving.map(|(id, _)| id.clone()).chain(told).collect();
+        for (works, claim) in &mut self.0 {
+            claim.started += granted(plan, works);
+            let (due, started) = (due(plan, works), claim.started);
+            if started + due > claim.owed {
+                claim.owed = started + due;
+                claim.waits_for.extend(leaving.iter().cloned());
+            }
+            claim.waits_for.retain(|id| leaving.contains(id));
+            let waits = before
+                .allocations
+                .keys()
+                .any(|id| claim.waits_for.contains(id));
+            prop_assert!(
+                waits || started >= claim.owed,
+                "{works:?} has not started though all has left: {claim:?}, {plan:#?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// If one victim of this plan stayed, what it was taken for would not start: one process, or a
+    /// gang. Processes of one job are cleared for one after the other, each by itself.
+    fn all_are_needed(&self, before: &World, plan: &Plan) -> Result<(), TestCaseError> {
+        for receipt in &plan.receipts {
+            let works = beneficiary(&before.snapshot, receipt.beneficiary.as_ref().unwrap());
+            let claim = &self.0[&works];
+            let gang = plan.carried.queues[POOL].gang.as_ref();
+            let whole = gang.is_some_and(|room| works.contains(&room.work));
+            if due(plan, &works) > 1 && !whole {
+                continue;
+            }
+            let mut after = before.clone();
+            after.carry_out_but(plan, |_, _| true);
+            let others = |id: &AllocationId| {
+                let mut others = self.0.values();
+                !claim.victims.contains(id) && others.any(|other| other.victims.contains(id))
+            };
+            let stays = |id: &AllocationId| *id == receipt.allocation || others(id);
+            let held = &mut after.snapshot.allocations;
+            held.retain(|id, held| !held.leaving || stays(id));
+            let next = Capacity.schedule(&after.snapshot);
+            prop_assert!(
+                granted(&next, &works) < due(plan, &works),
+                "{} leaves for {works:?} and is not needed: {plan:#?}",
+                receipt.allocation
+            );
+        }
+        Ok(())
+    }
+}
+
+fn run(trial: &Trial) -> Result<usize, TestCaseError> {
+    let mut world = trial.world();
+    trial.submit(&mut world, &trial.first, "first");
+    let mut claims = Claims::default();
+    let (mut taken, mut told): (usize, BTreeMap<AllocationId, u64>) = (0, BTreeMap::new());
+    for round in 0..ROUNDS {
+        for (at, ask) in trial.later.iter().enumerate() {
+            if ask.round == round {
+                trial.submit(
+                    &mut world,
+                    std::slice::from_ref(ask),
+                    &format!("later{at}_"),
+                );
+            }
+        }
+        if let Some(at) = trial.ends.get(&round) {
+            let staying = world.snapshot.allocations.iter();
+            // A gang that loses a member looks for other room.
+            let demand = &world.snapshot.demand;
+            let single = |work: &WorkId| demand[work].queued.as_ref().unwrap().gang.is_none();
+            let mut staying = staying.filter(|(_, held)| !held.leaving && single(&held.work));
+            let ended = staying.nth(*at).map(|(id, _)| id.clone());
+            ended.map(|id| world.snapshot.allocations.remove(&id));
+        }
+        let plan = world.plan();
+        victims_are_lawful(round, &world, &plan);
+        taken += plan.receipts.len();
+        claims.follow(&world.snapshot, &plan)?;
+        claims.all_are_needed(&world, &plan)?;
+        let left = plan.vacates.iter().map(|it| it.allocation.clone());
+        told.extend(left.map(|id| (id, round)));
+        world.carry_out_but(&plan, |id, _| round < told[id] + trial.stops_after(id));
+    }
+    Ok(taken)
+}
+
+proptest! {
+    #[test]
+    fn what_is_taken_back_starts_what_it_was_taken_for_and_all_of_it_was_needed(trial in trial()) {
+        run(&trial)?;
+    }
+}
+
+/// The trials above are of use only where much is taken back.
+#[test]
+fn much_is_taken_back_in_random_trials() {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+    let mut runner = TestRunner::deterministic();
+    let taken = (0..200).filter(|_| {
+        let trial = trial().new_tree(&mut runner).unwrap().current();
+        run(&trial).unwrap() > 0
+    });
+    let taken = taken.count();
+    assert!(taken > 30, "in {taken} of 200");
+}
