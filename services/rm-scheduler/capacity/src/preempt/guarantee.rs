@@ -78,8 +78,8 @@ impl Guarantees {
         parts.peek().is_some() && parts.all(|(dim, part)| with(dim) <= part)
     }
 
-    /// With it this queue, of whose guarantee the leaf has a part, has more than is guaranteed: what
-    /// the leaf is due is held by others below the same queue.
+    /// With it this queue has more than it is guaranteed, of which the leaf has a part: what the
+    /// leaf is due is held by others below the same queue.
     pub fn is_used_up(&self, books: &Books, (leaf, at): (usize, usize), ask: &Vector) -> bool {
         let cleared = books.cleared_at(at);
         let mut shared = (1..ask.len())

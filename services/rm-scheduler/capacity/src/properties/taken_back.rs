@@ -341,19 +341,16 @@ impl Claims {
         for (works, claim) in &mut self.0 {
             claim.started += granted(plan, works);
             let (due, started) = (due(plan, works), claim.started);
+            let mut held = before.allocations.keys();
+            prop_assert!(
+                held.any(|id| claim.waits_for.contains(id)) || started >= claim.owed,
+                "{works:?} has not started though all has left: {claim:?}, {plan:#?}"
+            );
             if started + due > claim.owed {
                 claim.owed = started + due;
                 claim.waits_for.extend(leaving.iter().cloned());
             }
             claim.waits_for.retain(|id| leaving.contains(id));
-            let waits = before
-                .allocations
-                .keys()
-                .any(|id| claim.waits_for.contains(id));
-            prop_assert!(
-                waits || started >= claim.owed,
-                "{works:?} has not started though all has left: {claim:?}, {plan:#?}"
-            );
         }
         Ok(())
     }
