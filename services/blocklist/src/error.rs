@@ -22,7 +22,7 @@ pub enum Refusal {
     #[error("{0} changed since it was read")]
     Changed(String),
     /// Number of the item in its batch, its node, and how many are known.
-    #[error("{1:?} is none of the {2} machines that were ever seen")]
+    #[error("there is no node {1:?}; the {2} known here include nodes that were forgotten")]
     UnknownNode(usize, String, usize),
     #[error("{1}")]
     Brake(usize, Withheld),
@@ -44,7 +44,7 @@ impl From<Refusal> for Problem {
             Refusal::NoItem(_) => Self::not_found(text),
             Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
             Refusal::UnknownNode(number, ..) => {
-                let detail = "name a machine of the fleet; `hayward nodes` lists them";
+                let detail = "name a node of the fleet; `hayward nodes` lists those of today";
                 Self::new(Code::Invalid, text).at(format!("/items/{number}/identifier"), detail)
             }
             Refusal::Brake(number, _) => {

@@ -33,7 +33,7 @@ use counted::Counted;
 pub use news::{Heard, owns};
 use one::Touched;
 pub use one::{Half, Program};
-pub use view::Filter;
+pub use view::{Filter, states};
 
 use crate::config::Settings;
 use crate::invariants;

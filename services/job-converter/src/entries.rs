@@ -8,7 +8,7 @@ use hayward_job_converter_api::{
     DemandEntry, ProcessView, Refusal, TaskCounts, WorkState, WorkView,
 };
 use hayward_job_converter_domain::{State, convert, status};
-use hayward_rm_scheduler_api::{AllocationState, VerdictEntry};
+use hayward_rm_scheduler_api::{AllocationState, VerdictEntry, WaitReason};
 use hayward_vocabulary::launch::{ENGINE, mount_resource};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
@@ -379,6 +379,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
     // Why the others are not: an end that holds them back, or what the scheduler says of them, as
     // where there is one fault domain only (11.1).
     let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
+    let verdict = verdict.filter(|verdict| verdict.reason != WaitReason::Satisfied);
     let note = note.or(verdict.map(|verdict| verdict.detail.as_str()));
     let first = match work
         .processors

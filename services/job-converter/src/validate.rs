@@ -257,7 +257,12 @@ impl Faults {
                 self.check(
                     (1..=MOST_VECTORS).contains(&vectors.len()),
                     "/tasks/arguments",
-                    || format!("must be 1 to {MOST_VECTORS} argument vectors"),
+                    || {
+                        format!(
+                            "must be 1 to {MOST_VECTORS} argument vectors; split the job, or use \
+                             `count` and let each task look up its arguments by its number"
+                        )
+                    },
                 );
                 for (at, words) in vectors.iter().enumerate().take(MOST_VECTORS) {
                     self.words(&format!("/tasks/arguments/{at}"), words);

@@ -136,11 +136,12 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
     submissions(&mut changes, (ask, asker), snapshot, &mut faults);
     for (at, work) in ask.withdraw.iter().enumerate() {
         let theirs = |demand: &Demand| asker.sees_all || Some(&demand.user) == asker.user.as_ref();
-        if !snapshot.demand.get(work).is_some_and(theirs) {
+        let mut parts = parts_of(snapshot, work).peekable();
+        if parts.peek().is_none() || !parts.all(|part| theirs(&snapshot.demand[part])) {
             let detail = format!("there is no work {work}, or it is not yours");
             faults.add(format!("/withdraw/{at}"), detail);
         }
-        changes.withdraw.insert(work.clone());
+        changes.withdraw.extend(parts_of(snapshot, work).cloned());
     }
     changes.drain = known_nodes("drain", &ask.drain, snapshot, &mut faults);
     changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
@@ -163,6 +164,13 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
         task_ms: changes.task_ms,
         rounds,
     })
+}
+
+/// A piece of work itself, or, of a service or an application, all its parts.
+fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
+    let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
+    let near = from.take_while(|id| id.as_str().starts_with(work.as_str()));
+    near.filter(move |id| *id == work || id.whole() == *work)
 }
 
 fn known_nodes(

@@ -178,13 +178,29 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let pointer = pointer_of(&error.path().to_string()).replace("/?", "");
-        let problem = Problem::new(Code::MalformedJson, "the body is not what this route takes");
-        problem.at(pointer, error.into_inner().to_string())
+        unsuitable(pointer, &error.into_inner())
     })?;
     reader.end().map_err(|error| {
         Problem::new(Code::MalformedJson, "something follows the body").at("", error.to_string())
     })?;
     Ok(value)
+}
+
+/// JSON that is well formed and not what the route takes is a fault of meaning, and a field that
+/// is missing has a place as well [A9].
+fn unsuitable(pointer: String, error: &serde_json::Error) -> Problem {
+    let detail = error.to_string();
+    if !error.is_data() {
+        let problem = Problem::new(Code::MalformedJson, "the body is not JSON");
+        return problem.at(pointer, detail);
+    }
+    let missing = detail.strip_prefix("missing field `");
+    let missing = missing.and_then(|rest| rest.split_once('`'));
+    let problem = Problem::new(Code::Invalid, "the body is not what this route takes");
+    match missing {
+        Some((field, _)) => problem.at(format!("{pointer}/{field}"), "is required"),
+        None => problem.at(pointer, detail),
+    }
 }
 
 #[cfg(test)]
@@ -215,8 +231,20 @@ mod tests {
         assert!(problem.errors[0].detail.contains("colour"), "{problem}");
         assert_eq!(problem.errors[0].pointer, "/items/0/colour");
         assert!(refusal("{").errors[0].detail.contains("EOF"));
-        assert_eq!(refusal("[1] x").status(), 400);
+        assert_eq!(refusal("{").status(), 400);
         assert_eq!(refusal(r#"{"items":[]} {}"#).errors.len(), 1);
+    }
+
+    #[test]
+    fn a_missing_field_is_a_fault_of_meaning_at_its_own_place() {
+        let problem = refusal(r#"{"items":[{"size":1},{}]}"#);
+        assert_eq!(
+            (problem.status().as_u16(), problem.code),
+            (422, Code::Invalid)
+        );
+        assert_eq!(problem.errors[0].pointer, "/items/1/size");
+        assert_eq!(problem.errors[0].detail, "is required");
+        assert_eq!(refusal("{}").errors[0].pointer, "/items");
     }
 
     #[test]

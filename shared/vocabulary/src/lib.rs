@@ -6,6 +6,7 @@
 //! wire and milliseconds in memory (decision D13), enumerations that travel are open: a reader that
 //! meets an unknown value holds and reports, it never ignores.
 
+pub mod counted;
 pub mod exit;
 pub mod ids;
 pub mod invariant;

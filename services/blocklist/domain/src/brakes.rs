@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use hayward_vocabulary::counted::{self, counted};
+
 /// How much may be withheld from a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brakes {
@@ -87,8 +89,9 @@ impl fmt::Display for Withheld {
                 ready,
             } => write!(
                 f,
-                "{turned} nodes of pool {pool} turned bad within five minutes, of {ready} ready \
-                 now: the cause is common, not this node"
+                "{} of pool {pool} turned bad within five minutes, of {ready} ready now: the cause \
+                 is common, not this node",
+                counted::nodes(*turned)
             ),
         }
     }
@@ -142,9 +145,10 @@ impl Brakes {
         let left = left(pool);
         (pool.node_ready && (blocked > allowed || left < self.floor)).then(|| {
             format!(
-                "with this, {blocked} of {} ready nodes of pool {name} are blocked and {left} are \
-                 left; automatic blocks would have stopped at {allowed} ({} %)",
-                pool.ready, self.percent
+                "with this, pool {name} has blocks on {blocked} of its {} and {left} left; automatic \
+                 blocks would have stopped at {allowed} ({} %)",
+                counted(pool.ready, "ready node", "ready nodes"),
+                self.percent
             )
         })
     }
@@ -241,7 +245,9 @@ mod tests {
     fn people_are_warned_with_the_numbers() {
         assert_eq!(BRAKES.warning("p", pool(10, 1)), None);
         let said = BRAKES.warning("p", pool(10, 4)).unwrap();
-        assert!(said.starts_with("with this, 5 of 10 ready nodes of pool p are blocked and 5"));
+        assert!(
+            said.starts_with("with this, pool p has blocks on 5 of its 10 ready nodes and 5 left")
+        );
     }
 
     proptest! {

@@ -107,9 +107,9 @@ async fn every_fault_is_named_at_once() {
     }
     assert_eq!(
         put(with(json!({ "allow": 1 }))).await,
-        (400, vec!["/allow".to_owned()])
+        (422, vec!["/allow".to_owned()])
     );
-    assert_eq!(put(with(json!({ "duration_ms": "x" }))).await.0, 400);
+    assert_eq!(put(with(json!({ "duration_ms": "x" }))).await.0, 422);
     let list: BlockList = world.viewer().get(ITEMS).await.unwrap();
     assert!(list.items.is_empty(), "nothing of it was taken");
 }

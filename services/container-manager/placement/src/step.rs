@@ -12,7 +12,11 @@ pub fn step(mut p: Placement, rules: &Rules, world: &mut impl World) -> Placemen
         .processor(&p.processor_id)
         .filter(|(it, _)| it.deployment == p.deployment_id);
     if live.is_none() {
-        let message = "the service was ended or deployed anew".to_owned();
+        let id = &p.processor_id;
+        let message = format!(
+            "process {id} is not part of the service any more: it was scaled down, deployed \
+             again, or ended"
+        );
         fail(&mut p, Reason::JobEnded, message, world);
         return p;
     }

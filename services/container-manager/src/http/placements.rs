@@ -276,6 +276,8 @@ pub struct Which {
     params(("deployment" = String, Path, description = "its id, or that of its service"), Which),
     responses(
         (status = 200, description = "in the order in which they came", body = PlacementList),
+        (status = 422, description = "a status that there is not", body = Problem,
+            content_type = "application/problem+json"),
         NoReader, NoDeployment, Over,
     ),
 )]
@@ -287,6 +289,9 @@ pub async fn list_placements(
 ) -> Result<Json<PlacementList>, Problem> {
     let only = seen_by(&caller)?;
     let limit = paged::limit(which.limit, paged::USUAL)?;
+    if which.status == Some(PlacementStatus::Unknown) {
+        return Err(order::no_such_status());
+    }
     let found = look(&api, move |ledger| {
         let filter = (which.processor_id.as_deref(), which.status);
         let page = (which.after.unwrap_or(0), limit);

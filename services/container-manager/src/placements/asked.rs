@@ -18,7 +18,7 @@ pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
 pub enum Refusal {
     #[error("{0}")]
     Absent(String),
-    #[error("deployment {0} is over; the service has been ended or deployed anew")]
+    #[error("deployment {0} is over: its service was deployed again or ended")]
     Dead(String),
     #[error("the neighbours have not been heard yet; ask again soon")]
     NotYet,

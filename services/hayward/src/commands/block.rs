@@ -3,13 +3,16 @@
 use hayward_blocklist_api::{
     BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockOutcome, EvacuationPolicy,
 };
+use hayward_service::client::ClientError;
+use hayward_service::{Clock as _, SystemClock};
 use hayward_vocabulary::{BadName, NodeName, Timestamp, WorkId};
 use serde_json::Value;
 
 use crate::amounts;
+use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
-use crate::output::Look;
 use crate::output::words::{duration, word};
+use crate::output::{Look, note};
 
 pub const ROUTE: &str = "/v1/blocklist";
 
@@ -32,6 +35,10 @@ pub struct Block {
     /// Until it is taken away.
     #[arg(long, conflicts_with_all = ["duration_ms", "until"])]
     pub permanent: bool,
+    /// Refuse where it is blocked already. Default: both blocks become one that lasts longer and
+    /// does more.
+    #[arg(long)]
+    pub no_merge: bool,
     /// Why; shown to everyone who asks.
     #[arg(long, value_name = "TEXT", default_value = "an operator said so")]
     pub because: String,
@@ -79,7 +86,23 @@ impl What {
 }
 
 impl Block {
-    /// Orders of people merge: who says more about a node means both.
+    /// A mark that has ended before it begins marks nothing.
+    fn check(&self, now: Timestamp) -> anyhow::Result<()> {
+        if self.evacuate || self.graceful.is_some() {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            self.duration_ms != Some(0),
+            "--for 0s blocks nothing: say how long, as --for 10m, or --permanent"
+        );
+        let past = self.until.filter(|end| *end <= now);
+        if let Some(end) = past {
+            anyhow::bail!("--until {end} has passed: name a later moment, or --permanent");
+        }
+        Ok(())
+    }
+
+    /// Orders of people merge unless they ask otherwise: a second block of a node means both.
     fn order(&self) -> BlockOrder {
         let evacuates = self.evacuate || self.graceful.is_some();
         BlockOrder {
@@ -94,7 +117,7 @@ impl Block {
                 .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
             end_timestamp: self.until,
             permanent: self.permanent,
-            allow_merge: true,
+            allow_merge: !self.no_merge,
             scope: self.what.scope(),
             evacuation: self
                 .graceful
@@ -106,11 +129,46 @@ impl Block {
 }
 
 pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
+    block.check(SystemClock.now())?;
     let client = session.client(Service::Blocklist, Role::Operator)?;
     let answer: Value = client.put(&block.what.path(), &block.order()).await?;
+    if let Some(unknown) = unknown(&session, &block.what).await {
+        note(&unknown);
+    }
     session.out.answer(answer, |answer: &BlockAnswer, look| {
         said(&block.what, answer, look)
     })
+}
+
+/// The blocklist takes workers and jobs that it has never heard of, as they may come. A slip of the
+/// pen looks the same, so it is named.
+async fn unknown(session: &Session, what: &What) -> Option<String> {
+    let mut asked = Vec::new();
+    if what.worker {
+        let path = format!("/v1/allocations/{}", what.identifier);
+        asked.push((
+            Service::RmScheduler,
+            path,
+            "worker",
+            what.identifier.as_str(),
+        ));
+    }
+    if let Some(job) = &what.job {
+        let path = route_of(job).unwrap_or_else(|_| format!("/v1/jobs/{job}"));
+        asked.push((Service::JobConverter, path, "job", job.as_str()));
+    }
+    for (service, path, kind, name) in asked {
+        let client = session.client(service, Role::Operator).ok()?;
+        let answer: Result<Value, ClientError> = client.get(&path).await;
+        let absent =
+            answer.is_err_and(|error| error.problem().is_some_and(|it| it.status() == 404));
+        if absent {
+            return Some(format!(
+                "no {kind} {name} is known now; the block is there all the same"
+            ));
+        }
+    }
+    None
 }
 
 fn said(what: &What, answer: &BlockAnswer, look: &Look) -> String {
@@ -176,6 +234,7 @@ mod tests {
             duration_ms: None,
             until: None,
             permanent: false,
+            no_merge: false,
             because: "fan".into(),
         };
         let plain = order(&block);
@@ -187,6 +246,23 @@ mod tests {
         });
         assert_eq!(graceful["action"], "MARK_BLOCKLISTED_AND_EVACUATE_TASKS");
         assert_eq!(graceful["evacuation"]["grace_ms"], 120_000);
+        let alone = Block {
+            no_merge: true,
+            ..block.clone()
+        };
+        assert_eq!(order(&alone)["allow_merge"], false);
+        let now = Timestamp::from_unix_ms(1_000);
+        let fault = |block: &Block| block.check(now).unwrap_err().to_string();
+        let empty = Block {
+            duration_ms: Some(0),
+            ..block.clone()
+        };
+        assert!(fault(&empty).contains("blocks nothing"));
+        let past = Block {
+            until: Some(now),
+            ..block.clone()
+        };
+        assert!(fault(&past).contains("has passed"));
         let mut scoped = block;
         scoped.what.job = Some(WorkId::new("job_1").unwrap());
         assert_eq!(order(&scoped)["scope"], "JOB:job_1");

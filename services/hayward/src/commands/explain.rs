@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use hayward_job_converter_api::{Explanation, OthersLost, WorkState};
 use hayward_rm_scheduler_api::VerdictEntry;
+use hayward_vocabulary::counted;
 use serde_json::Value;
 
 use crate::commands::work::{Which, state_cell};
@@ -121,7 +122,9 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
         } = lost;
         let _ = writeln!(
             text,
-            "\nothers lost {processes} processes, {quanta} quanta, to it"
+            "\nothers lost {}, {}, to it",
+            counted::processes(processes),
+            counted::quanta(quanta)
         );
     }
     text

@@ -7,6 +7,7 @@
 
 mod follow;
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -22,6 +23,7 @@ use crate::commands::tasks::PAGES;
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::print;
+use crate::output::words::clean_lines;
 
 use self::follow::{Over, Source};
 
@@ -120,12 +122,12 @@ async fn job(
         return if session.out.json {
             session.out.json(&json!(found))
         } else {
-            print(&ending(&found))
+            print(&shown(&ending(&found)))
         };
     }
     let answer = pages::all(client, &format!("/v1/jobs/{id}/tasks"), PAGES).await?;
     session.out.answer(answer, |list: &TaskList, _| {
-        list.tasks.iter().map(ending).collect()
+        shown(&list.tasks.iter().map(ending).collect::<String>())
     })
 }
 
@@ -134,6 +136,15 @@ async fn outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Opti
         .get(&format!("/v1/jobs/{id}/tasks?limit=1&cursor={task}"))
         .await?;
     Ok(page.tasks.into_iter().find(|found| found.task == task))
+}
+
+/// Output for a terminal cannot steer it; a file or another program gets it as it was written.
+fn shown(text: &str) -> String {
+    if std::io::stdout().is_terminal() {
+        clean_lines(text)
+    } else {
+        text.to_owned()
+    }
 }
 
 /// Output as it was written, with a line break at its end.

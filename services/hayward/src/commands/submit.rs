@@ -197,7 +197,11 @@ pub fn text_of(file: &Path) -> anyhow::Result<String> {
     } else {
         std::fs::read_to_string(file)
     };
-    read.with_context(|| format!("cannot read {}", named(file)))
+    let read = read.with_context(|| format!("cannot read {}", named(file)))?;
+    // Some editors begin a file with a byte order mark.
+    Ok(read
+        .strip_prefix('\u{feff}')
+        .map_or(read.clone(), str::to_owned))
 }
 
 pub fn named(file: &Path) -> String {

@@ -99,11 +99,27 @@ pub fn count(number: u64, one: &str) -> String {
     }
 }
 
-/// What others wrote, safe for a terminal: no character of it moves the cursor or changes colours.
+/// What others wrote, safe for a terminal: no character of it moves the cursor, changes colours or
+/// turns the direction of what follows.
 pub fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    let harmless = |c: char| if is_harmful(c) { '\u{fffd}' } else { c };
+    text.chars().map(harmless).collect()
+}
+
+/// The same for whole lines of output, with their line breaks and tabs.
+pub fn clean_lines(text: &str) -> String {
+    let harmless = |c: char| match c {
+        '\n' | '\t' => c,
+        c if is_harmful(c) => '\u{fffd}',
+        c => c,
+    };
+    text.replace("\r\n", "\n").chars().map(harmless).collect()
+}
+
+/// Control characters, and those that embed, override or isolate directions or mark them.
+fn is_harmful(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns
 }
 
 #[cfg(test)]
@@ -111,6 +127,15 @@ mod tests {
     use hayward_vocabulary::ExitCause;
 
     use super::*;
+
+    #[test]
+    fn what_others_wrote_can_neither_steer_a_terminal_nor_turn_its_text() {
+        assert_eq!(
+            clean("a\u{1b}[2Jb\u{202e}c\u{2066}"),
+            "a\u{fffd}[2Jb\u{fffd}c\u{fffd}"
+        );
+        assert_eq!(clean_lines("a\tb\r\n\u{7}c\n"), "a\tb\n\u{fffd}c\n");
+    }
 
     #[test]
     fn durations_have_two_units_at_most() {

@@ -81,6 +81,11 @@ fn warning(it: &super::one::Warning) -> ApplicationWarning {
     }
 }
 
+/// All states an application may be in, as they are shown.
+pub fn states() -> Vec<String> {
+    front::State::ALL.iter().map(word).collect()
+}
+
 fn word(state: &impl Debug) -> String {
     format!("{state:?}")
 }

@@ -244,12 +244,27 @@ pub async fn list_applications(
     Ok(Json(list))
 }
 
+fn known_state(state: &str) -> Result<(), Problem> {
+    let known = crate::applications::states();
+    if known.iter().any(|it| it == state) {
+        return Ok(());
+    }
+    let problem = Problem::new(Code::Invalid, "there is no such state");
+    Err(problem.at(
+        "/query/state",
+        format!("must be one of {}", known.join(", ")),
+    ))
+}
+
 fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter, Problem> {
     let no_cursor = || {
         let problem = Problem::new(Code::BadRequest, "this is no page");
         problem.at("/query/cursor", "take it from `nextCursor`")
     };
     let limit = paged::limit(asked.limit, paged::USUAL)?;
+    if let Some(state) = &asked.state {
+        known_state(state)?;
+    }
     let after = asked
         .cursor
         .as_deref()

@@ -168,7 +168,8 @@ pub fn list(
     let limit = paged::limit(filter.limit, paged::USUAL)?;
     if filter.state == Some(WorkState::Unknown) {
         let problem = Problem::new(Code::Invalid, "this is no list");
-        return Err(problem.at("/query/state", "there is no such state"));
+        let known = "must be waiting, running, stopping, completed, failed, cancelled or refused";
+        return Err(problem.at("/query/state", known));
     }
     app.publisher.readable()?;
     let listing = filter.listing(kind);

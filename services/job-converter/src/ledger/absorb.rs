@@ -379,6 +379,7 @@ pub(crate) fn how_it_ended(exit: &Exit) -> String {
         ExitCause::Node if exit.cause_code.as_deref() == Some(NOT_OFFERED) => {
             "was refused by its node"
         }
+        ExitCause::Node if exit.cause_code.is_some() => "could not be run by its node",
         ExitCause::Node => "lost with its node",
         ExitCause::Intended => "was told to end",
         ExitCause::LaunchUnknown => "may never have been started",

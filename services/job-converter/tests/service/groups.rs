@@ -60,10 +60,10 @@ async fn a_submission_that_names_groups_itself_is_refused() {
     let said = json!({ "command": ["x"], "queue": "root.a", "groups": ["ops"] });
     for path in ["/v1/jobs", "/v1/services"] {
         let refused = submit(&ann, path, &said, &fresh_key()).await;
-        assert_eq!(refusal(refused), (400, vec!["/groups".to_owned()]));
+        assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
     }
     let call = ann.call(http::Method::PUT, "/v1/applications/app");
     let said = json!({ "queueName": "root.a", "groups": ["ops"] });
     let refused = call.body(&said).answer::<Value>().await.map(|it| it.body);
-    assert_eq!(refusal(refused), (400, vec!["/groups".to_owned()]));
+    assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
 }

@@ -259,7 +259,7 @@ async fn w7_the_choice_goes_down_is_shown_and_survives() {
     let refused = submit(&world.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
     assert_eq!(
         refusal(refused),
-        (400, vec!["/when_unreachable".to_owned()])
+        (422, vec!["/when_unreachable".to_owned()])
     );
 }
 

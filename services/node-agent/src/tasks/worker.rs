@@ -205,6 +205,8 @@ struct End {
 #[derive(Default)]
 struct Tail {
     kept: Vec<u8>,
+    /// Something before it is not kept.
+    cut: bool,
 }
 
 impl Tail {
@@ -218,6 +220,7 @@ impl Tail {
                 self.kept.extend_from_slice(&buffer[..length]);
                 if self.kept.len() > 4 * OUTPUT_LIMIT {
                     self.kept.drain(..self.kept.len() - OUTPUT_LIMIT);
+                    self.cut = true;
                 }
                 true
             }
@@ -227,7 +230,8 @@ impl Tail {
 }
 
 impl fmt::Display for Tail {
-    /// As text of at most `OUTPUT_LIMIT` bytes, whatever the program wrote.
+    /// As text of at most `OUTPUT_LIMIT` bytes, whatever the program wrote. It begins with a whole
+    /// line where there is one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = &self.kept[self.kept.len().saturating_sub(OUTPUT_LIMIT)..];
         // A replaced byte takes up three; a zero byte is no text for a database.
@@ -235,6 +239,11 @@ impl fmt::Display for Tail {
         let mut from = text.len().saturating_sub(OUTPUT_LIMIT);
         while !text.is_char_boundary(from) {
             from += 1;
+        }
+        let cut = self.cut || from > 0 || last.len() < self.kept.len();
+        let line = text[from..].find('\n').map_or(0, |end| end + 1);
+        if cut && from + line < text.len() {
+            from += line;
         }
         f.write_str(&text[from..])
     }

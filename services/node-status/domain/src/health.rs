@@ -190,7 +190,7 @@ fn verdict(health: Health, reason: String, next: Next, again_ms: Option<u64>) ->
 }
 
 fn silent(limit_ms: u64) -> String {
-    format!("no heartbeat for {}", length(limit_ms))
+    format!("no heartbeat for more than {}", length(limit_ms))
 }
 
 #[cfg(test)]

@@ -383,11 +383,11 @@ async fn what_cannot_be_meant_changes_nothing() {
     }
     let odd = serde_json::json!({ "reason": "disk", "deadline_ms": "soon" });
     let answer = operator.order::<_, DrainView>(PATH, &odd).await;
-    assert_eq!(refusal(answer), (400, vec!["/deadline_ms".to_owned()]));
+    assert_eq!(refusal(answer), (422, vec!["/deadline_ms".to_owned()]));
     let odd = serde_json::json!({ "reason": "disk", "until": 5 });
     assert_eq!(
         refusal(operator.order::<_, DrainView>(PATH, &odd).await).0,
-        400
+        422
     );
     assert_eq!(world.running().publisher.revision(), revision);
     let entry: NodeEntry = world.viewer().get("/v1/nodes/n1").await.unwrap();

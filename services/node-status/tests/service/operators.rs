@@ -66,7 +66,7 @@ async fn r_6_5_off_stays_off_until_varied_on() {
     assert_eq!(refusal(unknown).0, 404);
     let odd = serde_json::json!({ "schedulable": "no" });
     let answer = world.operator().order::<_, NodeEntry>(path, &odd).await;
-    assert_eq!(refusal(answer), (400, vec!["/schedulable".to_owned()]));
+    assert_eq!(refusal(answer), (422, vec!["/schedulable".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

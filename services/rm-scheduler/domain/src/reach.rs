@@ -4,7 +4,10 @@
 
 use std::borrow::Cow;
 
-use hayward_vocabulary::Size;
+use hayward_vocabulary::{
+    Size,
+    counted::{counted, nodes, quanta},
+};
 
 use crate::{
     books::{Books, Deferral},
@@ -164,10 +167,9 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
             let avoided = books.avoids(at, *machine);
             books.station(*machine).node.block.is_some() || avoided
         };
-        let mut large_enough = large_enough(books, at).peekable();
-        if large_enough.peek().is_some() && large_enough.all(|machine| blocked(&machine)) {
-            let detail = "every node that could hold it is blocked";
-            (Reason::AllBlocked, detail.into())
+        let could_hold: Vec<usize> = large_enough(books, at).collect();
+        if !could_hold.is_empty() && could_hold.iter().all(blocked) {
+            (Reason::AllBlocked, all_blocked(books, &could_hold).into())
         } else {
             let detail = "no node has that much room that is free or could be freed";
             (Reason::InsufficientResources, detail.into())
@@ -176,7 +178,19 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
     Deferral {
         reason,
         refused: false,
-        detail: format!("one process needs {order} quanta: {detail}"),
+        detail: format!("one process needs {}: {detail}", quanta(order)),
+    }
+}
+
+/// Blocks are for all work. A node may also be closed to this work alone: by a block of it, by its
+/// request, or because a partner of it runs there.
+fn all_blocked(books: &Books, could_hold: &[usize]) -> String {
+    let is_blocked = |at: &&usize| books.station(**at).node.block.is_some();
+    let blocked = could_hold.iter().filter(is_blocked).count();
+    let all = nodes(could_hold.len() as u64);
+    match could_hold.len() - blocked {
+        0 => format!("{all} could hold it, and none is free of blocks"),
+        avoided => format!("{all} could hold it; {blocked} blocked, {avoided} closed to this work"),
     }
 }
 
@@ -195,8 +209,14 @@ fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
 pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
     let listed = books.requests[at].listed;
     if listed && permitted(books, at).next().is_none() {
-        let detail = "none of the listed machines is in its pool";
-        return Some((Reason::NoListedMachine, detail.into()));
+        let wishes = books.demand(at).wishes();
+        let detail: Why = if wishes.avoids.is_empty() {
+            let listed = counted(wishes.machines.len() as u64, "listed node", "listed nodes");
+            format!("none of its {listed} is in its pool").into()
+        } else {
+            "its pool has no node that it may use".into()
+        };
+        return Some((Reason::NoListedMachine, detail));
     }
     if large_enough(books, at).next().is_none() {
         let detail = match not_offered(books, at) {

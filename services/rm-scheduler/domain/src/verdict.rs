@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hayward_vocabulary::{Apart, Size};
+use hayward_vocabulary::{
+    Apart, Size,
+    counted::{processes, quanta},
+};
 
 use crate::{
     books::{Books, Deferral, Request},
@@ -275,8 +278,10 @@ fn braked(books: &Books, brake: &Brake, (due, has): (u64, u64)) -> String {
     };
     let (spent, allowed, needed) = (brake.spent, brake.allowed, brake.needed);
     format!(
-        "due {due} processes, has {has}: {who} has given up {spent} of {allowed} quanta an hour, \
-         and {needed} more are needed; it waits until others end by themselves"
+        "due {}, has {has}: {who} has given up {spent} of {} an hour, and needs to give up \
+         {needed} more; it waits until others end by themselves",
+        processes(due),
+        quanta(allowed)
     )
 }
 

@@ -4,7 +4,7 @@
 use hayward_rm_scheduler_domain::{
     Reason, Verdict, Verdicts, plan::Numbers, snapshot::outside::Heard,
 };
-use hayward_vocabulary::WorkId;
+use hayward_vocabulary::{WorkId, counted::processes};
 
 use crate::book::{Book, Wish};
 
@@ -28,7 +28,7 @@ fn one(
         let detail = "holds itself back: it wants no process now".to_owned();
         (Reason::Satisfied, false, detail)
     } else if has >= wanted {
-        let detail = format!("has all {has} processes it can use");
+        let detail = format!("has all it can use: {}", processes(has));
         (Reason::Satisfied, false, detail)
     } else {
         let detail = lacking(book.top, work, told);

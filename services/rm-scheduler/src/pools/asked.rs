@@ -56,6 +56,9 @@ impl Ledger {
         if self.pools.by_id.len() >= MOST_POOLS {
             return Err(Refusal::TooMany(MOST_POOLS));
         }
+        if let Some(named) = &order.about.class {
+            self.has_class(named)?;
+        }
         let rules = rules(&self.context.settings);
         let pool = Pool::new(order.mode, order.initial_size, order.max_failed, rules);
         let about = About {
@@ -73,6 +76,17 @@ impl Ledger {
         Ok(Created {
             pool: pool?,
             replayed: false,
+        })
+    }
+
+    fn has_class(&self, named: &str) -> Result<(), Refusal> {
+        let classes = &self.snapshot.classes;
+        if classes.contains_key(named) {
+            return Ok(());
+        }
+        Err(Refusal::NoClass {
+            named: named.to_owned(),
+            known: classes.keys().cloned().collect(),
         })
     }
 

@@ -13,6 +13,8 @@ pub enum Refusal {
     OtherRequest,
     #[error("there are {0} pools already; stop some that are not needed")]
     TooMany(usize),
+    #[error("the policy has no class {named:?}")]
+    NoClass { named: String, known: Vec<String> },
     #[error("events after {after} cannot be told, {} to {} can: connect again", kept.0, kept.1)]
     NotKept { after: u64, kept: (u64, u64) },
     #[error(transparent)]
@@ -32,6 +34,11 @@ impl From<Refusal> for Problem {
             Refusal::Absent => return Self::not_found("the pool"),
             Refusal::Fenced(Fence::UnknownWorker(id)) => {
                 return Self::not_found(format!("worker {id} of the pool"));
+            }
+            Refusal::NoClass { known, .. } => {
+                let detail = format!("must be one of {}", known.join(", "));
+                let problem = Self::new(Code::Invalid, refusal.to_string());
+                return problem.at("/class", detail);
             }
             Refusal::OtherRequest => Code::IdempotencyMismatch,
             Refusal::TooMany(_) => Code::Conflict,

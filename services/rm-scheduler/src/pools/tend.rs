@@ -185,6 +185,7 @@ fn in_words(exit: &Exit) -> String {
         ExitCause::UserError => "it ended with an error",
         ExitCause::UserLimit => "it went over a limit",
         ExitCause::LaunchFailed => "it could not be started",
+        ExitCause::Node if exit.cause_code.is_some() => "its node could not run it",
         ExitCause::Node => "it was lost with its node",
         ExitCause::Intended => "it was told to end",
         ExitCause::LaunchUnknown => "it may never have been started",

@@ -319,10 +319,7 @@ async fn all_faults_of_the_body_are_told_at_once() {
         .client("operator")
         .post("/v1/what-if", &serde_json::json!({"drian": ["n1"]}), None)
         .await;
-    assert_eq!(
-        unknown.unwrap_err().problem().unwrap().code,
-        Code::MalformedJson
-    );
+    assert_eq!(unknown.unwrap_err().problem().unwrap().code, Code::Invalid);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,7 +46,7 @@ macro_rules! codes {
 codes! {
     /// The request line, a header, a path or a query cannot be understood.
     BadRequest = "bad_request", BAD_REQUEST, "Bad request";
-    /// The body is not JSON, or not the JSON this route takes.
+    /// The body is not JSON.
     MalformedJson = "malformed_json", BAD_REQUEST, "Malformed JSON";
     /// There is no token, or none that we accept.
     Unauthenticated = "unauthenticated", UNAUTHORIZED, "Unauthenticated";
@@ -79,7 +79,7 @@ codes! {
     /// The body is not of a media type this route takes.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE,
         "Unsupported media type";
-    /// Understood, and it does not mean anything that can be done.
+    /// Understood, and not what this route takes or can do.
     Invalid = "invalid", UNPROCESSABLE_ENTITY, "Invalid";
     /// No node of the pool, empty, could take it.
     CanNeverFit = "can_never_fit", UNPROCESSABLE_ENTITY, "Can never fit";

@@ -17,7 +17,24 @@ async fn refused(world: &World, body: Vec<u8>) -> (u16, Problem) {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_what_it_should_be_is_a_400_that_says_why() {
+async fn a_body_that_is_not_what_the_route_takes_is_a_422_that_says_why() {
+    let world = world(Limits::default()).await;
+    for (body, why) in [
+        (&b"[]"[..], "map"),
+        (br#"{"a":-1}"#, "u32"),
+        (br#"{"a":4294967296}"#, "u32"),
+        (br#"{"a":1.5}"#, "u32"),
+        (br#"{"a":null}"#, "null"),
+    ] {
+        let shown = String::from_utf8_lossy(body).into_owned();
+        let (status, refusal) = refused(&world, body.to_vec()).await;
+        assert_eq!((status, refusal.code), (422, Code::Invalid), "{shown}");
+        assert!(refusal.to_string().contains(why), "{shown}: {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_json_is_a_400_that_says_why() {
     let world = world(Limits::default()).await;
     let bomb = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let objects = "{\"a\":".repeat(50_000);
@@ -25,14 +42,9 @@ async fn a_body_that_is_not_what_it_should_be_is_a_400_that_says_why() {
         (b"".to_vec(), "EOF"),
         (b"{".to_vec(), "EOF"),
         (b"{}x".to_vec(), "follows"),
-        (b"[]".to_vec(), "map"),
         (br#"{"a":1,"a":2}"#.to_vec(), "\"a\" stands twice"),
         (br#"{"a":1,"\u0061":2}"#.to_vec(), "stands twice"),
-        (br#"{"a":-1}"#.to_vec(), "u32"),
         (br#"{"a":1e400}"#.to_vec(), "number"),
-        (br#"{"a":4294967296}"#.to_vec(), "u32"),
-        (br#"{"a":1.5}"#.to_vec(), "u32"),
-        (br#"{"a":null}"#.to_vec(), "null"),
         (b"{\"a\xff\":1}".to_vec(), "unicode"),
         (b"\xef\xbb\xbf{}".to_vec(), "expected value"),
         (br#"{"a\ud800":1}"#.to_vec(), "hex escape"),

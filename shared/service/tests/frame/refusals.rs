@@ -110,7 +110,7 @@ async fn bodies_are_checked_and_faults_pointed_at() {
     .await;
     assert_eq!(good.text().await.unwrap(), "3");
     let (status, refused) = problem(post(r#"[{"size":-1}]"#, "application/json").await).await;
-    assert_eq!((status, refused.code), (400, Code::MalformedJson));
+    assert_eq!((status, refused.code), (422, Code::Invalid));
     assert_eq!(refused.errors[0].pointer, "/0/size");
     let (status, _) = problem(post("[]", "text/plain").await).await;
     assert_eq!(status, 415);

@@ -22,7 +22,7 @@ pub fn placement(
         uuid: uuid(order.uuid)?,
         processor: Named::Processor {
             deployment,
-            id: order.processor_id,
+            id: processor(order.processor_id)?,
         },
         destination: destination(order.destination_host)?,
         request_expiry_ms: expiry(order.request_expiry_ms)?,
@@ -52,6 +52,19 @@ pub fn movement(
 
 fn invalid(pointer: &str, detail: impl Into<String>) -> Problem {
     Problem::new(Code::Invalid, "this is no order for a placement").at(pointer, detail)
+}
+
+pub fn no_such_status() -> Problem {
+    let known = "must be CREATED, ACCEPTED, IN_PROGRESS, SUCCEEDED, FAILED or BAD_REQUEST";
+    Problem::new(Code::Invalid, "there is no such status").at("/query/status", known)
+}
+
+fn processor(id: String) -> Result<String, Problem> {
+    if id.trim().is_empty() {
+        let detail = "name a process of the service, as `svc_….0`, or its number";
+        return Err(invalid("/processor_id", detail));
+    }
+    Ok(id)
 }
 
 fn uuid(given: Option<String>) -> Result<String, Problem> {

@@ -11,7 +11,7 @@ use hayward_service::invariants::{RuleResult, RuleStanding};
 use serde::Serialize;
 
 use super::advice;
-use super::facts::{Ailment, Facts, Heard, ServiceFacts};
+use super::facts::{Ailment, Facts, Heard, ServiceFacts, Unwell};
 use crate::output::words::{bytes, count, duration};
 
 /// A clock that is further off confuses people, if nobody else.
@@ -21,6 +21,8 @@ const SILENT_MS: u64 = 25_000;
 /// Less than a twentieth of a disk, and less than so much.
 const DISK_PART: u64 = 20;
 const DISK_BYTES: u64 = 10 << 30;
+/// More nodes than these with one ailment are one finding.
+const APART: usize = 5;
 /// Work that waits for longer is worth a look, whatever it waits for.
 const LONG_MS: u64 = 24 * 3_600_000;
 
@@ -298,43 +300,69 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
         let action = "let one in: `hayward enrol NODE`";
         return vec![need(Kind::Node, "nodes", what, action)];
     }
-    let unwell = nodes.unwell.iter();
-    unwell
-        .map(|it| {
-            let node = &it.node;
-            let (how, action) = match it.what {
-                Ailment::Suspect => (
-                    "is suspect",
-                    "see whether it and its agent are up; it is given up by itself if it stays \
-                     silent",
-                ),
-                Ailment::Lost => (
-                    "is lost",
-                    "start its agent again, or forget it: `hayward node forget`; its work is \
-                     started elsewhere",
-                ),
-                Ailment::Twins => (
-                    "has two agents",
-                    "stop one of them, or say which is right: `hayward node identify`",
-                ),
-                Ailment::Quiesced => (
-                    "asks for no work",
-                    "see why with `hayward node NODE`; it comes back by itself when the cause is \
-                     gone",
-                ),
-                Ailment::DiskLow => (
-                    "is low on disk",
-                    "make room on the disk of its state directory: nothing starts on a full one",
-                ),
-                Ailment::DrainFailed => (
-                    "was not empty in time",
-                    "see what blocks it with `hayward node NODE`, and end that or cancel the drain",
-                ),
-            };
-            let what = format!("node {node} {how}: {}", it.detail);
-            need(Kind::Node, node, what, action)
-        })
+    let mut by_ailment: BTreeMap<Ailment, Vec<&Unwell>> = BTreeMap::new();
+    for unwell in &nodes.unwell {
+        by_ailment.entry(unwell.what).or_default().push(unwell);
+    }
+    by_ailment
+        .into_iter()
+        .flat_map(|(what, unwell)| of_ailment(what, &unwell))
         .collect()
+}
+
+/// Nodes with one ailment: each by itself, or many in one.
+fn of_ailment(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
+    let (how, action) = advice_for(what);
+    if nodes.len() > APART {
+        let names: Vec<&str> = nodes
+            .iter()
+            .take(APART)
+            .map(|it| it.node.as_str())
+            .collect();
+        let what = format!(
+            "{} nodes, of each: {how}; {}, …",
+            nodes.len(),
+            names.join(", ")
+        );
+        return vec![need(Kind::Node, nodes[0].node.as_str(), what, action)];
+    }
+    let one = |it: &&Unwell| {
+        let what = format!("node {} {how}: {}", it.node, it.detail);
+        need(Kind::Node, &it.node, what, action)
+    };
+    nodes.iter().map(one).collect()
+}
+
+/// How a node is, and what to do about it.
+fn advice_for(what: Ailment) -> (&'static str, &'static str) {
+    match what {
+        Ailment::Suspect => (
+            "is suspect",
+            "see whether it and its agent are up; if it stays silent it is given up, unless the \
+             brake against mass loss holds: `hayward node NODE` says so",
+        ),
+        Ailment::Lost => (
+            "is lost",
+            "start its agent again, or forget it: `hayward node forget`; its work is started \
+             elsewhere",
+        ),
+        Ailment::Twins => (
+            "has two agents",
+            "stop one of them, or say which is right: `hayward node identify`",
+        ),
+        Ailment::Quiesced => (
+            "asks for no work",
+            "see why with `hayward node NODE`; it comes back by itself when the cause is gone",
+        ),
+        Ailment::DiskLow => (
+            "is low on disk",
+            "make room on the disk of its state directory: nothing starts on a full one",
+        ),
+        Ailment::DrainFailed => (
+            "was not empty in time",
+            "see what blocks it with `hayward node NODE`, and end that or cancel the drain",
+        ),
+    }
 }
 
 /// Lists that could not be read although their service is there.

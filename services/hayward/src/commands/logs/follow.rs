@@ -139,7 +139,7 @@ pub async fn run(
         if session.out.json {
             session.out.json(&serde_json::to_value(&logs)?)?;
         } else {
-            print(&lines.take(&logs))?;
+            print(&super::shown(&lines.take(&logs)))?;
         }
         path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
         quiet = if news { 0 } else { quiet + 1 };
@@ -171,7 +171,7 @@ pub async fn run(
         };
     }
     if !session.out.json {
-        print(&lines.rest())?;
+        print(&super::shown(&lines.rest()))?;
     }
     Ok(())
 }

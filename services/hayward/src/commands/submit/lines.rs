@@ -2,14 +2,31 @@
 
 use anyhow::bail;
 
-/// An argument vector per line that is not blank. A line is one argument, whatever is in it.
+/// Lines of one job at most; the service refuses more.
+const MOST: usize = 100_000;
+
+/// An argument vector per line. A line is one argument, whatever is in it. A blank line would make
+/// the numbers of tasks differ from those of lines, so only the end may have some.
 pub fn vectors(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let vectors: Vec<Vec<String>> = lines.map(|line| vec![line.to_owned()]).collect();
-    if vectors.is_empty() {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    if lines.is_empty() {
         bail!("there is no line in it, so there would be no task");
     }
-    Ok(vectors)
+    if let Some(at) = lines.iter().position(|line| line.trim().is_empty()) {
+        bail!(
+            "line {} is blank, and tasks are numbered as lines are: remove it, or write what the \
+             task gets",
+            at + 1
+        );
+    }
+    if lines.len() > MOST {
+        bail!(
+            "it has {} lines, and a job may have {MOST}: split it, as with `split -l {MOST}`, or \
+             use --count and let each task find its line by its number",
+            lines.len()
+        );
+    }
+    Ok(lines.iter().map(|line| vec![(*line).to_owned()]).collect())
 }
 
 #[cfg(test)]
@@ -18,8 +35,23 @@ mod tests {
 
     #[test]
     fn a_line_is_one_argument() {
-        let read = vectors("a b\n\n  \nc\r\n{task} \"d\"").unwrap();
+        let read = vectors("a b\nc\r\n{task} \"d\"\n\n").unwrap();
         assert_eq!(read, [vec!["a b"], vec!["c"], vec!["{task} \"d\""]]);
         assert!(vectors(" \n\n").is_err());
+    }
+
+    #[test]
+    fn a_blank_line_between_others_is_refused_with_its_number() {
+        let fault = vectors("a\n \nb\n").unwrap_err().to_string();
+        assert!(fault.starts_with("line 2 is blank"), "{fault}");
+    }
+
+    #[test]
+    fn more_lines_than_a_job_may_have_are_refused_with_a_way_out() {
+        let fault = vectors(&"x\n".repeat(100_001)).unwrap_err().to_string();
+        assert!(
+            fault.contains("100001 lines") && fault.contains("split -l"),
+            "{fault}"
+        );
     }
 }

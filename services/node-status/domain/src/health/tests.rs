@@ -135,12 +135,12 @@ fn every_state_says_why_and_what_is_next() {
     assert_eq!(due, Due::Silence(15));
 
     let (why, next, due) = said("", Healthy, Some(200), 215);
-    assert_eq!(why, "no heartbeat for 15 ms");
+    assert_eq!(why, "no heartbeat for more than 15 ms");
     assert!(next.contains("given up"), "{next}");
     assert_eq!(due, Due::At(260));
 
     let (why, next, due) = said("", Suspect, Some(200), 260);
-    assert_eq!(why, "no heartbeat for 60 ms");
+    assert_eq!(why, "no heartbeat for more than 60 ms");
     assert!(next.contains("next heartbeat"), "{next}");
     assert_eq!(due, Due::Open);
 

@@ -1,6 +1,6 @@
 //! FIXED_SHARE groups: who comes first is served, what is held stays (R-9.9, R-9.10).
 
-use hayward_vocabulary::WorkKind;
+use hayward_vocabulary::{WorkKind, counted::quanta};
 
 use super::Tables;
 use crate::{
@@ -100,8 +100,8 @@ pub(crate) fn over_allotment(books: &Books, at: usize, order: u64) -> Deferral {
     let quantum = books.quantum_bytes(at).max(1);
     let (limit, used) = (limit / quantum, used / quantum);
     let detail = format!(
-        "user {user} holds {used} of {limit} quanta of room that is never taken back; \
-         this needs {order} more"
+        "user {user} holds {used} of {} of room that is never taken back; this needs {order} more",
+        quanta(limit)
     );
     Deferral {
         reason: Reason::AllotmentExceeded,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use hayward_vocabulary::counted::{processes, quanta};
+
 use super::Counts;
 use crate::{explain::Beside, reach::Why};
 
@@ -52,33 +54,40 @@ impl Detail {
             Self::Words(words) => out.write_str(words),
             Self::ProcessGone => out.write_str("its process is gone; its owner has to ask anew"),
             Self::HoldsItselfBack => out.write_str("holds itself back: it wants no process now"),
+            Self::AllItCanUse if has == 1 => out.write_str("has the one process it can use"),
             Self::AllItCanUse => write!(out, "has all {has} processes it can use"),
-            Self::NoProcess => write!(out, "competition leaves it no process of {order} quanta"),
+            Self::NoProcess => {
+                let size = quanta(order);
+                write!(out, "competition leaves it no process of {size}")
+            }
             Self::ItsShare => write!(
                 out,
-                "has its share of {has} processes; the rest belongs to others"
+                "has its share of {}; the rest belongs to others",
+                processes(has)
             ),
             Self::NoMoreRoom { base } => {
-                write!(out, "has {has} of {base} processes; no more room")
+                write!(out, "has {has} of {}; no more room", processes(*base))
             }
-            Self::Never(why) => write!(out, "one process needs {order} quanta: {why}"),
+            Self::Never(why) => write!(out, "one process needs {}: {why}", quanta(order)),
             Self::OthersLeaveFirst => {
                 write!(
                     out,
-                    "due {due} processes, has {has}: others have to leave first"
+                    "due {}, has {has}: others have to leave first",
+                    processes(due)
                 )
             }
             Self::RoomIsSplit => write!(
                 out,
-                "due {due} processes of {order} quanta, has {has}: the free room is split over \
-                 nodes"
+                "due {} of {}, has {has}: the free room is split over nodes",
+                processes(due),
+                quanta(order)
             ),
             Self::LacksBeside { what, counted } => {
                 let what = beside(*what);
                 write!(
                     out,
-                    "due {due} processes, has {has}: the nearest node has quanta for another, and \
-                     too little {what}"
+                    "due {}, has {has}: the nearest node has quanta for another, and too little {what}",
+                    processes(due)
                 )?;
                 if *counted {
                     return Ok(());
@@ -87,17 +96,20 @@ impl Detail {
             }
             Self::FirstTask => write!(
                 out,
-                "has {has} processes until its first task has shown how long one takes"
+                "has {} until its first task has shown how long one takes",
+                processes(has)
             ),
             Self::DoneBefore => {
                 write!(
                     out,
-                    "will be done before more than {has} processes could help"
+                    "will be done before more than {} could help",
+                    processes(has)
                 )
             }
             Self::Doubles => write!(
                 out,
-                "has {has} processes and at most doubles them from round to round"
+                "has {} and at most doubles from round to round",
+                processes(has)
             ),
         }
     }
