@@ -271,6 +271,7 @@ fn seen(
         user: work.user.clone(),
         submitted_by: work.actor.clone(),
         class: work.class(),
+        queue: queued(work).and_then(|queued| queued.queue),
         state,
         reason,
         refusal: None,

@@ -16,10 +16,13 @@ use crate::output::{Facts, Look, Tone, toned};
 
 /// How ids of what a worker pool asks for begin: `wp_….N`, which only rm-scheduler knows.
 const WORKER: &str = "wp_";
+/// How ids of tasks of applications begin.
+const TASK: &str = "app_";
 
 pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
     let id = which.id.as_str();
-    if id.starts_with(WORKER) && id.contains('.') {
+    let is_part = [WORKER, TASK].iter().any(|prefix| id.starts_with(prefix));
+    if is_part && id.contains('.') {
         let client = session.client(Service::RmScheduler, Role::Reader)?;
         let answer = client.get(&format!("/v1/verdicts/{id}")).await?;
         return session.out.answer(answer, |verdict: &VerdictEntry, look| {

@@ -237,6 +237,7 @@ mod tests {
             submitted_by: None,
             user: UserName::new("ada").unwrap(),
             class: None,
+            queue: None,
             state,
             reason: reason.map(String::from),
             refusal: None,

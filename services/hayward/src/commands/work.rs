@@ -72,6 +72,12 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
     Ok(())
 }
 
+/// Its class, or its queue where its pool has queues.
+fn served_in(view: &WorkView) -> &str {
+    let named = view.class.as_deref().or(view.queue.as_deref());
+    named.unwrap_or("-")
+}
+
 pub fn table(items: &[WorkView], what: &str, look: &Look) -> String {
     if items.is_empty() {
         return format!("no {what}\n");
@@ -84,7 +90,7 @@ pub fn table(items: &[WorkView], what: &str, look: &Look) -> String {
             (&view.id).into(),
             shortened(&view.name, 24).into(),
             (&view.user).into(),
-            view.class.as_deref().unwrap_or("-").into(),
+            served_in(view).into(),
             state_cell(view.state),
             tasks(view).into(),
             alive(view).into(),
@@ -135,7 +141,10 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
     facts.say("id", &view.id);
     facts.say("name", &view.name);
     facts.say("user", &view.user);
-    facts.say("class", view.class.as_deref().unwrap_or("the default"));
+    match &view.queue {
+        Some(queue) => facts.say("queue", queue),
+        None => facts.say("class", view.class.as_deref().unwrap_or("the default")),
+    }
     facts.say("state", state_cell(view.state));
     if let Some(reason) = &view.reason {
         facts.say("why", reason);

@@ -73,6 +73,10 @@ pub fn route_of(id: &WorkId) -> anyhow::Result<String> {
              explain {pool}.N` says why worker N waits",
             pool = id.whole()
         ),
+        Some(("app", _)) => anyhow::bail!(
+            "{id} belongs to an application: `hayward explain {id}` says why it waits, and \
+             `hayward app APPLICATION` shows how its tasks stand"
+        ),
         _ => anyhow::bail!("{id} is no id of work: those begin with job_, svc_ or rsv_"),
     };
     Ok(format!("/v1/{what}/{}", id.whole()))

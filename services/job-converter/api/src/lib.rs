@@ -121,6 +121,10 @@ pub struct WorkView {
     pub submitted_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// The queue that it asks for, where its pool is divided among queues: a full path, or a name
+    /// below the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     pub state: WorkState,
     /// Why it is in this state or what it waits for, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -435,7 +435,9 @@ impl Fleet {
         }
         if let Some((answers, report)) = self.nodes[at].on_the_way.pop_front() {
             self.act(|ledger, moment, batch| {
-                ledger.take_report(&node(at), (answers, &report), moment, batch).unwrap();
+                ledger
+                    .take_report(&node(at), (answers, &report), moment, batch)
+                    .unwrap();
             });
         }
     }
