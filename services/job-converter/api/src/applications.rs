@@ -285,7 +285,7 @@ pub struct ApplicationWarning {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitView {
-    /// A task, or a task group.
+    /// A task, a task group, or before it is accepted the queue or pool that it names.
     pub of: String,
     pub work: WorkId,
     /// From the scheduler's closed list, or `not_yet_considered`.

@@ -82,30 +82,35 @@ pub fn application(
     if !faults.is_empty() {
         return Err(faults);
     }
-    let mut metadata = Metadata::of(user);
-    metadata.groups = groups.names().to_vec();
-    metadata.queue_name.clone_from(&given.queue_name);
-    metadata.pool.clone_from(&given.pool);
-    metadata.tags.clone_from(&given.tags);
-    metadata.task_groups = if warnings.is_empty() {
-        taken
-    } else {
-        Vec::new()
+    let dropped = !warnings.is_empty();
+    let task_groups = if dropped { Vec::new() } else { taken };
+    let metadata = Metadata {
+        groups: groups.names().to_vec(),
+        task_groups,
+        ..told(given, user)
     };
     if metadata.asks_for_recovery() {
         warnings.push(format!(
-            "tag {FORCE_CREATE} has no effect: what runs keeps its queue, and what is new is placed \
-             by the rules"
+            "tag {FORCE_CREATE} has no effect: what runs keeps its queue, and what is new is \
+             placed by the rules"
         ));
     }
-    metadata.priority = given.priority;
-    metadata.preempts = given.preempts.unwrap_or(true);
-    metadata.preemptable = given.preemptable.unwrap_or(true);
-    metadata
-        .owner_references
-        .clone_from(&given.owner_references);
-    metadata.scheduling_policy_parameters = Policy::parse(&given.scheduling_policy_parameters);
     Ok(Read { metadata, warnings })
+}
+
+/// What needs no second look.
+fn told(given: &ApplicationSubmission, user: UserName) -> Metadata {
+    Metadata {
+        queue_name: given.queue_name.clone(),
+        pool: given.pool.clone(),
+        tags: given.tags.clone(),
+        priority: given.priority,
+        preempts: given.preempts.unwrap_or(true),
+        preemptable: given.preemptable.unwrap_or(true),
+        owner_references: given.owner_references.clone(),
+        scheduling_policy_parameters: Policy::parse(&given.scheduling_policy_parameters),
+        ..Metadata::of(user)
+    }
 }
 
 fn not_served(groups: &[Value]) -> Vec<Fault> {

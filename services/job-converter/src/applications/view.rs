@@ -18,6 +18,7 @@ use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::WorkId;
 
 use super::asked::{code, written};
+use super::demand;
 use super::one::{Half, Slot};
 
 /// Tasks, and placeholders, in one answer at most.
@@ -208,6 +209,12 @@ fn why(half: &Half, front: &front::Application, said: Said) -> Vec<WaitView> {
         if asked || (core.head.state == hayward_job_converter_applications::core::State::New) {
             waiting.push((group.name.to_string(), half.work(Slot::Group(at))));
         }
+    }
+    if demand::of_queue(half, front).is_some() {
+        let metadata = &front.head.metadata;
+        let pool = metadata.pool.clone().unwrap_or_default();
+        let queue = Some(metadata.queue_name.clone()).filter(|it| !it.is_empty());
+        waiting.push((queue.unwrap_or(pool), half.work(Slot::Queue)));
     }
     let tasks = core.pending.values().filter(|it| !it.placeholder);
     for ask in tasks.take(REASONS) {

@@ -117,6 +117,9 @@ async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
     }
     put(&ann, "good", &json!({ "queueName": "root.a" })).await;
     put_task(&ann, "good", "t", &task()).await;
+    let view = world.app_until("good", "it asks", |view| !view.why.is_empty());
+    let why = view.await.why.remove(0);
+    assert_eq!((why.of.as_str(), why.is_considered()), ("root.a", false));
     world.judge_queue(WaitReason::Satisfied, false).await;
     let asked = world.asked("good", "t").await;
     assert_eq!(world.demand().await.len(), 1, "the question is answered");
