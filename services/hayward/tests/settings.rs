@@ -169,7 +169,8 @@ const PAGE: &str = "# Settings\n\n\
     --locked -p hayward --test settings`, and a test keeps it so. `hayward config explain` says \
     the same, and `hayward run SERVICE --help` that of one service. Each is a flag (`--lease-ms`), \
     a variable (`HAYWARD_LEASE_MS`, or `HAYWARD_NODE_STATUS_LEASE_MS` for one program) and a line \
-    of the TOML file (`lease_ms = 5000`); [operations.md](operations.md#settings) has which wins.\n\n\
+    of the TOML file (`lease_ms = 5000`); [operations.md](operations.md#settings) has which \
+    wins.\n\n\
     | Setting | Default | Programs | Meaning |\n|---|---|---|---|\n";
 
 #[test]
