@@ -10,6 +10,7 @@ use hayward_vocabulary::NodeName;
 use crate::ledger::{Ledger, Rows};
 
 /// At these places something names a container of another node.
+#[derive(Debug)]
 pub struct Foreign(pub Vec<usize>);
 
 impl Foreign {
