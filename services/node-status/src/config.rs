@@ -38,12 +38,13 @@ pub struct Settings {
     /// Nodes that are known, with those that are lost and not removed; another is refused (I25).
     /// Default 20,000: twice what the fleet is planned for.
     pub max_nodes: usize,
-    /// What a node may say it has where its enrolment says nothing, as with a token from `prepare`;
-    /// more is not believed, and its history says so (S15). Bytes of memory, thousandths of a cpu
-    /// and of a gpu; 0: no limit. Default 70,368,744,177,664 (64 TiB), 4,096,000 and 256,000: more
-    /// than the largest machines there are.
+    /// Bytes of memory that a node may claim where its enrolment says nothing, as with a token from
+    /// `prepare`; what is more is not believed, and its history says so. 0: no limit. Default
+    /// 70,368,744,177,664 (64 TiB), more than the largest machines have.
     pub node_most_memory_bytes: u64,
+    /// Thousandths of a cpu, likewise. 0: no limit. Default 4,096,000.
     pub node_most_cpu_milli: u64,
+    /// Thousandths of a gpu, likewise. 0: no limit. Default 256,000.
     pub node_most_gpu_milli: u64,
     /// Where rm-scheduler answers; its `clearings` are followed. Several addresses:
     /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
