@@ -109,6 +109,13 @@ impl Books<'_> {
         }
     }
 
+    /// It is of a gang that others leave for: if a member were taken, the gang would lack more than
+    /// what they leave, and they would have left in vain (10.3).
+    pub fn is_of_a_cleared_gang(&self, ask: usize) -> bool {
+        let gang = self.promises.gang.as_ref();
+        gang.is_some_and(|gang| gang.cleared && gang.asks.contains(&ask))
+    }
+
     /// What of the kept is its own.
     fn own(&self, ask: usize) -> Option<Cow<'_, Vector>> {
         let gang = self.promises.gang.as_ref();

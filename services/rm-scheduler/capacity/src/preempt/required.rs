@@ -69,9 +69,11 @@ fn victims(books: &Books, yard: &Yard, (ask, node): (usize, usize)) -> Option<Ve
         .on(node)
         .filter_map(|at| {
             let held = &books.held[at];
-            let other = &books.asks[held.ask?];
+            let owner = held.ask?;
+            let other = &books.asks[owner];
             let priority = seen(held.queue, other.queued.priority)?;
             let may = other.app != it.app
+                && !books.is_of_a_cleared_gang(owner)
                 && !held.leaves
                 && !held.allocation.fixed
                 && other.queued.required_node.is_none()

@@ -107,6 +107,7 @@ pub(super) fn candidates(books: &Books, guarantees: &Guarantees, wish: &Wish) ->
         leaves.contains(&queue)
             && !held.leaves
             && !held.allocation.fixed
+            && !books.is_of_a_cleared_gang(ask)
             && queued.required_node.is_none()
             && priority <= mine
             && share_a_type(&held.vector, &wish.vector)

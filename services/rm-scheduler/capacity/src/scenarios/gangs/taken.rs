@@ -5,7 +5,7 @@ use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
 
 use super::{VCORE, stream};
-use crate::world::{POOL, World, node_name, queued};
+use crate::world::{POOL, World, node_name, placed, queued, size};
 
 /// Two leaves with half of all nodes guaranteed, and plain work in one that has everything.
 fn halves() -> World {
@@ -323,6 +323,45 @@ fn s9_3_what_is_found_anew_is_room_that_was_made_only_where_others_leave_it() {
     assert!(plan.is_empty(), "{plan:#?}");
     let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert!(room.nodes.contains_key("n4") && room.cleared, "{room:?}");
+}
+
+/// One that may run on its node alone, and one whose queue is guaranteed memory, of which the gang
+/// has none guaranteed. Without the member, the gang would lack more than what others leave.
+#[test]
+fn a_member_of_a_gang_that_others_leave_for_is_not_taken() {
+    const ALL: u64 = 1 << 20;
+    let guaranteed = |amounts| json!({"resources": {"guaranteed": amounts}});
+    let queues = json!({"a": {}, "b": guaranteed(json!({"vcore": 1})),
+        "c": guaranteed(json!({"memory": ALL}))});
+    for requires in [true, false] {
+        let root = json!({"submit_acl": "*", "queues": queues});
+        let mut world = World::of(&json!({"queues": {"root": root}}));
+        world.node("n0", &[("memory", ALL)]);
+        world.node("n1", &[("vcore", VCORE)]);
+        world.asks("job_a", "root.a", (1, VCORE));
+        world.part("job_large", ("root.b", "gang"), (1, 0));
+        world.snapshot.demand.get_mut("job_large").unwrap().size = size(&[("memory", ALL)]);
+        world.settle();
+        world.part("job_small", ("root.b", "gang"), (1, VCORE));
+        world.pass(30_000);
+        assert_eq!(
+            world.step().receipts.len(),
+            1,
+            "the gang takes what it lacks"
+        );
+        let taker = world.ask("job_c", "root.c", &[("memory", ALL)]);
+        queued(taker).required_node = requires.then(|| node_name("n0"));
+        for _ in 0..4 {
+            world.pass(30_000);
+            let plan = world.plan();
+            assert!(plan.receipts.is_empty(), "{plan:#?}");
+            world.carry_out_but(&plan, |_, _| true);
+        }
+        world.step();
+        let started = world.step();
+        assert_eq!(placed(&started), ["job_small"]);
+        assert_eq!(world.has("job_large"), 1);
+    }
 }
 
 /// Two queues that each have a half and gangs of a half: nobody takes back what was taken.
