@@ -244,10 +244,7 @@ impl Trial {
                 name: "gang".to_owned(),
                 min,
             });
-            // A member that is taken for a required node (10.4) leaves its gang short of more than
-            // what others leave for, so those two are tried apart.
-            let mut all = self.first.iter().chain(&self.later);
-            let required = ask.required.filter(|_| !all.any(|other| other.gang));
+            let required = ask.required.filter(|_| !ask.gang);
             let node = required.map(|at| format!("n{}", at % self.nodes.len()));
             queued.required_node = node.map(|name| name.parse().unwrap());
         }
