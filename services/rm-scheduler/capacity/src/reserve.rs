@@ -27,18 +27,23 @@ struct Standing {
 
 /// Reservations that still hold, their asks tried first on their nodes (8.1). What they did not
 /// need any more is open to everybody.
+///
+/// What others leave for goes first, the oldest first of all: what is promised later has victims of
+/// its own to wait for, and must not hold back what was promised before until they have left.
 pub(crate) fn serve(books: &mut Books) {
     forget(books, books.snapshot.now);
-    gangs::promise_cleared(books);
     let standing = standing(books);
-    for it in standing {
-        serve_one(books, it);
-    }
+    let gang = gangs::cleared_since(books);
+    let first = |it: &Standing| {
+        gang.is_none_or(|since| it.reservation.cleared && it.reservation.since < since)
+    };
+    let (first, later): (Vec<Standing>, Vec<Standing>) = standing.into_iter().partition(first);
+    first.into_iter().for_each(|it| serve_one(books, it));
     gangs::serve(books);
+    later.into_iter().for_each(|it| serve_one(books, it));
 }
 
-/// Those for which others leave first, then the oldest. What others leave for is promised before
-/// any of them is served.
+/// Those for which others leave first, then the oldest.
 fn standing(books: &mut Books) -> Vec<Standing> {
     let mut kept: Vec<(NodeName, Reservation)> = std::mem::take(&mut books.kept.reservations)
         .into_iter()
@@ -63,7 +68,6 @@ fn standing(books: &mut Books) -> Vec<Standing> {
         *left -= reservation.processes;
         books.nodes.stations[node].reserved = true;
         if reservation.cleared {
-            books.promise(ask, reservation.processes);
             books.keep_apart(ask, node);
         }
         standing.push(Standing {
@@ -124,6 +128,9 @@ fn serve_one(books: &mut Books, standing: Standing) {
         ask,
         mut reservation,
     } = standing;
+    if reservation.cleared {
+        books.promise(ask, reservation.processes);
+    }
     for _ in 0..reservation.processes {
         if !may_start(books, (ask, node), reservation.cleared) {
             break;

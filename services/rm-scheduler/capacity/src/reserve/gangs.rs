@@ -40,13 +40,10 @@ fn whose(books: &Books, room: &GangRoom) -> Option<usize> {
     (lacks && books.queue_of(ask).is_some()).then_some(ask)
 }
 
-/// Others were told to leave for it, so its quota goes before every other use.
-pub(super) fn promise_cleared(books: &mut Books) {
-    let room = books.kept.gang.as_ref().filter(|room| room.cleared);
-    let room = room.filter(|room| !is_over(books, room));
-    if let Some(ask) = room.and_then(|room| whose(books, room)) {
-        books.promise_to_gang(ask, true);
-    }
+/// Since when others leave for a gang.
+pub(super) fn cleared_since(books: &Books) -> Option<Timestamp> {
+    let room = books.kept.gang.as_ref();
+    room.filter(|room| room.cleared).map(|room| room.since)
 }
 
 /// How long this room is kept. Who was told to leave it may need longer than that; what they leave

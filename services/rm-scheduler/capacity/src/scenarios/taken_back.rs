@@ -113,6 +113,38 @@ fn what_stops_at_once_does_not_come_back_while_another_victim_still_stops() {
     assert_eq!((world.has("job_two"), world.has("job_slow")), (1, 0));
 }
 
+/// Victims of a later ask of the same parent still stop; what left before is for the earlier one.
+#[test]
+fn an_ask_starts_once_its_own_victims_have_left_whoever_else_is_taken_for_later() {
+    let parent = json!({"resources": {"max": {"vcore": 4}},
+        "queues": {"one": {}, "two": guaranteed(1), "three": guaranteed(3)}});
+    for (first_is_gang, second_is_gang) in [(false, false), (false, true), (true, false)] {
+        let mut world = world(&json!({"parent": parent}), &[20, 20]);
+        world.asks("job_slow", "root.parent.one", (1, 3 * VCORE));
+        world.step();
+        world.asks("job_fast", "root.parent.one", (1, VCORE));
+        world.settle();
+        for (id, queue, vcore, gang) in [
+            ("job_two", "root.parent.two", 1, first_is_gang),
+            ("job_three", "root.parent.three", 3, second_is_gang),
+        ] {
+            if gang {
+                world.part(id, (queue, "gang"), (1, vcore * VCORE));
+            } else {
+                world.asks(id, queue, (1, vcore * VCORE));
+            }
+            world.pass(30_000);
+            let plan = world.plan();
+            assert_eq!(victims(&plan).len(), 1);
+            world.carry_out_but(&plan, |_, _| true);
+        }
+        rounds_with_slow(&mut world, &["job_slow"], 2);
+        assert_eq!((world.has("job_two"), world.has("job_three")), (1, 0));
+        world.settle();
+        assert_eq!((world.has("job_two"), world.has("job_three")), (1, 1));
+    }
+}
+
 /// The user of the ask may have no more than two of the three that it asks for.
 #[test]
 fn nothing_leaves_for_what_the_limit_of_the_user_would_hold_back() {
