@@ -338,6 +338,9 @@ impl Claims {
         let leaving = before.allocations.iter().filter(|(_, held)| held.leaving);
         let leaving: BTreeSet<AllocationId> =
             leaving.map(|(id, _)| id.clone()).chain(told).collect();
+        // An application that a gang joins which could never be is refused as a whole.
+        let has_queue = |work: &WorkId| plan.verdicts[work].class.is_some();
+        self.0.retain(|works, _| works.iter().all(has_queue));
         for (works, claim) in &mut self.0 {
             claim.started += granted(plan, works);
             let (due, started) = (due(plan, works), claim.started);
