@@ -359,33 +359,55 @@ impl Claims {
     }
 
     /// If one victim of this plan stayed, what it was taken for would not start: one process, or a
-    /// gang. Processes of one job are cleared for one after the other, each by itself.
+    /// gang. Processes of one job are cleared for one after the other, so each victim is needed
+    /// among those that were taken before it and with it; what was taken later may free enough too.
     fn all_are_needed(&self, before: &World, plan: &Plan) -> Result<(), TestCaseError> {
+        let mut all: BTreeMap<Beneficiary, Vec<&AllocationId>> = BTreeMap::new();
         for receipt in &plan.receipts {
             let works = beneficiary(&before.snapshot, receipt.beneficiary.as_ref().unwrap());
-            let claim = &self.0[&works];
+            all.entry(works).or_default().push(&receipt.allocation);
+        }
+        for (works, taken) in &all {
             let gang = plan.carried.queues[POOL].gang.as_ref();
             let whole = gang.is_some_and(|room| works.contains(&room.work));
-            if due(plan, &works) > 1 && !whole {
-                continue;
-            }
-            let mut after = before.clone();
-            after.carry_out_but(plan, |_, _| true);
-            let others = |id: &AllocationId| {
-                let mut others = self.0.values();
-                !claim.victims.contains(id) && others.any(|other| other.victims.contains(id))
+            let at_once = whole || due(plan, works) <= 1;
+            let starts = |stay: &dyn Fn(&AllocationId) -> bool| {
+                granted(&self.after(before, plan, (works, stay)), works)
             };
-            let stays = |id: &AllocationId| *id == receipt.allocation || others(id);
-            let held = &mut after.snapshot.allocations;
-            held.retain(|id, held| !held.leaving || stays(id));
-            let next = Capacity.schedule(&after.snapshot);
-            prop_assert!(
-                granted(&next, &works) < due(plan, &works),
-                "{} leaves for {works:?} and is not needed: {plan:#?}",
-                receipt.allocation
-            );
+            for (at, victim) in taken.iter().copied().enumerate() {
+                let needed = if at_once {
+                    starts(&|id| id == victim) < due(plan, works)
+                } else {
+                    (at + 1..=taken.len()).any(|until| {
+                        let later = |id: &AllocationId| taken[until..].contains(&id);
+                        starts(&|id| id == victim || later(id)) < starts(&later)
+                    })
+                };
+                prop_assert!(
+                    needed,
+                    "{victim} leaves for {works:?} and is not needed: {plan:#?}"
+                );
+            }
         }
         Ok(())
+    }
+
+    /// The plan that follows when all victims have left but these, and those of others.
+    fn after(
+        &self,
+        before: &World,
+        plan: &Plan,
+        (works, stay): (&Beneficiary, &dyn Fn(&AllocationId) -> bool),
+    ) -> Plan {
+        let mut after = before.clone();
+        after.carry_out_but(plan, |_, _| true);
+        let others = |id: &AllocationId| {
+            let mut others = self.0.values();
+            !self.0[works].victims.contains(id) && others.any(|it| it.victims.contains(id))
+        };
+        let held = &mut after.snapshot.allocations;
+        held.retain(|id, held| !held.leaving || stay(id) || others(id));
+        Capacity.schedule(&after.snapshot)
     }
 }
 
