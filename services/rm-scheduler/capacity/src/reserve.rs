@@ -38,9 +38,13 @@ pub(crate) fn serve(books: &mut Books) {
         gang.is_none_or(|since| it.reservation.cleared && it.reservation.since < since)
     };
     let (first, later): (Vec<Standing>, Vec<Standing>) = standing.into_iter().partition(first);
-    first.into_iter().for_each(|it| serve_one(books, it));
+    for it in first {
+        serve_one(books, it);
+    }
     gangs::serve(books);
-    later.into_iter().for_each(|it| serve_one(books, it));
+    for it in later {
+        serve_one(books, it);
+    }
 }
 
 /// Those for which others leave first, then the oldest.
@@ -299,8 +303,9 @@ pub(crate) fn book_cleared(books: &mut Books, (ask, node): (usize, usize)) {
         Some(reservation) if reservation.cleared => reservation.processes += 1,
         _ => {
             book(books, (ask, node));
-            let reservation = books.kept.reservations.get_mut(name);
-            reservation.into_iter().for_each(|it| it.cleared = true);
+            if let Some(reservation) = books.kept.reservations.get_mut(name) {
+                reservation.cleared = true;
+            }
         }
     }
     books.promise(ask, 1);

@@ -97,7 +97,9 @@ fn victims(books: &Books, yard: &Yard, (ask, node): (usize, usize)) -> Option<Ve
     let soon = Room::soon(books, yard, node);
     let fits_without = |victims: &[usize]| {
         let mut room = soon.clone();
-        victims.iter().for_each(|at| room.free(books, *at));
+        for at in victims {
+            room.free(books, *at);
+        }
         room.fits(vector)
     };
     let mut chosen = Vec::new();
