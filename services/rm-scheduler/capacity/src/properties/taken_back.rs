@@ -371,16 +371,20 @@ impl Claims {
             let gang = plan.carried.queues[POOL].gang.as_ref();
             let whole = gang.is_some_and(|room| works.contains(&room.work));
             let at_once = whole || due(plan, works) <= 1;
-            let starts = |stay: &dyn Fn(&AllocationId) -> bool| {
-                granted(&self.after(before, plan, (works, stay)), works)
-            };
+            let starts =
+                |stay: &dyn Fn(&AllocationId) -> bool| granted(&after(before, plan, stay), works);
+            let of_others = |id: &AllocationId| self.leaves_for_others(id, works);
             for (at, victim) in taken.iter().copied().enumerate() {
                 let needed = if at_once {
-                    starts(&|id| id == victim) < due(plan, works)
+                    starts(&|id| id == victim || of_others(id)) < due(plan, works)
                 } else {
-                    (at + 1..=taken.len()).any(|until| {
-                        let later = |id: &AllocationId| taken[until..].contains(&id);
-                        starts(&|id| id == victim || later(id)) < starts(&later)
+                    // A process may have to wait for what leaves for others as well.
+                    let mut some = (at + 1..=taken.len()).flat_map(|it| [(it, true), (it, false)]);
+                    some.any(|(until, wait)| {
+                        let stays = |id: &AllocationId| {
+                            taken[until..].contains(&id) || (wait && of_others(id))
+                        };
+                        starts(&|id| id == victim || stays(id)) < starts(&stays)
                     })
                 };
                 prop_assert!(
@@ -392,23 +396,19 @@ impl Claims {
         Ok(())
     }
 
-    /// The plan that follows when all victims have left but these, and those of others.
-    fn after(
-        &self,
-        before: &World,
-        plan: &Plan,
-        (works, stay): (&Beneficiary, &dyn Fn(&AllocationId) -> bool),
-    ) -> Plan {
-        let mut after = before.clone();
-        after.carry_out_but(plan, |_, _| true);
-        let others = |id: &AllocationId| {
-            let mut others = self.0.values();
-            !self.0[works].victims.contains(id) && others.any(|it| it.victims.contains(id))
-        };
-        let held = &mut after.snapshot.allocations;
-        held.retain(|id, held| !held.leaving || stay(id) || others(id));
-        Capacity.schedule(&after.snapshot)
+    fn leaves_for_others(&self, id: &AllocationId, works: &Beneficiary) -> bool {
+        let mut others = self.0.values();
+        !self.0[works].victims.contains(id) && others.any(|it| it.victims.contains(id))
     }
+}
+
+/// The plan that follows when all victims have left but these.
+fn after(before: &World, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -> Plan {
+    let mut after = before.clone();
+    after.carry_out_but(plan, |_, _| true);
+    let held = &mut after.snapshot.allocations;
+    held.retain(|id, held| !held.leaving || stays(id));
+    Capacity.schedule(&after.snapshot)
 }
 
 fn run(trial: &Trial) -> Result<usize, TestCaseError> {
