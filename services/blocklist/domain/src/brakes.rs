@@ -145,8 +145,8 @@ impl Brakes {
         let left = left(pool);
         (pool.node_ready && (blocked > allowed || left < self.floor)).then(|| {
             format!(
-                "with this, pool {name} has blocks on {blocked} of its {} and {left} left; automatic \
-                 blocks would have stopped at {allowed} ({} %)",
+                "with this, pool {name} has blocks on {blocked} of its {} and {left} left; \
+                 automatic blocks would have stopped at {allowed} ({} %)",
                 counted(pool.ready, "ready node", "ready nodes"),
                 self.percent
             )

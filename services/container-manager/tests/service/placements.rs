@@ -13,6 +13,7 @@ use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::{Processor, Role, WorkKind};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::agent::{Agent, seen};
@@ -343,13 +344,17 @@ async fn a_host_that_the_list_leaves_out_is_refused_at_once() {
     let mut listed = processor("svc_1.0", "ann", "dep_1");
     listed.machines = vec!["n1".parse().unwrap()];
     world.upstream.process(&listed);
-    let view = until("the list to be heard", async || {
-        let view = order(&world, json!({ "destination_host": "n2" }))
-            .await
-            .ok()?;
-        (view.status_code == PlacementStatus::BadRequest).then_some(view)
+    let unlisted = json!({ "processor_id": "0", "destination_host": "n2" });
+    until("the list to be heard", async || {
+        let ann = world.client("ann");
+        let call = ann.call(Method::POST, &format!("{BASE}/placements"));
+        let call = call.query("dry_run", true).body(&unlisted);
+        let view = call.answer::<PlacementView>().await.ok()?.body;
+        (view.status_code == PlacementStatus::BadRequest).then_some(())
     })
     .await;
+    let view = order(&world, json!({ "destination_host": "n2" })).await;
+    let view = view.unwrap();
     assert_eq!(view.reason_code, Some(PlacementReason::NotAListedMachine));
     let said = &view.response_message;
     assert!(said.contains("(n1)") && said.contains("`force`"), "{said}");

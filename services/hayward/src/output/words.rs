@@ -118,8 +118,9 @@ pub fn clean_lines(text: &str) -> String {
 
 /// Control characters, and those that embed, override or isolate directions or mark them.
 fn is_harmful(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns
+    let marks = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
+    let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || marks || turns
 }
 
 #[cfg(test)]

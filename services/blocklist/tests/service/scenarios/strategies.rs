@@ -73,7 +73,7 @@ async fn scenario_22_the_third_automatic_block_of_ten_is_refused_with_the_number
     let (status, answer) = world.order("nodes/n3", &mark(60_000)).await;
     assert_eq!(status, 201, "a person is exempt");
     assert!(
-        answer.warnings[0].contains("3 of 10 ready nodes"),
+        answer.warnings[0].contains("3 of its 10 ready nodes"),
         "{:?}",
         answer.warnings
     );

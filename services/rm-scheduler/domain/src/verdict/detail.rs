@@ -86,7 +86,8 @@ impl Detail {
                 let what = beside(*what);
                 write!(
                     out,
-                    "due {}, has {has}: the nearest node has quanta for another, and too little {what}",
+                    "due {}, has {has}: the nearest node has quanta for another, and too little \
+                     {what}",
                     processes(due)
                 )?;
                 if *counted {
