@@ -107,13 +107,20 @@ pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
         .context("the answer is not what this version of the command expects")
 }
 
+/// The reader of standard output left, as `head` does.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the output any more")]
+struct NoReader;
+
 /// To standard output, at once. That nobody reads any more is an error of its own kind, which ends
 /// the program quietly; see [`nobody_reads`].
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => NoReader.into(),
+        _ => error.into(),
+    })
 }
 
 /// To standard error: what a person may want to know beside the answer.
@@ -122,11 +129,26 @@ pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// True when an error only says that the reader of our output left, as `head` does.
+/// True when an error only says that the reader of our output left. A broken connection to a
+/// service or a database looks the same to the system, and is a failure.
 pub fn nobody_reads(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    })
+    error.chain().any(<dyn std::error::Error>::is::<NoReader>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_broke_is_not_taken_for_a_reader_that_left() {
+        let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let error = anyhow::Error::new(broken).context("cannot connect to the database");
+        assert!(!nobody_reads(&error), "it would end with success");
+    }
+
+    #[test]
+    fn a_reader_that_left_ends_the_program_quietly() {
+        let error = anyhow::Error::new(NoReader).context("the list");
+        assert!(nobody_reads(&error));
+    }
 }
