@@ -8,8 +8,9 @@ mod start;
 pub mod wires;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -38,7 +39,22 @@ pub struct Fleet {
     running: BTreeMap<Actor, Child>,
     paused: BTreeSet<Actor>,
     /// Ends that nobody asked for.
-    pub own_ends: Vec<String>,
+    pub own_ends: Vec<OwnEnd>,
+}
+
+/// A process that ended without being killed.
+#[derive(Debug, Clone)]
+pub struct OwnEnd {
+    pub actor: Actor,
+    pub status: ExitStatus,
+    /// The end of its log.
+    pub said: String,
+}
+
+impl fmt::Display for OwnEnd {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}: {}", self.actor, self.status, self.said)
+    }
 }
 
 impl Fleet {
@@ -103,8 +119,12 @@ impl Fleet {
             }
         }
         for (actor, status) in ended {
-            let last = self.last_line(actor);
-            self.own_ends.push(format!("{actor}: {status}: {last}"));
+            let said = self.last_line(actor);
+            self.own_ends.push(OwnEnd {
+                actor,
+                status,
+                said,
+            });
             self.running.remove(&actor);
             self.paused.remove(&actor);
             self.start(actor)?;

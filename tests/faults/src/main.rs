@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Parser;
 use hayward_tests_faults::plan::Seed;
 use hayward_tests_faults::run::{Course, run};
@@ -33,7 +34,11 @@ async fn main() -> anyhow::Result<ExitCode> {
         faults_per_phase: arguments.faults,
     };
     let local = tokio::task::LocalSet::new();
-    let summary = local.run_until(run(course)).await?;
+    let summary = tokio::select! {
+        summary = local.run_until(run(course)) => summary?,
+        // The fleet ends what it started when it is dropped.
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    };
     print!("{summary}");
     println!("seed {}", arguments.seed);
     Ok(if summary.violations.is_empty() {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::checks::{self, Scene, Violation};
 use crate::faults::{self, Injected, Repair};
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, Fleet, OwnEnd};
 use crate::plan::{self, Actor, Fault, Happening, Phase, PhaseNumber, Seed};
 use crate::work::{self, Cancelled, Doors, Ledger, Shared};
 
@@ -38,7 +38,7 @@ pub struct Summary {
     pub acknowledged: u64,
     pub refused: Vec<String>,
     /// Processes that ended without being killed, and were started anew.
-    pub own_ends: Vec<String>,
+    pub own_ends: Vec<OwnEnd>,
     pub violations: Vec<Violation>,
     pub dir: PathBuf,
 }

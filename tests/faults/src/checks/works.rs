@@ -1,8 +1,8 @@
 //! Promises about single pieces of work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use hayward_job_converter_api::applications::ApplicationView;
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use hayward_job_converter_api::{WorkState, WorkView};
@@ -15,7 +15,7 @@ use crate::work::{Cancelled, Item, alive, proof};
 
 impl Scene<'_> {
     /// Items that were acknowledged.
-    fn items(&self, wanted: impl Fn(&Item) -> bool) -> Vec<Item> {
+    pub fn items(&self, wanted: impl Fn(&Item) -> bool) -> Vec<Item> {
         let ledger = self.ledger.borrow();
         let there = ledger.items.iter().filter(|it| it.id.is_some());
         there.filter(|it| wanted(it)).cloned().collect()
@@ -250,21 +250,6 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
             ended.then_some(()).ok_or_else(|| view.to_string())
         })
         .await?;
-    }
-    Ok(())
-}
-
-/// I4: each process of exclusive work found its lock free, whatever was done to the fleet.
-pub async fn exclusive_work_never_ran_twice(scene: &Scene<'_>) -> Outcome {
-    let mut twice = BTreeMap::new();
-    for item in scene.items(|it| it.work == Work::ExclusiveService) {
-        let proof = proof(&item);
-        if !proof.twice.is_empty() {
-            twice.insert(item.key, proof.twice);
-        }
-    }
-    if !twice.is_empty() {
-        bail!("two at once: {twice:?}");
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use hayward_service::clock::offset;
 use hayward_vocabulary::NodeName;
 use http::Method;
 use http::header::IF_MATCH;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
 use super::{Disks, Fleet, PATIENCE, Postgres, Wires, wait};
@@ -24,6 +25,7 @@ pub const LOST_MS: u64 = 8_000;
 
 /// Postgres, keys, services and agents, and a policy with a pool of classes and one of queues.
 pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
+    open_many_files()?;
     for folder in ["logs", "clocks"] {
         fs::create_dir_all(dir.join(folder))?;
     }
@@ -57,6 +59,13 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     fleet.divide().await?;
     fleet.nodes_take_work().await?;
     Ok(fleet)
+}
+
+/// Each connection is two here.
+fn open_many_files() -> anyhow::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    Ok(())
 }
 
 fn node(agent: Agent) -> anyhow::Result<NodeName> {

@@ -16,7 +16,7 @@ pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     let mixed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
     let mut draw = Draw(StdRng::seed_from_u64(mixed));
     let mut steps = Vec::new();
-    let mut at_ms = 500;
+    let mut at_ms = 1_500;
     for _ in 0..faults {
         at_ms += draw.0.random_range(GAP_MS);
         steps.push(Step {
@@ -27,7 +27,7 @@ pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     let end_ms = at_ms;
     for work in draw.works(number) {
         // Most of it is there early, some comes in the middle of everything.
-        let at_ms = draw.0.random_range(0..end_ms * 6 / 10);
+        let at_ms = draw.0.random_range(0..end_ms * 4 / 10);
         steps.push(Step {
             at_ms,
             what: Happening::Submit(work),
@@ -231,7 +231,7 @@ impl Draw {
         let mut works = Vec::new();
         for queued in [false, false, true, true] {
             works.push(Work::Job {
-                tasks: self.0.random_range(10..60),
+                tasks: self.0.random_range(20..80),
                 rest_ms: self.0.random_range(20..900),
                 queued,
             });

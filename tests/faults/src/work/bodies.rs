@@ -17,7 +17,7 @@ fn task(log: &Path, task: &str, rest_ms: u64, status: u8) -> Vec<String> {
     let log = log.display();
     let rest = format!("{}.{:03}", rest_ms / 1_000, rest_ms % 1_000);
     let script = format!(
-        "n=$(cat /proc/sys/kernel/random/uuid); echo start {task} $n >> {log}; \
+        "read n < /proc/sys/kernel/random/uuid; echo start {task} $n >> {log}; \
          sleep {rest}; echo end {task} $n >> {log}; echo $n; exit {status}"
     );
     vec!["sh".into(), "-c".into(), script]

@@ -41,16 +41,13 @@ async fn give(doors: &Doors, shared: &Shared, order: Order) -> Option<Result<Str
             evacuate,
             graceful,
         } => {
-            let policy = if graceful {
-                json!({ "policy": "GRACEFUL", "grace_ms": 3_000 })
-            } else {
-                json!({ "policy": "IMMEDIATE" })
-            };
-            let body = json!({
+            let mut body = json!({
                 "type": "NODE", "identifier": agent.to_string(), "permanent": true,
-                "action": if evacuate { "evacuate" } else { "mark" },
-                "cause": "faults", "evacuation": policy,
+                "action": if evacuate { "evacuate" } else { "mark" }, "cause": "faults",
             });
+            if evacuate && graceful {
+                body["evacuation"] = json!({ "policy": "GRACEFUL", "grace_ms": 3_000 });
+            }
             let client = &operators[&Service::Blocklist];
             let ask = async || {
                 let call = client.call(Method::PUT, "/v1/blocklist/items");
