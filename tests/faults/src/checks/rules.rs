@@ -9,8 +9,8 @@ use super::{Outcome, Scene};
 use crate::fleet::{PATIENCE, inside, wait};
 use crate::plan::{Order, Replica, Work};
 
-/// What the doctor may say of a healthy fleet under test: its clocks can be stepped, and the disk of
-/// the machine under it may be full of other things.
+/// What the doctor may say of a healthy fleet under test: its clocks can be stepped, and the disk
+/// of the machine under it may be full of other things.
 const EXPECTED_NEEDS: [&str; 2] = ["insecure", "disk"];
 
 /// Each request was acknowledged, or refused in so many words.

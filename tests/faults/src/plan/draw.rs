@@ -239,9 +239,11 @@ impl Draw {
         works.push(Work::FailingJob {
             tasks: self.0.random_range(2..6),
         });
+        // A reservation holds one of the two machines, so nothing could stand by on another.
+        let reserved = number.0 % 2 == 1;
         works.push(Work::Service {
             instances: self.0.random_range(1..3),
-            standbys: self.0.random_range(0..2),
+            standbys: self.0.random_range(0..2) * u32::from(!reserved),
         });
         works.push(Work::ExclusiveService);
         works.push(Work::ExclusiveService);
@@ -251,8 +253,7 @@ impl Draw {
                 rest_ms: self.0.random_range(100..2_000),
             });
         }
-        // A reservation holds one of two machines.
-        if number.0 % 2 == 1 {
+        if reserved {
             works.push(Work::Reservation);
         }
         works.push(Work::Pool {
