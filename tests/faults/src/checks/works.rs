@@ -221,7 +221,7 @@ pub async fn pools_are_at_their_size(scene: &Scene<'_>) -> Outcome {
             let view = client.get::<Value>(&path).await;
             let view = view.map_err(|error| format!("{path}: {error:?}"))?;
             let there = alive(&item);
-            if view["started"] == Value::from(size) && there.len() == size as usize {
+            if view["started"].as_u64() == Some(u64::from(size)) && there.len() == size as usize {
                 return Ok(());
             }
             Err(format!("{size} wanted, {there:?} there: {view}"))

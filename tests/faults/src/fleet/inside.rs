@@ -40,22 +40,21 @@ fn look(dir: &Path, pid: i32) -> Option<Found> {
     let line = line.trim_end().to_owned();
     let below = format!("{}/", dir.display());
     let words: Vec<&str> = line.split(' ').collect();
-    let (what, folder) = match words.as_slice() {
-        [.., "supervise", folder, _] => (Inside::Supervisor, (*folder).to_owned()),
-        _ => {
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let environment = String::from_utf8_lossy(&environment);
-            let mut variables = environment.split('\0');
-            let mark = variables.find_map(|it| it.strip_prefix(MARK))?;
-            let (folder, _) = mark.rsplit_once('/')?;
-            let runner = words.last() == Some(&"run-tasks");
-            let what = if runner {
-                Inside::Runner
-            } else {
-                Inside::Program
-            };
-            (what, folder.to_owned())
-        }
+    let (what, folder) = if let [.., "supervise", folder, _] = words.as_slice() {
+        (Inside::Supervisor, (*folder).to_owned())
+    } else {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let environment = String::from_utf8_lossy(&environment);
+        let mut variables = environment.split('\0');
+        let mark = variables.find_map(|it| it.strip_prefix(MARK))?;
+        let (folder, _) = mark.rsplit_once('/')?;
+        let runner = words.last() == Some(&"run-tasks");
+        let what = if runner {
+            Inside::Runner
+        } else {
+            Inside::Program
+        };
+        (what, folder.to_owned())
     };
     let allocation = folder.strip_prefix(&below)?.rsplit('/').next()?.to_owned();
     Some(Found {

@@ -144,16 +144,16 @@ pub fn body(item: &Item) -> anyhow::Result<Value> {
     })
 }
 
-/// The tasks of a gang: their ids and bodies.
-pub fn members(item: &Item) -> Vec<(String, Value)> {
+/// The tasks of a gang.
+pub fn members(item: &Item) -> Value {
     let Work::Gang { members, rest_ms } = item.work else {
-        return Vec::new();
+        return Value::Null;
     };
     let log = item.proofs.join("log");
     let one = |number: u32| {
         let id = number.to_string();
         let command = task(&log, &id, rest_ms, 0);
-        (id, json!({ "command": command, "taskGroupName": "worker" }))
+        json!({ "id": id, "task": { "command": command, "taskGroupName": "worker" } })
     };
-    (0..members).map(one).collect()
+    json!({ "tasks": (0..members).map(one).collect::<Vec<_>>() })
 }

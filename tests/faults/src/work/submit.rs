@@ -25,13 +25,13 @@ pub async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, ClientError>) -> 
             Err(error) => error,
         };
         if is_final(&error) || Instant::now() >= deadline {
-            return Err(text_of(error));
+            return Err(text_of(&error));
         }
         sleep_until(Instant::now() + AGAIN).await;
     }
 }
 
-fn text_of(error: ClientError) -> String {
+fn text_of(error: &ClientError) -> String {
     match error.problem() {
         Some(problem) => format!(
             "{:?}: {} {:?}",
@@ -98,10 +98,12 @@ async fn acknowledged(doors: &Doors, item: &Item) -> Result<String, String> {
 async fn gang(client: &Client, item: &Item, body: &Value) -> Result<String, String> {
     let path = format!("/v1/applications/{}", item.key);
     insist(async || client.put::<_, Value>(&path, body).await).await?;
-    for (id, body) in bodies::members(item) {
-        let path = format!("{path}/tasks/{id}");
-        insist(async || client.put::<_, Value>(&path, &body).await).await?;
-    }
+    // All at once: an application whose tasks have ended is completed and takes no more.
+    let path = format!("{path}/tasks");
+    let members = bodies::members(item);
+    let key = format!("tasks-{}", item.key);
+    let ask = async || client.post::<_, Value>(&path, &members, Some(&key)).await;
+    insist(ask).await?;
     Ok(item.key.clone())
 }
 
