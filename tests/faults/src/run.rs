@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use hayward_service::{Clock as _, SystemClock};
 use tokio::time::{Instant, sleep_until};
 
 use crate::checks::{self, Scene, Violation};
@@ -200,12 +202,24 @@ impl Story<'_> {
                 Happening::Fault(fault) => {
                     let injected = faults::inject(self.fleet, fault).await?;
                     summary.note(fault, &injected);
+                    self.write_down(fault, &injected)?;
                     if let Injected::Until(mend) = injected {
                         self.repairs.push((Instant::now() + mend.after, mend.what));
                     }
                 }
             }
         }
+        Ok(())
+    }
+
+    /// For whoever looks into a violation: what was done, and when, beside the logs.
+    fn write_down(&self, fault: Fault, injected: &Injected) -> anyhow::Result<()> {
+        let path = self.fleet.dir.join("logs").join("faults.log");
+        let mut log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)?;
+        writeln!(log, "{} {fault:?}: {injected:?}", SystemClock.now())?;
         Ok(())
     }
 

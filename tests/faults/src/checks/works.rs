@@ -146,7 +146,8 @@ pub async fn services_run_as_often_as_asked(scene: &Scene<'_>) -> Outcome {
         becomes(scene, &item, |view| {
             let running = view.processes.iter().filter(|it| it.state == "running");
             let said = running.count();
-            let word = item.proofs.display().to_string();
+            // `p0-services-1` is the beginning of `p0-services-10`.
+            let word = format!("{}/", item.proofs.display());
             let all = inside::all(&scene.fleet.dir);
             let programs = all
                 .iter()
