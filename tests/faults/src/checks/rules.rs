@@ -72,7 +72,8 @@ pub async fn drained_means_empty(scene: &Scene<'_>) -> Outcome {
             continue;
         };
         let client = &scene.doors.operators[&crate::plan::Service::NodeStatus];
-        let drained = wait(&format!("{agent} to be drained"), A_WHILE, async || {
+        let what = format!("{agent} to be drained");
+        let drained = wait(&what, A_WHILE, async || {
             let view = client.get::<DrainView>(&given.path).await;
             let view = view.map_err(|error| format!("{error:?}"))?;
             let (state, why) = (view.state, view.why);
