@@ -3,6 +3,7 @@
 //! everything.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -160,7 +161,8 @@ fn the_names_that_every_program_knows_follow_from_the_definitions() {
     };
     let others = others().into_iter().filter(|name| !is_setting(name));
     lines.extend(others.map(|name| format!("variable {name}")));
-    let made: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let lines: Vec<String> = lines.into_iter().collect();
+    let made = lines.join("\n") + "\n";
     is_kept("shared/service/src/settings/names.txt", &made);
 }
 
@@ -184,10 +186,8 @@ fn the_page_of_settings_follows_from_the_definitions() {
         };
         let meaning = setting.meaning.replace('|', "\\|");
         let programs = programs.join(", ");
-        page.push_str(&format!(
-            "| `{}` | {default} | {programs} | {meaning} |\n",
-            setting.name
-        ));
+        let name = setting.name;
+        writeln!(page, "| `{name}` | {default} | {programs} | {meaning} |").expect("a string");
     }
     is_kept("docs/settings.md", &page);
 }

@@ -1,6 +1,7 @@
 //! The groups of a token, in the demand of what was submitted with it.
 
 use hayward_job_converter_api::submission::Submitted;
+use hayward_rm_scheduler_api::WaitReason;
 use hayward_vocabulary::Queued;
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
         .await
         .unwrap();
     put(&ann, "app", &json!({ "queueName": "root.a" })).await;
+    world.judge_queue(WaitReason::Satisfied, false).await;
     put_task(&ann, "app", "t", &task()).await;
     for restarts in [false, true] {
         if restarts {

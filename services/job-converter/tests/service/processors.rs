@@ -391,7 +391,7 @@ async fn bad_words_name_their_field() {
     }
     let body = json!({ "command": ["/bin/true"], "retries": { "counts": 1 } });
     let answer = submit(&ann, "/v1/services", &body, &fresh_key()).await;
-    assert_eq!(refusal(answer).0, 400);
+    assert_eq!(refusal(answer).0, 422);
 }
 
 /// Whether a fault domain can be found for it is the scheduler's to know (11.1).

@@ -82,7 +82,7 @@ async fn bad_input_is_told_field_by_field() {
     let unknown = json!({ "command": ["x"], "comand": 1 });
     assert_eq!(
         refusal(submit(&ann, "/v1/jobs", &unknown, &fresh_key()).await).0,
-        400
+        422
     );
     let none = ann.call(Method::POST, "/v1/jobs").body(&count(1));
     assert_eq!(
