@@ -59,12 +59,13 @@ pub enum Named {
 pub type Only = Option<String>;
 
 impl Ledger {
-    /// A deployment by its id, or the live one by that of its service.
+    /// A deployment by its id, or by that of its service the one that is live or ended last.
     fn deployment(&self, id: &str, only: &Only) -> Result<String, Refusal> {
         let places = &self.placements;
         let of_service = || {
-            let mut all = places.deployments.iter();
-            all.find(|(_, it)| it.service.as_str() == id && it.ended_at.is_none())
+            let all = places.deployments.iter();
+            let own = all.filter(|(_, it)| it.service.as_str() == id);
+            own.max_by_key(|(_, it)| (it.ended_at.is_none(), it.ended_at))
         };
         let found = places.deployments.get_key_value(id);
         let found = found

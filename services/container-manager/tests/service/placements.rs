@@ -336,6 +336,31 @@ async fn a_blocked_host_is_refused_and_a_dead_deployment_is_over() {
         "its request is withdrawn"
     );
     world.upstream.no_process("svc_1.0");
+    // By the name of its service it is over as well, and not unknown.
+    until("the service to be over", async || {
+        let ann = world.client("ann");
+        let order = json!({ "processor_id": "0", "destination_host": "n3" });
+        let late = ann.post("/v1/deployments/svc_1/placements", &order, None);
+        (code(late.await) == Some(Code::Gone)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_status_and_an_empty_process_are_refused_with_their_place() {
+    let (world, _old) = running().await;
+    let ann = world.client("ann");
+    let pointer = |fault: ClientError| {
+        let problem = fault.problem().expect("a problem document");
+        assert_eq!(problem.code, Code::Invalid);
+        problem.errors[0].pointer.clone()
+    };
+    let path = format!("{BASE}/placements?status=NONSENSE");
+    let odd: Result<PlacementList, _> = ann.get(&path).await;
+    assert_eq!(pointer(odd.unwrap_err()), "/query/status");
+    let empty = json!({ "processor_id": " ", "destination_host": "n2" });
+    let odd: Result<PlacementView, _> = ann.post(&format!("{BASE}/placements"), &empty, None).await;
+    assert_eq!(pointer(odd.unwrap_err()), "/processor_id");
 }
 
 #[tokio::test(flavor = "multi_thread")]

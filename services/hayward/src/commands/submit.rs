@@ -21,8 +21,8 @@ use crate::connection::{Role, Service, Session};
 use crate::output::{note, print, read};
 
 use disruption::Disruption;
-pub use document::typed;
 use document::{Document, Kind};
+pub use document::{typed, yaml};
 use needs::Needs;
 
 #[derive(Debug, Clone, clap::Args)]

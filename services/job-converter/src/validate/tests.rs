@@ -155,7 +155,17 @@ fn s16_an_image_is_a_name_and_nobody_is_root() {
             "{good}"
         );
     }
-    for bad in ["", "-v", "a b", "../x", "a\\n", "a;b"] {
+    for bad in [
+        "",
+        "-v",
+        "a b",
+        "../x",
+        "a\\n",
+        "a;b",
+        "http://r.example/a",
+        "r.example/",
+        "a:",
+    ] {
         let found = pointers(service(&of(&format!(r#"{{"image":"{bad}"}}"#))));
         assert_eq!(found, ["/container/image"], "{bad}");
     }

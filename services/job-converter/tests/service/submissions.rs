@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_service::auth::Scope;
 use hayward_vocabulary::WhenUnreachable;
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{World, count, fresh_key, refusal, submit};
 
@@ -91,6 +91,14 @@ async fn bad_input_is_told_field_by_field() {
     );
     let page = ann.get::<WorkList>("/v1/jobs?limit=0").await;
     assert_eq!(refusal(page), (400, vec!["/query/limit".to_owned()]));
+    for path in ["/v1/jobs", "/v1/applications"] {
+        let odd: Result<Value, _> = ann.get(&format!("{path}?state=NONSENSE")).await;
+        assert_eq!(
+            refusal(odd),
+            (422, vec!["/query/state".to_owned()]),
+            "{path}"
+        );
+    }
     assert_eq!(
         world.rows("select count(*) from job_converter.work").await,
         0

@@ -423,7 +423,7 @@ async fn drains_in(world: &World, fate: &str) -> Vec<(String, DrainState)> {
             _ => (1, vec![reserved("rsv_1", "ben")]),
         };
         world.scheduler.says(&node, 1, remaining, blockers);
-        until(&format!("{node}"), async || {
+        until(node.as_str(), async || {
             world.beat(&node, &beat).await;
             let view: DrainView = world.viewer().get(&path).await.unwrap();
             (view.state == state && view.moves.is_some()).then_some(())

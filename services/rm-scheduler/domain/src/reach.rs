@@ -188,9 +188,12 @@ fn all_blocked(books: &Books, could_hold: &[usize]) -> String {
     let is_blocked = |at: &&usize| books.station(**at).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
     let all = nodes(could_hold.len() as u64);
-    match could_hold.len() - blocked {
-        0 => format!("{all} could hold it, and none is free of blocks"),
-        avoided => format!("{all} could hold it; {blocked} blocked, {avoided} closed to this work"),
+    match (blocked, could_hold.len() - blocked) {
+        (_, 0) => format!("{all} could hold it, and none is free of blocks"),
+        (0, _) => format!("{all} could hold it, and this work may not go there now"),
+        (_, avoided) => {
+            format!("{all} could hold it; {blocked} blocked, {avoided} closed to this work")
+        }
     }
 }
 

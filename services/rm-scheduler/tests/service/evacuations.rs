@@ -50,7 +50,7 @@ async fn a_drained_process_is_told_when_its_next_place_is_reserved() {
     let stuck = blocker(&world, "drain/n1", BlockerReason::NoPlace).await;
     assert_eq!((stuck.total, stuck.remaining), (1, 1));
     let detail = &stuck.blockers[0].detail;
-    assert!(detail.contains("could hold it is blocked"), "{detail}");
+    assert!(detail.contains("1 node could hold it"), "{detail}");
     world.settled().await;
     let all = of(&world.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "untouched: {all:?}");

@@ -8,7 +8,7 @@ use hayward_service::problem::{FieldFault, Problem};
 use hayward_service::{ClientError, Code};
 use serde::Serialize;
 
-use crate::commands::submit::{named, text_of};
+use crate::commands::submit::{named, text_of, yaml};
 
 /// A policy, and the number it was made from when the text says so.
 pub fn policy_of(file: &Path) -> anyhow::Result<(Policy, Option<u64>)> {
@@ -23,7 +23,7 @@ pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
             .or_else(|error| yaml_serde::from_str(text).map_err(|_| error))
             .context("this is neither JSON nor YAML")?
     } else {
-        yaml_serde::from_str(text).context("this is not YAML")?
+        yaml(text)?
     };
     let (document, generation) = document.unwrapped();
     let policy = read(document).map_err(|faults| refused(&faults))?;

@@ -27,7 +27,7 @@ pub enum Document {
 impl Document {
     /// JSON is YAML too.
     pub fn read(text: &str, default: Kind) -> anyhow::Result<Self> {
-        let mut value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
+        let mut value: Value = yaml(text)?;
         let Some(fields) = value.as_object_mut() else {
             bail!("a submission has fields, as in `command: [\"echo\", \"hello\"]`");
         };
@@ -44,6 +44,12 @@ impl Document {
             Kind::Reservation => Self::Reservation(typed(value)?),
         })
     }
+}
+
+/// Reads YAML in which no key is given twice: of two values one would be lost in silence.
+pub fn yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("this is not YAML")?;
+    yaml_serde::from_str(text).context("this is not YAML")
 }
 
 /// A document of a type, or where it is not one.
@@ -95,6 +101,13 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert_eq!(fault, "kind: \"batch\" is not job, service or reservation");
+    }
+
+    #[test]
+    fn a_key_given_twice_is_refused() {
+        let text = "command: [a]\nmax_processes: 3\nmax_processes: 4\n";
+        let fault = format!("{:#}", Document::read(text, Kind::Job).unwrap_err());
+        assert!(fault.contains("max_processes"), "{fault}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use hayward_service::clock::fresh_uuid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Then, named, text_of, typed};
+use super::{Then, named, text_of, typed, yaml};
 use crate::commands::apps;
 use crate::connection::{Role, Service, Session};
 use crate::output::{note, print, read};
@@ -68,7 +68,7 @@ struct Group {
 
 impl Gang {
     fn read(text: &str) -> anyhow::Result<Self> {
-        typed(yaml_serde::from_str(text).context("this is not YAML")?)
+        typed(yaml(text)?)
     }
 
     fn application(&self) -> ApplicationSubmission {

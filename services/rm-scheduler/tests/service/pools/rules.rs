@@ -4,7 +4,7 @@ use hayward_blocklist_api::BlockKind;
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::pools::{
-    EventKind, FinalStatus, PoolMode, PoolStatus, PoolView, WorkerList,
+    EventKind, FinalStatus, PoolMode, PoolOrder, PoolStatus, PoolView, WorkerList,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_service::Code;
@@ -13,7 +13,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::owner::{Owner, code, die, order};
+use super::owner::{Owner, code, create, die, order};
 use crate::service::neighbours::{block, node};
 use crate::service::world::World;
 
@@ -23,6 +23,20 @@ const NEVER_MS: u64 = 3_600_000;
 fn told_to_go(entry: &AllocationEntry) -> bool {
     let vacate = entry.vacate.as_ref();
     vacate.is_some_and(|vacate| vacate.reason == VacateReason::WorkGone)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_a_class_that_there_is_not_is_refused_with_those_there_are() {
+    let world = World::new(&[4]).await;
+    let unknown = PoolOrder {
+        class: Some("nowhere".to_owned()),
+        ..order(1)
+    };
+    let refused = create(&world, &unknown, "key").await.unwrap_err();
+    let problem = refused.problem().expect("a problem document");
+    assert_eq!(problem.code, Code::Invalid);
+    assert_eq!(problem.errors[0].pointer, "/class");
+    assert!(problem.errors[0].detail.starts_with("must be one of "));
 }
 
 #[tokio::test(flavor = "multi_thread")]
