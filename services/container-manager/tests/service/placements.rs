@@ -372,7 +372,7 @@ async fn a_host_that_the_list_leaves_out_is_refused_at_once() {
     let unlisted = json!({ "processor_id": "0", "destination_host": "n2" });
     until("the list to be heard", async || {
         let ann = world.client("ann");
-        let call = ann.call(Method::POST, &format!("{BASE}/placements"));
+        let call = ann.call(Method::POST, format!("{BASE}/placements"));
         let call = call.query("dry_run", true).body(&unlisted);
         let view = call.answer::<PlacementView>().await.ok()?.body;
         (view.status_code == PlacementStatus::BadRequest).then_some(())

@@ -218,8 +218,10 @@ proptest! {
             happen(&mut trial, what);
             if let Some(half) = &trial.core {
                 sums_add_up(half);
-                use core::State::{Completed, Completing};
-                let over = matches!(half.head.state, Completing | Completed);
+                let over = matches!(
+                    half.head.state,
+                    core::State::Completing | core::State::Completed
+                );
                 prop_assert!(!over || !half.owes_members(), "{:?}", half.head.groups);
             }
         }

@@ -103,7 +103,11 @@ impl World {
     pub async fn judge_queue(&self, reason: WaitReason, refused: bool) -> DemandEntry {
         let asked = until("a question about a queue", async || {
             let demand = self.demand().await.into_values();
-            let mut asked = demand.filter(|it| it.work.as_str().ends_with(".q"));
+            let is_question = |it: &DemandEntry| {
+                let part = it.work.as_str().rsplit_once('.');
+                part.is_some_and(|(_, part)| part == "q")
+            };
+            let mut asked = demand.filter(is_question);
             asked.next()
         });
         let asked = asked.await;

@@ -432,9 +432,16 @@ async fn a_marked_process_is_leased_nothing_and_its_end_holds_nobody_back() {
     assert_eq!(told.count(), 2);
     let view = world.view(&job.id).await;
     assert_eq!(view.reason, None, "{view:?}");
-    // The mark is lifted before the runner has ended: it goes on.
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_goes_on_when_its_mark_is_lifted_before_it_has_ended() {
+    let world = World::new().await;
+    let job = world.submit(count(1_000)).await;
+    let demand = world.demand_of(&job.id).await;
     let again = world.scheduler.grant(&demand);
-    for marked in [mark, None] {
+    let runner = world.runner(&demand);
+    for marked in [Some("node node-1 is marked: bad memory".to_owned()), None] {
         let said = marked.is_none();
         world.scheduler.say(&AllocationEntry {
             marked,

@@ -24,6 +24,10 @@ use tokio::sync::watch;
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Default, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fault that a test switches on by itself"
+)]
 pub struct World {
     pub desired: BTreeMap<String, DesiredEntry>,
     pub revision: u64,

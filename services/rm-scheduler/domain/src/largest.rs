@@ -220,10 +220,7 @@ mod tests {
                 ..News::default()
             };
             let plan = rounds.decide(&world.snapshot, &news).plan;
-            assert_eq!(
-                plan.grants,
-                FairShare::default().schedule(&world.snapshot).grants
-            );
+            assert_eq!(plan.grants, FairShare.schedule(&world.snapshot).grants);
             orders.push(plan.grants.first().map(|grant| grant.order));
         }
         assert_eq!(orders, [Some(8), Some(9), None, Some(8)]);

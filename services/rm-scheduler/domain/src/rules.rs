@@ -80,9 +80,13 @@ enum Fate {
 
 /// An allocation before its node was lost: wanted or withdrawn, told to leave or not.
 #[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the walk takes every combination of them"
+)]
 struct Before {
     work: &'static str,
-    told: bool,
+    leaving: bool,
     withdrawn: bool,
     fixed: bool,
     block: Option<BlockEffect>,
@@ -93,11 +97,11 @@ fn allocations() -> Vec<Before> {
     let mut all = Vec::new();
     for work in ["j", "s", "r"] {
         for number in 0..16 {
-            let [told, withdrawn, fixed, offline] = [1, 2, 4, 8].map(|bit| number & bit != 0);
+            let [leaving, withdrawn, fixed, offline] = [1, 2, 4, 8].map(|bit| number & bit != 0);
             for block in [None, Some(BlockEffect::Mark), Some(BlockEffect::Evacuate)] {
                 let before = Before {
                     work,
-                    told,
+                    leaving,
                     withdrawn,
                     fixed,
                     block,
@@ -126,7 +130,7 @@ fn given_up(before: Before, fate: Fate) -> bool {
     let snapshot = &mut world.snapshot;
     let held = snapshot.allocations.values_mut().next();
     let held = held.unwrap_or_else(|| panic!("nothing is granted: {before:?}"));
-    held.leaving = before.told;
+    held.leaving = before.leaving;
     if before.withdrawn {
         snapshot.demand.clear();
     }

@@ -3,6 +3,7 @@
 
 use hayward_job_converter_api::applications::TaskAccepted;
 use hayward_rm_scheduler_api::WaitReason;
+use hayward_vocabulary::NodeName;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ async fn a_task_names_its_node_and_who_yields_to_whom() {
     put_task(&ann, "app", "anywhere", &task()).await;
     world.judge_queue(WaitReason::Satisfied, false).await;
     let queued = world.asked("app", "there").await.queued.unwrap();
-    let node = queued.required_node.as_ref().map(|it| it.as_str());
+    let node = queued.required_node.as_ref().map(NodeName::as_str);
     assert_eq!(
         (node, queued.preempts, queued.preemptable),
         (Some("node-3"), false, false)
@@ -58,7 +59,7 @@ async fn tasks_are_kept_to_machines_and_apart_from_each_other() {
         world.asked("app", "one").await,
         world.asked("app", "two").await,
     );
-    let machines: Vec<&str> = one.machines.iter().map(|it| it.as_str()).collect();
+    let machines: Vec<&str> = one.machines.iter().map(NodeName::as_str).collect();
     assert_eq!(machines, ["node-1", "node-2"]);
     let (one, two) = (one.apart.unwrap(), two.apart.unwrap());
     assert_eq!(one.group, two.group);
