@@ -228,6 +228,8 @@ impl Listing {
     params(Listing),
     responses(
         (status = 200, description = "a page", body = ApplicationList),
+        (status = 422, description = "a state that there is not", body = Problem,
+            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_applications(
