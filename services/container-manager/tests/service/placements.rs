@@ -341,7 +341,7 @@ async fn a_blocked_host_is_refused_and_a_dead_deployment_is_over() {
         let ann = world.client("ann");
         let order = json!({ "processor_id": "0", "destination_host": "n3" });
         let late = ann.post("/v1/deployments/svc_1/placements", &order, None);
-        (code(late.await) == Some(Code::Gone)).then_some(())
+        (code(late.await) == Some(Code::Conflict)).then_some(())
     })
     .await;
 }
