@@ -285,6 +285,24 @@ mod tests {
     }
 
     #[test]
+    fn last_words_that_were_cut_begin_with_a_whole_line() {
+        let report = ran("seq -f 'line number %g' 1 5000");
+        let mut lines = report.output.lines();
+        assert!(
+            lines
+                .next()
+                .is_some_and(|line| line.starts_with("line number "))
+        );
+        assert!(report.output.len() > OUTPUT_LIMIT / 2 && report.output.ends_with(" 5000\n"));
+        let one = ran("head -c 9000 /dev/zero | tr '\\0' x");
+        assert_eq!(
+            one.output.len(),
+            OUTPUT_LIMIT,
+            "a line longer than all that is kept"
+        );
+    }
+
+    #[test]
     fn a_child_left_behind_holds_nothing_up_and_is_ended() {
         let begun = Instant::now();
         let report = ran("sleep 300 & echo $!");
