@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use hayward_vocabulary::{
     Size,
-    counted::{counted, nodes, quanta},
+    counted::{nodes, quanta},
 };
 
 use crate::{
@@ -214,8 +214,10 @@ pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
     if listed && permitted(books, at).next().is_none() {
         let wishes = books.demand(at).wishes();
         let detail: Why = if wishes.avoids.is_empty() {
-            let listed = counted(wishes.machines.len() as u64, "listed node", "listed nodes");
-            format!("none of its {listed} is in its pool").into()
+            match wishes.machines.len() {
+                1 => "the one node of its list is not in its pool".into(),
+                listed => format!("none of the {listed} nodes of its list is in its pool").into(),
+            }
         } else {
             "its pool has no node that it may use".into()
         };
