@@ -6,6 +6,7 @@ use anyhow::ensure;
 use hayward_job_converter_api::applications::ApplicationView;
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::{ClientError, Code};
 use serde_json::Value;
 
 use super::{Outcome, Scene};
@@ -243,7 +244,7 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
             let view = match view {
                 Ok(view) => view,
                 // It is kept no longer than its service.
-                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) if error.is_not_found() || is_over(&error) => return Ok(()),
                 Err(error) => return Err(format!("{error:?}")),
             };
             let status = view["status_code"].as_str().unwrap_or_default();
@@ -253,4 +254,11 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
         .await?;
     }
     Ok(())
+}
+
+/// The service was ended or deployed again, by its own name or that of its deployment.
+fn is_over(error: &ClientError) -> bool {
+    error
+        .problem()
+        .is_some_and(|problem| problem.code == Code::Gone)
 }
