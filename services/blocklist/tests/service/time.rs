@@ -109,7 +109,7 @@ async fn an_end_in_the_past_still_has_its_effect_once() {
     assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
 }
 
-/// What a person asks for on `nodes/k1`.
+/// The order of a person on `nodes/k1`.
 fn order(cause: &str, end: Timestamp) -> Value {
     json!({"action": "MARK_BLOCKLISTED", "cause": cause, "end_timestamp": end})
 }

@@ -179,7 +179,7 @@ fn an_orphan_is_stopped_first_and_buried_when_it_has_ended() {
     assert!(!outcome(&back, Fact::Seen(&seen(Ended, 33))).2);
 }
 
-/// What becomes of a node with containers on it.
+/// The fate of a node with containers on it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Lost,
@@ -230,7 +230,7 @@ fn every_container_comes_to_an_end_whatever_becomes_of_its_node() {
     }
 }
 
-/// Who has an allocation is waited for, or not, as that one says.
+/// A container with an allocation is waited for, or not, as the allocation says.
 #[test]
 fn a_lost_node_alone_ends_nothing_that_has_an_allocation() {
     let (kept, stopping) = (ended(UserError), on(Stopping));

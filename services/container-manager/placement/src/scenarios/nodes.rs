@@ -1,4 +1,4 @@
-//! What becomes of an action when one of its nodes is lost, forgotten or back: from each of its
+//! The fate of an action when one of its nodes is lost, forgotten or back: from each of its
 //! phases it comes to an end, and the process is up.
 
 use super::*;
@@ -75,7 +75,7 @@ fn at(stage: Stage) -> Trial {
     trial
 }
 
-/// What stood there is given up above, and nothing new fits there for as long.
+/// The caller gives up the containers there, and nothing new fits there for as long.
 fn lose(trial: &mut Trial, name: &str, fate: Fate) {
     let places = trial.fleet.places.iter();
     let there = places.filter(|(_, it)| it.host == host(name) && !it.ended);
