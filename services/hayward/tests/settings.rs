@@ -163,7 +163,7 @@ fn the_names_that_every_program_knows_follow_from_the_definitions() {
     lines.extend(others.map(|name| format!("variable {name}")));
     let lines: Vec<String> = lines.into_iter().collect();
     let made = lines.join("\n") + "\n";
-    is_kept("shared/service/src/settings/names.txt", &made);
+    is_kept("shared/service/src/config/names.txt", &made);
 }
 
 const PAGE: &str = "# Settings\n\n\

@@ -5,32 +5,32 @@
 //! or missing scope means nothing (S4). Expiry and revocation are looked at on every request, also
 //! for a token whose signature was checked before.
 
-mod acting;
 mod caller;
-mod glance;
 mod groups;
+mod impersonation;
 mod keys;
-mod life;
+mod lifetime;
 mod scope;
 mod signature;
 mod tenants;
 mod token;
+mod token_peek;
 
-pub use acting::{ACT_AS, ANYONE, MOST as MOST_LISTED, orchestrator_subject};
 pub use caller::{Caller, Door, OpenRoute, StillGood, authenticate};
-pub(crate) use glance::Glance;
 pub use groups::{BadGroups, Groups};
+pub use impersonation::{ACT_AS, ANYONE, MOST as MOST_LISTED, orchestrator_subject};
 pub use keys::{FreshIssuer, Keys, TokenOrder, read_secret, write_whole};
-pub use life::{TokenLife, longest_life_ms};
+pub use lifetime::{TokenLife, longest_life_ms};
 pub use scope::{BadScope, Scope};
 pub use tenants::Tenant;
 pub use token::{Claims, Issuer, Refusal, Verifier};
+pub(crate) use token_peek::Glance;
 
 use std::sync::Arc;
 
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::problem::Problem;
+use crate::http::problem::Problem;
 
 /// Someone whose token was good.
 #[derive(Debug, Clone, PartialEq, Eq)]

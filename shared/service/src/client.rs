@@ -6,7 +6,7 @@
 //! idempotency key. Redirects and proxies are never followed (S22), every wait has an end.
 
 mod call;
-mod names;
+mod resolver;
 mod token;
 mod trust;
 
@@ -20,7 +20,7 @@ use reqwest::Url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::problem::Problem;
+use crate::http::problem::Problem;
 
 pub use call::{Answer, Call};
 pub use token::TokenSource;

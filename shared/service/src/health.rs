@@ -12,10 +12,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::admission::{Table, Who, admit};
 use crate::auth::Caller;
-use crate::extract::Json;
-use crate::frame::InsecureModes;
+use crate::http::authorization::{Table, Who, admit};
+use crate::http::extract::Json;
+use crate::http::insecure_modes::InsecureModes;
 
 /// S1: the two words are all that strangers are told.
 const TABLE: Table = &[

@@ -5,8 +5,8 @@
 //! look, and who is told. A look reads memory alone and changes nothing. Somebody is told when the
 //! result of a rule changes, and not each time it is looked at.
 
-mod register;
-mod told;
+mod gauges;
+mod history;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,13 +22,13 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::admission::{Table, Who, admit};
-use crate::clock::{Clock, SystemClock};
-use crate::extract::Json;
-use crate::problem::{Code, Problem};
-use crate::shutdown::Shutdown;
+use crate::http::authorization::{Table, Who, admit};
+use crate::http::extract::Json;
+use crate::http::problem::{Code, Problem};
+use crate::runtime::clock::{Clock, SystemClock};
+use crate::runtime::shutdown::Shutdown;
 
-use register::{Register, Turn};
+use history::{Register, Turn};
 
 /// Between the looks that nobody asks for.
 const EACH: Duration = Duration::from_mins(1);
@@ -214,7 +214,7 @@ impl Watch {
         let seen = seen.inspect_err(|problem| {
             kept.last = None;
             kept.failed = Some((Instant::now(), started.elapsed(), problem.clone()));
-            told::forget(self.service);
+            gauges::forget(self.service);
         })?;
         kept.failed = None;
         let now = self.clock.now();
@@ -234,7 +234,7 @@ impl Watch {
         for turn in turns {
             self.log(turn);
         }
-        told::take(self.service, answer);
+        gauges::take(self.service, answer);
     }
 
     fn log(&self, turn: &Turn) {

@@ -5,53 +5,44 @@
 //! defaults are the safe ones: a route without a token answers 401, a body over the limit 413, a
 //! listener off loopback is refused (S1, S3, S4, S27).
 //!
-//! A service reads its [`settings`], starts [`telemetry`], opens its [`auth::Keys`], describes its
-//! routes with [`openapi::documented`], and hands them to a [`frame::Frame`].
+//! A service reads its [`config`], starts [`telemetry`], opens its [`auth::Keys`], describes its
+//! routes with [`documented`], and hands them to a [`Frame`].
 
-pub mod admission;
 pub mod auth;
 pub mod client;
-pub mod clock;
-pub mod cursor;
-pub mod deprecation;
-pub mod extract;
-pub mod frame;
+pub mod config;
 pub mod health;
-pub mod idempotency;
+pub mod http;
 pub mod invariants;
-pub mod lengthy;
-pub mod limits;
 pub mod metrics;
-pub mod once;
-pub mod openapi;
-pub mod origin;
-pub mod paged;
-pub mod problem;
-pub mod refusal;
-pub mod request;
 pub mod runtime;
-pub mod settings;
-pub mod shutdown;
-mod stamp;
 mod sync;
 pub mod telemetry;
 pub mod trace;
 
+pub use crate::http::authorization as admission;
+pub use crate::http::extract::{Json, Path, Query};
+pub use crate::http::idempotency::in_memory as once;
+pub use crate::http::limits::Limits;
+pub use crate::http::openapi::{Description, documented};
+pub use crate::http::pagination::Paged;
+pub use crate::http::pagination::cursor::Listing;
+pub use crate::http::pagination::{self as paged, cursor};
+pub use crate::http::problem::{Code, FieldFault, Problem};
+pub use crate::http::request_context as request;
+pub use crate::http::server::{self as frame, Frame, serve};
+pub use crate::http::{
+    deprecation, extract, idempotency, limits, openapi, origin, problem, refusal,
+};
 pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
 pub use client::{Client, ClientError, TokenSource};
-pub use clock::{Clock, ManualClock, SystemClock};
-pub use cursor::Listing;
-pub use extract::{Json, Path, Query};
-pub use frame::{Frame, serve};
+pub use config::{self as settings, FrameSettings};
 pub use health::{FollowerStanding, Health, Standing, StatusSource};
-pub use lengthy::lengthy;
-pub use limits::Limits;
-pub use openapi::{Description, documented};
-pub use paged::Paged;
-pub use problem::{Code, FieldFault, Problem};
+pub use runtime::block_in_place::lengthy;
+pub use runtime::clock::{Clock, ManualClock, SystemClock};
 pub use runtime::runtime;
-pub use settings::FrameSettings;
-pub use shutdown::Shutdown;
+pub use runtime::shutdown::Shutdown;
+pub use runtime::{clock, shutdown};
 pub use telemetry::Telemetry;
 
 /// The allocator of every Hayward program: a service allocates for each request and each entry,

@@ -4,10 +4,10 @@
 //! Counters and histograms are told of where something happens. Gauges are told as [`Reading`]s,
 //! now and then, by whoever leads: see [`board`]. Nothing is measured while nobody collects.
 
-pub mod board;
 pub mod catalogue;
+mod docs_page;
 pub(crate) mod exposition;
-mod text;
+pub mod gauges;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -16,8 +16,9 @@ use std::time::Duration;
 use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, Value, global};
 
-pub use board::Reading;
-pub use text::document;
+pub use docs_page::document;
+pub use gauges as board;
+pub use gauges::Reading;
 
 /// Instruments of Hayward's own have this scope.
 pub const SCOPE: &str = "hayward";

@@ -1,5 +1,10 @@
 //! The threads on which a program of the fleet does its work.
 
+pub mod block_in_place;
+pub mod clock;
+pub(crate) mod file_watch;
+pub mod shutdown;
+
 use tokio::runtime::{Builder, Runtime};
 
 /// Tasks that a busy thread goes on with before it looks for whoever called meanwhile. The

@@ -8,14 +8,14 @@
 //!
 //! The log has its own filter; what a collector is sent does not depend on it.
 
-mod counting;
-mod export;
-mod line;
-mod patience;
-mod post;
+mod dropped_count;
+mod event_names;
+mod json_line;
+mod log_throttle;
+mod otlp;
+mod otlp_http;
 mod scrape;
-mod statements;
-mod words;
+mod sql_timing;
 
 use std::io::IsTerminal as _;
 use std::sync::OnceLock;
@@ -32,9 +32,9 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
-use crate::metrics::board;
-use crate::settings::{FrameSettings, LogFormat};
-use export::Exporters;
+use crate::config::{FrameSettings, LogFormat};
+use crate::metrics::gauges;
+use otlp::Exporters;
 
 #[cfg(test)]
 pub(crate) use scrape::asked;
@@ -92,8 +92,8 @@ pub fn init(service: &str, settings: &FrameSettings) -> anyhow::Result<Telemetry
         exporters.make_global();
         COLLECTED.store(true, Ordering::Relaxed);
         TRACED.store(exporters.sent.is_some(), Ordering::Relaxed);
-        board::watch();
-        counting::nothing_yet();
+        gauges::watch();
+        dropped_count::nothing_yet();
     }
     subscribe(exporters.as_ref(), settings)?;
     let _ = MADE.set(());
@@ -113,8 +113,8 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
         bridge.with_filter(ours())
     });
     let statements = exporters.map(|_| {
-        let told = Targets::new().with_target(statements::TARGET, LevelFilter::DEBUG);
-        statements::Statements.with_filter(told)
+        let told = Targets::new().with_target(sql_timing::TARGET, LevelFilter::DEBUG);
+        sql_timing::Statements.with_filter(told)
     });
     let json = match settings.log_format {
         LogFormat::Json => true,
@@ -124,7 +124,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
     let lines = json.then(|| {
         fmt::layer()
             .fmt_fields(JsonFields::new())
-            .event_format(line::Line)
+            .event_format(json_line::Line)
             .with_writer(std::io::stderr)
     });
     let text = (!json).then(|| {
@@ -139,7 +139,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
         .with(logs)
         .with(statements)
         // With a filter like all the others: then what nobody wants costs nothing.
-        .with(patience::Patience::default().with_filter(ours()))
+        .with(log_throttle::Patience::default().with_filter(ours()))
         .try_init();
     // A test may have set its own subscriber; ours is then not needed.
     if let Err(error) = made {

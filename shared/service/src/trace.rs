@@ -17,8 +17,8 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::clock::offset;
 use crate::metrics::catalogue::SERVICE;
+use crate::runtime::clock::offset;
 use crate::telemetry::traced;
 
 /// Links of one span at most; the first are as good as any.

@@ -12,12 +12,12 @@ use http::Method;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-use super::acting::wanted;
+use super::impersonation::wanted;
 use super::token::Pass;
 use super::{Principal, Refusal, Verifier};
-use crate::limits::lasts;
-use crate::origin::{Origin, Witness};
-use crate::problem::{Code, Problem};
+use crate::http::limits::lasts;
+use crate::http::origin::{Origin, Witness};
+use crate::http::problem::{Code, Problem};
 
 /// What anybody may read: the two status words, and the description of the API, which is the same
 /// for everyone and says nothing about a fleet.

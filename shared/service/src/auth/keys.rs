@@ -18,7 +18,7 @@ use ed25519_dalek::pkcs8::{EncodePrivateKey as _, EncodePublicKey as _};
 use hayward_vocabulary::UserName;
 
 use super::{Groups, Issuer, Scope, Verifier, tenants};
-use crate::clock::{Clock, random_bytes};
+use crate::runtime::clock::{Clock, random_bytes};
 
 const PRIVATE: &str = "issuer.pem";
 const PUBLIC: &str = "issuer.pub.pem";

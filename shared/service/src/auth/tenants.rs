@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use hayward_vocabulary::UserName;
 
-use crate::stamp::Watched;
+use crate::runtime::file_watch::Watched;
 
 /// One tenant, and all who are in it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use hayward_vocabulary::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::*;
-use crate::clock::{Clock, ManualClock};
+use crate::runtime::clock::{Clock, ManualClock};
 
 struct World {
     dir: tempfile::TempDir,

@@ -16,20 +16,20 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::glance::{Glance, claims_of};
 use super::tenants::Tenants;
+use super::token_peek::{Glance, claims_of};
 use super::{Groups, Principal, Scope, Tenant, longest_life_ms, read_secret, signature};
-use crate::clock::{Clock, fresh_uuid};
-use crate::problem::{Code, Problem};
-use crate::stamp::Watched;
+use crate::http::problem::{Code, Problem};
+use crate::runtime::clock::{Clock, fresh_uuid};
+use crate::runtime::file_watch::Watched;
 
 #[cfg(test)]
 mod races;
 mod revoked;
-mod seen;
+mod verified_cache;
 
 use revoked::Revoked;
-use seen::Seen;
+use verified_cache::Seen;
 
 const ISSUER: &str = "hayward";
 const AUDIENCE: &str = "hayward";

@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError, PATIENCE};
-use crate::clock::fresh_uuid;
+use crate::http::problem::{Code, Problem};
+use crate::http::request_context::{REQUEST_ID, current_id, inject_trace};
 use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS, WAITS};
-use crate::problem::{Code, Problem};
-use crate::request::{REQUEST_ID, current_id, inject_trace};
+use crate::runtime::clock::fresh_uuid;
 
 /// How long a call outlasts answers of 503: a leader that was killed is followed within that time.
 const BETWEEN_LEADERS: Duration = Duration::from_secs(2);
@@ -107,7 +107,7 @@ impl Call {
     /// Makes it harmless to send this more than once (A4).
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.harmless_twice = true;
-        self.header(crate::idempotency::HEADER, key)
+        self.header(crate::http::idempotency::HEADER, key)
     }
 
     /// For long polls: the wait asked for, and some time on top of it.
@@ -216,7 +216,7 @@ impl Call {
             && let Ok(key) = HeaderValue::from_str(&fresh_uuid().simple().to_string())
         {
             self.headers
-                .entry(crate::idempotency::HEADER)
+                .entry(crate::http::idempotency::HEADER)
                 .or_insert(key);
         }
     }

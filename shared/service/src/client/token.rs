@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 
 use super::Authority;
-use crate::stamp::Watched;
+use crate::runtime::file_watch::Watched;
 
 /// Where a client's token comes from. A file is read again when it changed, so that tokens can be
 /// renewed under a running process.

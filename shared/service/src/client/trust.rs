@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use reqwest::{Certificate, ClientBuilder};
 
 use super::{CONNECT, IDLE};
-use crate::stamp::Watched;
+use crate::runtime::file_watch::Watched;
 
 /// Names the file with the authorities to believe, before any that lies beside a token.
 pub const CA_FILE: &str = "HAYWARD_CA_FILE";
@@ -113,7 +113,7 @@ fn build(builder: ClientBuilder) -> anyhow::Result<reqwest::Client> {
         .tcp_nodelay(true)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
-        .dns_resolver(super::names::InTurn::default())
+        .dns_resolver(super::resolver::InTurn::default())
         .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
         .build()
         .context("cannot make an http client")

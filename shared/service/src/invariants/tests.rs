@@ -4,7 +4,7 @@ use hayward_vocabulary::invariant::{Evidence, Inquiry, Rule};
 use parking_lot::Mutex as Plain;
 
 use super::*;
-use crate::clock::ManualClock;
+use crate::runtime::clock::ManualClock;
 
 const ROOM: Rule = Rule {
     id: "I2",
@@ -130,13 +130,13 @@ async fn a_look_that_failed_is_remembered_and_ends_what_the_gauges_say() {
     let count = Arc::new(AtomicUsize::new(0));
     let watch = Watch::new("test-failing", Failing(count.clone()));
     watch.look().await.unwrap();
-    assert_eq!(told::held_of("test-failing"), [("I2".to_owned(), 1.0)]);
+    assert_eq!(gauges::held_of("test-failing"), [("I2".to_owned(), 1.0)]);
     // The first look cost next to nothing, so there is soon another.
     while watch.look().await.is_ok() {
         tokio::task::yield_now().await;
     }
     assert_eq!(count.load(Ordering::SeqCst), 2);
-    assert!(told::held_of("test-failing").is_empty());
+    assert!(gauges::held_of("test-failing").is_empty());
     watch.look().await.unwrap_err();
     assert_eq!(count.load(Ordering::SeqCst), 2, "nobody looked again");
 }

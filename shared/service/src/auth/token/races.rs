@@ -7,7 +7,7 @@ use hayward_interleavings::{check, thread};
 
 use super::*;
 use crate::auth::{Keys, Scope};
-use crate::clock::ManualClock;
+use crate::runtime::clock::ManualClock;
 
 /// Public keys in a file that can be replaced.
 struct File {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::stamp::Watched;
+use crate::runtime::file_watch::Watched;
 
 pub(super) struct Revoked(Option<Watched<HashSet<String>>>);
 

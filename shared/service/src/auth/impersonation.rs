@@ -1,0 +1,172 @@
+//! Acting for a user (S10): an orchestrator names one user in a header, for one request.
+//!
+//! From there on the request is that user's: shares are charged to them, they own what is made, and
+//! nothing more is allowed than they may do. Who really asked goes with it and is written down
+//! beside it (S11). The users stand in the orchestrator's token, so every service can check it
+//! alone; whoever acts for somebody has neither list nor rights of their own, so nothing can be
+//! chained. Of which tenant somebody is, the fleet knows (see `tenants`): an orchestrator that is
+//! in one acts for nobody outside.
+
+use http::{HeaderMap, HeaderName};
+
+use super::{Groups, Principal, Scope};
+use crate::http::problem::{Code, Problem};
+
+pub const ACT_AS: HeaderName = HeaderName::from_static("hayward-act-as");
+/// Stands in a token for every user.
+pub const ANYONE: &str = "*";
+/// Users that one token names: it has to fit a header.
+pub const MOST: usize = 100;
+
+/// Whom a token of this orchestrator names.
+pub fn orchestrator_subject(name: &hayward_vocabulary::UserName) -> String {
+    format!("orchestrator-{name}")
+}
+
+impl Principal {
+    /// This caller, acting for `user`.
+    ///
+    /// # Errors
+    /// 403 when it is no orchestrator, an operator, or not listed for this user.
+    pub fn acting_as(&self, user: &str) -> Result<Self, Problem> {
+        let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
+        if self.has(&Scope::Operator) || !self.scopes.iter().any(orchestrates) {
+            return Err(Problem::forbidden("only an orchestrator acts for others"));
+        }
+        if !self.lists(user) {
+            return Err(Problem::forbidden(format!(
+                "this orchestrator is not listed for {user}"
+            )));
+        }
+        Ok(Self {
+            name: user.to_owned(),
+            scopes: vec![Scope::Submitter],
+            groups: Groups::NONE,
+            act_as: Vec::new(),
+            // That of the user, which whoever checked the token looks up.
+            tenant: None,
+            actor: Some(self.name.clone()),
+        })
+    }
+
+    /// Whether it is listed for this user. One that is in a tenant itself is never listed for users
+    /// outside, so that `*` means everybody in there.
+    pub fn lists(&self, user: &str) -> bool {
+        let within = self.tenant.as_ref().is_none_or(|it| it.has(user));
+        within && self.act_as.iter().any(|it| it == ANYONE || it == user)
+    }
+
+    /// Whose token this request came with.
+    pub fn actor(&self) -> &str {
+        self.actor.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Both, for people to read.
+    pub fn described(&self) -> String {
+        match &self.actor {
+            Some(actor) => format!("{actor} for {}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// For whom a request wants to act.
+pub(super) fn wanted(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let mut given = headers.get_all(ACT_AS).iter();
+    let Some(first) = given.next() else {
+        return Ok(None);
+    };
+    let user = first.to_str().unwrap_or_default().trim();
+    let plain = hayward_vocabulary::UserName::new(user).is_ok();
+    if given.next().is_some() || !plain {
+        let detail = "hayward-act-as names one user";
+        return Err(Problem::new(Code::BadRequest, detail));
+    }
+    Ok(Some(user))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::Tenant;
+    use super::*;
+
+    fn orchestrator(users: &[&str]) -> Principal {
+        let scope = Scope::Orchestrator("etl".parse().unwrap());
+        let mut principal = Principal::new("orchestrator-etl", [scope]);
+        principal.act_as = users.iter().map(|user| (*user).to_owned()).collect();
+        principal
+    }
+
+    #[test]
+    fn s10_only_an_orchestrator_and_only_for_listed_users() {
+        let etl = orchestrator(&["ada"]);
+        let ada = etl.acting_as("ada").unwrap();
+        assert_eq!(
+            (ada.name.as_str(), ada.actor()),
+            ("ada", "orchestrator-etl")
+        );
+        assert_eq!(ada.scopes, [Scope::Submitter]);
+        assert_eq!(ada.described(), "orchestrator-etl for ada");
+        assert!(etl.acting_as("ben").is_err());
+        assert!(etl.acting_as("*").is_err());
+        assert!(orchestrator(&[ANYONE]).acting_as("ben").is_ok());
+        assert!(orchestrator(&[]).acting_as("ada").is_err(), "S4");
+    }
+
+    #[test]
+    fn s10_within_its_tenant_an_orchestrator_acts_for_whom_it_lists() {
+        let members = ["orchestrator-etl", "ada", "ann"].map(str::to_owned);
+        let acme = Arc::new(Tenant::new("acme".parse().unwrap(), members));
+        let etl = |users: &[&str]| orchestrator(users).in_tenant(Some(Arc::clone(&acme)));
+        assert!(etl(&[ANYONE]).acting_as("ann").is_ok());
+        assert!(etl(&[ANYONE, "ben"]).acting_as("ben").is_err());
+        assert!(etl(&["ada"]).acting_as("ann").is_err());
+        assert!(etl(&["ada"]).knows("ada") && !etl(&["ada"]).knows("ann"));
+    }
+
+    #[test]
+    fn s12_who_is_told_of_whom_by_name() {
+        let acme = Tenant::new("acme".parse().unwrap(), ["ada", "ann"].map(str::to_owned));
+        let user = |scope| Principal::new("ada", [scope]);
+        let ada = user(Scope::Submitter);
+        assert!(ada.knows("ada") && !ada.knows("ann"));
+        let ada = ada.in_tenant(Some(Arc::new(acme.clone())));
+        assert!(ada.knows("ada") && ada.knows("ann") && !ada.knows("ben"));
+        let owner = user(Scope::Owner("p1".to_owned())).in_tenant(Some(Arc::new(acme)));
+        assert!(
+            !owner.knows("ada") && !user(Scope::Auditor).knows("ada"),
+            "S4"
+        );
+        for scope in [Scope::Operator, Scope::Viewer] {
+            assert!(user(scope).knows("ben"));
+        }
+    }
+
+    #[test]
+    fn s10_never_an_operator_and_never_a_second_time() {
+        let mut operator = orchestrator(&[ANYONE]);
+        operator.scopes.push(Scope::Operator);
+        assert!(operator.acting_as("ada").is_err());
+        let mut user = Principal::new("ada", [Scope::Submitter]);
+        user.act_as = vec![ANYONE.to_owned()];
+        assert!(user.acting_as("ben").is_err());
+        let ada = orchestrator(&[ANYONE]).acting_as("ada").unwrap();
+        assert!(ada.acting_as("ben").is_err());
+    }
+
+    #[test]
+    fn one_header_names_one_user() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(wanted(&headers).unwrap(), None);
+        headers.insert(ACT_AS, " ada ".parse().unwrap());
+        assert_eq!(wanted(&headers).unwrap(), Some("ada"));
+        headers.append(ACT_AS, "ben".parse().unwrap());
+        assert!(wanted(&headers).is_err());
+        for bad in ["", "ada,ben", "*", "a b"] {
+            headers.insert(ACT_AS, bad.parse().unwrap());
+            assert!(wanted(&headers).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Settings of a process: defaults, then a TOML file, then the environment, then flags.
+//!
+//! What is set and not known is an error that names it, wherever it was set: a misspelled limit
+//! must not become a default in silence (S4). The known names are those of the default value when
+//! it is serialised, because `flatten` and `deny_unknown_fields` do not go together; so a settings
+//! struct needs `#[serde(default)]` and may not skip fields when it is serialised.
+//!
+//! One environment serves all programs: see [`read`] for whose variable is whose. The comment of a
+//! field is what `--help` and `hayward config explain` say of it.
+
+mod described;
+mod layers;
+mod names;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use described::{Defined, Setting, paragraph, settings as described};
+pub use layers::{Outcome, read};
+
+/// Settings of every service, to be flattened into its own:
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema, Default)]
+/// #[serde(default)]
+/// struct Settings {
+///     #[serde(flatten)]
+///     frame: hayward_service::FrameSettings,
+///     /// What it means, with its unit and why it has its default.
+///     own_setting: u32,
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct FrameSettings {
+    /// Address and port to listen on. Default `127.0.0.1:0`, any free port of this machine alone:
+    /// an address others can reach is chosen, never inherited (S3).
+    pub listen: SocketAddr,
+    /// Address of the database, `postgres://role@host/name`. Default none: a service that needs one
+    /// says so instead of finding somebody else's. One on another machine says
+    /// `?sslmode=verify-full&sslrootcert=FILE` (S25).
+    pub database_url: Option<String>,
+    /// Directory with the issuer's public key and this service's token. Default none.
+    pub keys: Option<PathBuf>,
+    /// Allows an address others can reach without TLS, and a database or a collector on another
+    /// machine without it. Default false (S3).
+    pub allow_insecure: bool,
+    /// File with the certificate chain in PEM to serve TLS with; read again when it changes.
+    /// Default none: only an address of this machine alone is served.
+    pub tls_certificate: Option<PathBuf>,
+    /// File with the key of that certificate in PEM; read again when it changes. Default none.
+    pub tls_key: Option<PathBuf>,
+    /// Requests each caller may make in a second, and five times as many in one burst (S28).
+    /// Services and runners of tasks are not counted. Default 2,000; 0: no limit.
+    pub requests_per_second: u32,
+    /// Requests without a good token that are made from one address in a second, and five times as
+    /// many in one burst (S28). Good tokens are not counted. Default 50; 0: no limit.
+    pub stranger_requests_per_second: u32,
+    /// As `requests_per_second`, for all users of one tenant together. Default 8,000; 0: no limit.
+    pub tenant_requests_per_second: u32,
+    /// Requests of one caller worked on at once (S27). Default 64; 0: no limit.
+    pub requests_at_once: u32,
+    /// Long polls of one caller that wait at once (S27). Default 16; 0: no limit.
+    pub streams_at_once: u32,
+    /// Percent of all processors that the requests of one caller may take together while it asks
+    /// for more beside others: from then on they take turns (G13). Callers are counted as for
+    /// `requests_per_second`. Default 12; 0: no limit.
+    pub processor_percent_each: u32,
+    /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes
+    /// over within the 10 s of G2, and a pause of a second or two loses nothing.
+    pub lease_ms: u64,
+    /// Address and port where Prometheus may ask for metrics, at `/metrics`, with a token of scope
+    /// `scraper`, `viewer` or `operator` (T1, S1). Default none. One that others can reach needs
+    /// what `listen` needs there (S3).
+    pub scrape_listen: Option<SocketAddr>,
+    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` where this is not set.
+    /// Default none: nothing is exported. One on another machine begins with https (S3).
+    pub otlp_endpoint: Option<String>,
+    /// File with the authorities of whom one is believed to have signed the collector's
+    /// certificate; read again when it changes. Default none: the machine's own trust store.
+    pub otlp_authority: Option<PathBuf>,
+    /// Milliseconds between two exports of metrics; spans and logs are sent as often, and at least
+    /// each 2,000. Default 15,000.
+    pub otlp_interval_ms: u64,
+    /// Percent of the traces that begin here and are kept: requests that come without a trace, and
+    /// rounds. What comes with one does as that one does. Default 100.
+    pub otlp_trace_percent: u8,
+    /// How logs are written: `json`, `text` or `auto`, which is text on a terminal and JSON
+    /// elsewhere. Default `auto`.
+    pub log_format: LogFormat,
+    /// Which events are logged, as `tracing` filters have it: `info`, `debug`,
+    /// `info,hayward_service=debug`. Default `info`.
+    pub log_filter: String,
+}
+
+impl Default for FrameSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            database_url: None,
+            keys: None,
+            allow_insecure: false,
+            tls_certificate: None,
+            tls_key: None,
+            requests_per_second: 2_000,
+            stranger_requests_per_second: 50,
+            tenant_requests_per_second: 8_000,
+            requests_at_once: 64,
+            streams_at_once: 16,
+            processor_percent_each: 12,
+            lease_ms: 5_000,
+            scrape_listen: None,
+            otlp_endpoint: None,
+            otlp_authority: None,
+            otlp_interval_ms: 15_000,
+            otlp_trace_percent: 100,
+            log_format: LogFormat::Auto,
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    #[default]
+    Auto,
+    Json,
+    Text,
+}
+
+impl FrameSettings {
+    /// # Errors
+    /// When it is not set, or not safe to use (S3).
+    pub fn database_url(&self) -> anyhow::Result<&str> {
+        crate::http::insecure_modes::check_ways(self)?;
+        self.database_url
+            .as_deref()
+            .context("the setting `database_url` is missing")
+    }
+
+    /// The keys directory, opened.
+    ///
+    /// # Errors
+    /// When it is not set, or holds no keys.
+    pub fn open_keys(&self) -> anyhow::Result<crate::auth::Keys> {
+        crate::auth::Keys::open(
+            self.keys
+                .as_ref()
+                .context("the setting `keys` is missing")?,
+        )
+    }
+}
+
+/// Reads the settings of `service` from file, environment and flags. `args` are without the name
+/// of the program. `--help` and `--version` are answered here and end the process.
+///
+/// # Errors
+/// With the name of what is unknown or wrong, and where it was set.
+pub fn load<T: Defined>(service: &str, args: impl Iterator<Item = OsString>) -> anyhow::Result<T> {
+    crate::http::insecure_modes::check_clock()?;
+    let environment: BTreeMap<String, OsString> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .collect();
+    match read(service, args, &environment)? {
+        Outcome::Settings(settings) => Ok(settings),
+        #[expect(clippy::exit, reason = "asked for a text, which is now given")]
+        Outcome::Text(text) => {
+            use std::io::Write as _;
+            // Whoever asked may have closed the pipe already; there is nobody left to tell.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            std::process::exit(0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Who may use which route: one table beside the routes of each service, read twice (S6).
+//!
+//! [`admit`] writes it into the description of the API (`x-hayward-scopes`), where a test takes it
+//! from to try each route as each principal, and puts a guard before the routes that goes by the
+//! same table. A route that is not in it answers nobody (S4). What goes by the object, such as
+//! whose work it is, is decided by the handler behind the guard (S7).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use http::Method;
+use utoipa::openapi::PathItem;
+use utoipa::openapi::extensions::ExtensionsBuilder;
+use utoipa::openapi::path::Operation;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::problem::{Code, Problem};
+use crate::auth::{Caller, Principal, Refusal, Scope};
+
+/// The extension of an operation that says who may use it.
+pub const SCOPES: &str = "x-hayward-scopes";
+
+/// A party that may use a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// No token is needed.
+    Anyone,
+    /// Whoever has a good token.
+    Known,
+    Operator,
+    Viewer,
+    Auditor,
+    Submitter,
+    Service,
+    Runner,
+    /// The agent of the node that this parameter of the path names (S14).
+    Agent(&'static str),
+    /// The owner of the pool that this parameter names.
+    OwnerOf(&'static str),
+    /// Of any pool.
+    Owner,
+    /// The orchestrator that this parameter names.
+    OrchestratorOf(&'static str),
+    /// Any.
+    Orchestrator,
+}
+
+/// By the id of an operation.
+pub type Table = &'static [(&'static str, &'static [Who])];
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anyone => f.write_str("anyone"),
+            Self::Known => f.write_str("known"),
+            Self::Operator => f.write_str("operator"),
+            Self::Viewer => f.write_str("viewer"),
+            Self::Auditor => f.write_str("auditor"),
+            Self::Submitter => f.write_str("submitter"),
+            Self::Service => f.write_str("service"),
+            Self::Runner => f.write_str("runner"),
+            Self::Agent(parameter) => write!(f, "agent:{{{parameter}}}"),
+            Self::OwnerOf(parameter) => write!(f, "owner:{{{parameter}}}"),
+            Self::Owner => f.write_str("owner"),
+            Self::OrchestratorOf(parameter) => write!(f, "orchestrator:{{{parameter}}}"),
+            Self::Orchestrator => f.write_str("orchestrator"),
+        }
+    }
+}
+
+/// The parameters of a path, decoded.
+type Parameters<'a> = &'a [(&'a str, &'a str)];
+
+impl Who {
+    fn admits(self, principal: &Principal, path: Parameters<'_>) -> bool {
+        let named = |parameter: &str, name: &str| path.contains(&(parameter, name));
+        principal.scopes.iter().any(|scope| match (self, scope) {
+            (Self::Operator, Scope::Operator)
+            | (Self::Viewer, Scope::Viewer)
+            | (Self::Auditor, Scope::Auditor)
+            | (Self::Submitter, Scope::Submitter)
+            | (Self::Service, Scope::Service(_))
+            | (Self::Runner, Scope::Runner(_))
+            | (Self::Owner, Scope::Owner(_))
+            | (Self::Orchestrator, Scope::Orchestrator(_)) => true,
+            (Self::Agent(parameter), Scope::Agent(node)) => named(parameter, node.as_str()),
+            (Self::OwnerOf(parameter), Scope::Owner(pool)) => named(parameter, pool),
+            (Self::OrchestratorOf(parameter), Scope::Orchestrator(name)) => {
+                named(parameter, name.as_str())
+            }
+            _ => false,
+        }) || self == Self::Known
+    }
+}
+
+/// Names who may use each route of a table, in the description and before the routes.
+pub fn admit<S: Clone + Send + Sync + 'static>(
+    mut router: OpenApiRouter<S>,
+    table: Table,
+) -> OpenApiRouter<S> {
+    let mut decided = HashMap::new();
+    for (path, item) in &mut router.get_openapi_mut().paths.paths {
+        for (method, operation) in operations(item) {
+            let id = operation.operation_id.as_deref().unwrap_or_default();
+            let row = table.iter().find(|(name, _)| *name == id);
+            let who = row.map_or(&[] as &[Who], |(_, who)| who);
+            declare(operation, who);
+            decided.insert((method, path.clone()), who);
+        }
+    }
+    let decided = Arc::new(decided);
+    router.route_layer(from_fn(move |request: Request, next: Next| {
+        guard(Arc::clone(&decided), request, next)
+    }))
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+    let all = [
+        (Method::GET, &mut item.get),
+        (Method::PUT, &mut item.put),
+        (Method::POST, &mut item.post),
+        (Method::DELETE, &mut item.delete),
+        (Method::PATCH, &mut item.patch),
+    ];
+    let all = all.into_iter();
+    all.filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+fn declare(operation: &mut Operation, who: &[Who]) {
+    let words: Vec<_> = who.iter().map(ToString::to_string).collect();
+    let extensions = operation.extensions.get_or_insert_default();
+    extensions.merge(ExtensionsBuilder::new().add(SCOPES, words).build());
+}
+
+type Decided = HashMap<(Method, String), &'static [Who]>;
+
+async fn guard(decided: Arc<Decided>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let matched = parts.extensions.get::<MatchedPath>();
+    let path = matched.map_or("", MatchedPath::as_str).to_owned();
+    let method = match parts.method {
+        Method::HEAD => Method::GET,
+        ref other => other.clone(),
+    };
+    let who = decided.get(&(method, path)).copied().unwrap_or_default();
+    if !who.contains(&Who::Anyone) {
+        let Some(Caller(principal)) = parts.extensions.get::<Caller>().cloned() else {
+            let absent = Problem::new(Code::Unauthenticated, Refusal::Absent.to_string());
+            return absent.into_response();
+        };
+        let parameters = RawPathParams::from_request_parts(&mut parts, &()).await;
+        let parameters = parameters.ok();
+        let parameters: Vec<_> = parameters.iter().flatten().collect();
+        if !who.iter().any(|it| it.admits(&principal, &parameters)) {
+            return refusal(who, &parameters).into_response();
+        }
+    }
+    next.run(Request::from_parts(parts, body)).await
+}
+
+/// Says whose route it is, with the names of this request.
+fn refusal(who: &[Who], path: Parameters<'_>) -> Problem {
+    let of = |kind: &str, parameter: &str| {
+        let name = path.iter().find(|(name, _)| *name == parameter);
+        format!("{kind}:{}", name.map_or("", |(_, value)| value))
+    };
+    let words: Vec<_> = who
+        .iter()
+        .map(|who| match who {
+            Who::Agent(parameter) => of("agent", parameter),
+            Who::OwnerOf(parameter) => of("owner", parameter),
+            Who::OrchestratorOf(parameter) => of("orchestrator", parameter),
+            other => other.to_string(),
+        })
+        .collect();
+    Problem::forbidden(match words.as_slice() {
+        [] => "this route is for nobody".to_owned(),
+        words => format!("this takes one of the scopes: {}", words.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn principal(scopes: &[&str]) -> Principal {
+        let scopes: Vec<Scope> = scopes.iter().map(|it| it.parse().unwrap()).collect();
+        Principal::new("x", scopes)
+    }
+
+    #[test]
+    fn s6_a_scope_admits_what_it_names_and_nothing_else() {
+        let path = [("node", "n1"), ("pool", "p1"), ("name", "o1")];
+        let yes = |who: Who, scope: &str| who.admits(&principal(&[scope]), &path);
+        assert!(yes(Who::Operator, "operator") && !yes(Who::Operator, "viewer"));
+        assert!(yes(Who::Agent("node"), "agent:n1") && !yes(Who::Agent("node"), "agent:n2"));
+        assert!(!yes(Who::Agent("node"), "agent:n"), "no prefix (S5)");
+        assert!(!yes(Who::Agent("other"), "agent:n1"));
+        assert!(yes(Who::OwnerOf("pool"), "owner:p1") && !yes(Who::OwnerOf("pool"), "owner:p2"));
+        assert!(yes(Who::Owner, "owner:p2") && !yes(Who::Owner, "submitter"));
+        let own = Who::OrchestratorOf("name");
+        assert!(yes(own, "orchestrator:o1") && !yes(own, "orchestrator:o2"));
+        assert!(Who::Known.admits(&principal(&[]), &[]));
+        assert!(!Who::Operator.admits(&principal(&[]), &path), "S4");
+    }
+
+    #[test]
+    fn a_refusal_names_what_would_have_done() {
+        let who = [Who::Operator, Who::Agent("node")];
+        let told = refusal(&who, &[("node", "n1")]).detail;
+        assert_eq!(&*told, "this takes one of the scopes: operator, agent:n1");
+        assert_eq!(&*refusal(&[], &[]).detail, "this route is for nobody");
+    }
+}

@@ -1,0 +1,176 @@
+//! How long a connection may stay as it is.
+//!
+//! The server library has one deadline for a head and the idle time before it; here they are two,
+//! and a client that stops taking its answer is a third. The stream tells what moves, the
+//! service tells when a request begins and ends, and the connection is dropped at a deadline.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::connection_limit::Crowd;
+use crate::http::limits::Limits;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Between two requests, or before the first.
+    Idle,
+    /// A head has begun and is not complete.
+    Head,
+    /// A request is worked on; its own deadlines hold.
+    Busy,
+}
+
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// Since when the client takes nothing of what is ready for it.
+    stalled: Option<Instant>,
+}
+
+/// Shared by the stream, the service and the watch over one connection.
+pub(crate) struct Pace {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Arc<Self> {
+        let state = State {
+            phase: Phase::Idle,
+            since: Instant::now(),
+            stalled: None,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        let mut state = self.state.lock();
+        (state.phase, state.since) = (phase, Instant::now());
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn bytes_came(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Idle {
+            (state.phase, state.since) = (Phase::Head, Instant::now());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    fn wrote<T>(&self, result: &Poll<T>) {
+        let mut state = self.state.lock();
+        match (result.is_pending(), state.stalled) {
+            (true, None) => state.stalled = Some(Instant::now()),
+            (false, Some(_)) => state.stalled = None,
+            // The library may still be sending an answer whose body it has taken whole.
+            (false, None) if state.phase == Phase::Idle => {
+                state.since = Instant::now();
+                return;
+            }
+            _ => return,
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn deadline(&self, limits: &Limits, crowd: &Crowd) -> Option<Instant> {
+        let state = self.state.lock();
+        let phase = match state.phase {
+            Phase::Idle => Some(state.since + crowd.idle(limits)),
+            Phase::Head => Some(state.since + limits.head),
+            Phase::Busy => None,
+        };
+        let stall = state.stalled.map(|since| since + limits.write_stall);
+        [phase, stall].into_iter().flatten().min()
+    }
+
+    /// Returns when a deadline passed.
+    pub(crate) async fn overstayed(&self, limits: &Limits, crowd: &Crowd) {
+        loop {
+            // Asked for before the look, so that no change falls between the two.
+            let pressed = crowd.pressed();
+            let deadline = self.deadline(limits, crowd);
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return;
+            }
+            let passed = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => {}
+                () = pressed => {}
+                () = passed => {}
+            }
+        }
+    }
+}
+
+/// A stream that tells its pace.
+pub(crate) struct Paced<S> {
+    pub(crate) stream: S,
+    pub(crate) pace: Arc<Pace>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.pace.bytes_came();
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.pace.wrote(&result);
+        result
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.pace.wrote(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,129 @@
+//! How a route is taken back (A14): said in its description, said in the headers of each of its
+//! answers, and counted, so that nobody has to guess who still uses it.
+
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::{self, Next};
+use chrono::DateTime;
+use http::header::{HeaderName, HeaderValue, LINK};
+use opentelemetry::KeyValue;
+use utoipa::openapi::Deprecated;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::openapi::operations;
+use super::origin::Kind;
+use crate::auth::{Caller, Principal};
+
+pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
+pub const SUNSET: HeaderName = HeaderName::from_static("sunset");
+
+/// When a route was given up, when it ends, and what stands in for it. A14: at least two minor
+/// versions lie between the two.
+#[derive(Debug, Clone, Copy)]
+pub struct Notice {
+    /// Seconds since 1970.
+    pub since: i64,
+    /// Seconds since 1970.
+    pub ends: i64,
+    /// The route to use in its place.
+    pub instead: &'static str,
+}
+
+impl Notice {
+    /// As RFC 9745, RFC 8594 and RFC 8288 write them.
+    fn headers(self) -> Vec<(HeaderName, HeaderValue)> {
+        let ends = DateTime::from_timestamp(self.ends, 0).unwrap_or_default();
+        let texts = [
+            (DEPRECATION, format!("@{}", self.since)),
+            (SUNSET, ends.format("%a, %d %b %Y %H:%M:%S GMT").to_string()),
+            (
+                LINK,
+                format!("<{}>; rel=\"successor-version\"", self.instead),
+            ),
+        ];
+        let values = texts.into_iter().filter_map(|(name, text)| {
+            let value = HeaderValue::try_from(text).ok()?;
+            Some((name, value))
+        });
+        values.collect()
+    }
+}
+
+/// These routes are on their way out.
+#[must_use]
+pub fn deprecated<S>(mut routes: OpenApiRouter<S>, notice: Notice) -> OpenApiRouter<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    for item in routes.get_openapi_mut().paths.paths.values_mut() {
+        for operation in operations(item) {
+            operation.deprecated = Some(Deprecated::True);
+        }
+    }
+    let headers: Arc<[_]> = notice.headers().into();
+    routes.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let headers = Arc::clone(&headers);
+        async move {
+            count(&request);
+            let mut response = next.run(request).await;
+            for (name, value) in headers.iter() {
+                response.headers_mut().insert(name.clone(), value.clone());
+            }
+            response
+        }
+    }))
+}
+
+/// By route and by kind of caller; who it was is in the log, because names have no bound (T3).
+fn count(request: &Request) {
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or("unmatched", MatchedPath::as_str).to_owned();
+    let caller = request.extensions().get::<Caller>();
+    let name = caller.map_or("nobody", |caller| caller.name.as_str());
+    tracing::info!(event = "deprecated_route", %route, caller = name, "a deprecated route is used");
+    opentelemetry::global::meter("hayward")
+        .u64_counter("hayward.api.deprecated")
+        .with_unit("{request}")
+        .with_description("Requests to routes that are on their way out.")
+        .build()
+        .add(
+            1,
+            &[
+                KeyValue::new("http.route", route),
+                KeyValue::new("hayward.caller.kind", kind(caller.map(|caller| &*caller.0))),
+            ],
+        );
+}
+
+fn kind(caller: Option<&Principal>) -> &'static str {
+    let kind = caller.map_or(Kind::Stranger, |caller| Kind::of(&caller.scopes));
+    kind.word()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a14_headers_are_written_as_their_standards_say() {
+        let notice = Notice {
+            since: 1_688_169_599,
+            ends: 1_719_791_999,
+            instead: "/v1/new",
+        };
+        let texts: Vec<String> = notice
+            .headers()
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                "deprecation: @1688169599",
+                "sunset: Sun, 30 Jun 2024 23:59:59 GMT",
+                "link: </v1/new>; rel=\"successor-version\"",
+            ]
+        );
+    }
+}

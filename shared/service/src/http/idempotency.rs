@@ -1,0 +1,337 @@
+//! Doing a thing once although it is asked for twice (A4): the pure part.
+//!
+//! A service keeps what it answered in the transaction of the effect; here is what it keeps, how a
+//! request is compared with an earlier one, and the same in memory where nothing needs to survive.
+
+pub mod in_memory;
+
+use std::collections::{HashMap, VecDeque};
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use http::{HeaderName, Method};
+use sha2::{Digest as _, Sha256};
+
+use super::problem::{Code, Problem};
+use crate::sync::Mutex;
+
+pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+/// Put on an answer that was given before.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// The `Idempotency-Key` of a request: 1–128 visible characters, required.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key(String);
+
+impl Key {
+    /// # Errors
+    /// 400 when the text is empty, too long, or has characters that cannot be seen.
+    pub fn new(text: &str) -> Result<Self, Problem> {
+        if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            let detail = "Idempotency-Key takes 1 to 128 visible ASCII characters";
+            Err(Problem::new(Code::BadRequest, detail).at("/header/idempotency-key", detail))
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// # Errors
+    /// 400 when there is none, or none that can be one.
+    pub fn of(headers: &http::HeaderMap) -> Result<Self, Problem> {
+        let Some(value) = headers.get(HEADER) else {
+            let detail = "this request needs an Idempotency-Key header";
+            return Err(
+                Problem::new(Code::BadRequest, detail).at("/header/idempotency-key", detail)
+            );
+        };
+        Self::new(value.to_str().unwrap_or(""))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Key {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        Self::of(&parts.headers)
+    }
+}
+
+pub type RequestDigest = [u8; 32];
+
+/// What makes two requests the same. Lengths go in, so that no part can lend bytes to the next.
+pub fn digest(method: &Method, path: &str, body: &[u8]) -> RequestDigest {
+    let mut hash = Sha256::new();
+    for part in [method.as_str().as_bytes(), path.as_bytes(), body] {
+        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// The same for a body that was parsed already: equal meaning, equal digest.
+///
+/// # Errors
+/// When the body cannot be written as JSON.
+pub fn digest_of<B: serde::Serialize>(
+    method: &Method,
+    path: &str,
+    body: &B,
+) -> Result<RequestDigest, Problem> {
+    // Through `Value`, because its maps are ordered.
+    let body = serde_json::to_value(body).map_err(Problem::internal)?;
+    Ok(digest(method, path, body.to_string().as_bytes()))
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    /// Where the thing is, its version, and the revision at which it is visible.
+    pub headers: Vec<(HeaderName, http::HeaderValue)>,
+    pub body: bytes::Bytes,
+}
+
+impl axum::response::IntoResponse for Answer {
+    /// As a replay: the first answer again, and marked (A4).
+    fn into_response(self) -> axum::response::Response {
+        let status = http::StatusCode::from_u16(self.status)
+            .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, self.body).into_response();
+        let headers = response.headers_mut();
+        headers.extend(self.headers);
+        headers.insert(REPLAYED, http::HeaderValue::from_static("true"));
+        headers.insert(
+            http::header::CONTENT_TYPE,
+            http::HeaderValue::from_static("application/json"),
+        );
+        response
+    }
+}
+
+/// The three answers of A4 to a key that was seen before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Before {
+    /// Same request, done: this was the answer.
+    Done(Answer),
+    /// Another request had this key.
+    Mismatch,
+    /// Same request, under way.
+    Running,
+}
+
+impl Before {
+    /// The answer to give again, or the problem to give instead.
+    ///
+    /// # Errors
+    /// 422 for a mismatch, 409 with a time to come back while the first is under way.
+    pub fn answer(self) -> Result<Answer, Problem> {
+        match self {
+            Self::Done(answer) => Ok(answer),
+            Self::Mismatch => Err(Problem::new(
+                Code::IdempotencyMismatch,
+                "this Idempotency-Key was used before with another request",
+            )),
+            Self::Running => {
+                let detail = "the request with this Idempotency-Key is still under way";
+                Err(Problem::new(Code::Conflict, detail).retry_after_ms(1000))
+            }
+        }
+    }
+}
+
+/// Compares with what was kept; `None` as answer means that the first request is under way.
+pub fn compare(kept: &RequestDigest, answer: Option<Answer>, asked: &RequestDigest) -> Before {
+    match answer {
+        _ if kept != asked => Before::Mismatch,
+        Some(answer) => Before::Done(answer),
+        None => Before::Running,
+    }
+}
+
+type Slot = (String, Key);
+
+/// A bounded memory of keys. The oldest are forgotten first, those under way never.
+pub struct Memory {
+    limit: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    entries: HashMap<Slot, (RequestDigest, Option<Answer>)>,
+    order: VecDeque<Slot>,
+}
+
+impl Memory {
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// `Ok` means: do it, then tell the [`Running`]. Dropping that untold frees the key.
+    ///
+    /// # Errors
+    /// With what was found, when the key was seen before.
+    pub fn begin(
+        &self,
+        principal: &str,
+        key: Key,
+        digest: RequestDigest,
+    ) -> Result<Running<'_>, Before> {
+        let slot = (principal.to_owned(), key);
+        let mut kept = self.kept.lock();
+        if let Some((before, answer)) = kept.entries.get(&slot) {
+            return Err(compare(before, answer.clone(), &digest));
+        }
+        kept.make_room(self.limit);
+        kept.order.push_back(slot.clone());
+        kept.entries.insert(slot.clone(), (digest, None));
+        Ok(Running {
+            memory: self,
+            slot: Some(slot),
+        })
+    }
+}
+
+impl Kept {
+    fn make_room(&mut self, limit: usize) {
+        // A key under way moves to the back once, so this ends although all may be under way.
+        for _ in 0..self.order.len() {
+            if self.entries.len() < limit {
+                return;
+            }
+            let Some(oldest) = self.order.pop_front() else {
+                return;
+            };
+            match self.entries.get(&oldest) {
+                Some((_, None)) => self.order.push_back(oldest),
+                _ => {
+                    self.entries.remove(&oldest);
+                }
+            }
+        }
+    }
+}
+
+/// A key whose request is under way.
+pub struct Running<'a> {
+    memory: &'a Memory,
+    slot: Option<Slot>,
+}
+
+impl Running<'_> {
+    pub fn done(mut self, answer: Answer) {
+        if let Some(slot) = self.slot.take()
+            && let Some(entry) = self.memory.kept.lock().entries.get_mut(&slot)
+        {
+            entry.1 = Some(answer);
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let mut kept = self.memory.kept.lock();
+            kept.entries.remove(&slot);
+            kept.order.retain(|other| *other != slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod races;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn answer(text: &'static str) -> Answer {
+        Answer {
+            status: 201,
+            headers: Vec::new(),
+            body: bytes::Bytes::from_static(text.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn a4_has_three_answers() {
+        let memory = Memory::new(10);
+        let asked = digest(&Method::POST, "/v1/jobs", b"{}");
+        let running = memory.begin("ann", key("k"), asked).ok().unwrap();
+        assert_eq!(
+            memory.begin("ann", key("k"), asked).err(),
+            Some(Before::Running)
+        );
+        running.done(answer("first"));
+        assert_eq!(
+            memory.begin("ann", key("k"), asked).err(),
+            Some(Before::Done(answer("first")))
+        );
+        let other = digest(&Method::POST, "/v1/jobs", b"{ }");
+        assert_eq!(
+            memory.begin("ann", key("k"), other).err(),
+            Some(Before::Mismatch)
+        );
+        assert!(
+            memory.begin("bob", key("k"), other).is_ok(),
+            "keys belong to their principal"
+        );
+    }
+
+    #[test]
+    fn a_failed_request_frees_its_key() {
+        let memory = Memory::new(10);
+        drop(memory.begin("ann", key("k"), [0; 32]));
+        assert!(memory.begin("ann", key("k"), [1; 32]).is_ok());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_keeps_what_runs() {
+        let memory = Memory::new(3);
+        let _running = memory.begin("ann", key("runs"), [0; 32]).ok().unwrap();
+        for number in 0..50 {
+            let done = memory
+                .begin("ann", key(&format!("k{number}")), [0; 32])
+                .ok()
+                .unwrap();
+            done.done(answer("x"));
+            let kept = memory.kept.lock();
+            assert!(kept.entries.len() <= 3 && kept.order.len() == kept.entries.len());
+        }
+        assert_eq!(
+            memory.begin("ann", key("runs"), [0; 32]).err(),
+            Some(Before::Running)
+        );
+    }
+
+    #[test]
+    fn parts_of_a_digest_cannot_lend_bytes_to_each_other() {
+        assert_ne!(
+            digest(&Method::POST, "/a", b"b"),
+            digest(&Method::POST, "/ab", b"")
+        );
+        assert_ne!(
+            digest(&Method::POST, "/a", b""),
+            digest(&Method::PUT, "/a", b"")
+        );
+    }
+
+    #[test]
+    fn keys_are_visible_and_short() {
+        for bad in ["", "a b", "ä", &"x".repeat(129)] {
+            assert_eq!(Key::new(bad).unwrap_err().status(), 400);
+        }
+        assert!(Key::new(&"x".repeat(128)).is_ok());
+    }
+}

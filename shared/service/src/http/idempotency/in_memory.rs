@@ -1,0 +1,201 @@
+//! A key for every order (A4), where doing it twice does no harm anyway: an order that names its
+//! own id, a merge, an input to a machine that knows its state. The key and the answer are kept in
+//! memory. After a restart the order is taken once more and changes nothing; until then the first
+//! answer is given again, and another request under the same key is refused.
+//!
+//! What would do harm when done twice keeps its keys in the transaction of the effect instead.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::extract::{FromRequest as _, Request};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Required};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::{Answer, Key, Memory, REPLAYED, digest};
+use crate::auth::Caller;
+use crate::http::extract::unreadable;
+use crate::http::origin::asks_for_a_trial;
+use crate::http::problem::Problem;
+use crate::http::refusal::described;
+
+/// Answers that are remembered, and bytes of the largest: some tens of mebibytes at the worst.
+const KEPT: usize = 1_024;
+const LARGEST: usize = 32 * 1_024;
+/// What of an answer's head is given again.
+const HEADERS: [HeaderName; 3] = [
+    header::LOCATION,
+    header::ETAG,
+    HeaderName::from_static("hayward-revision"),
+];
+
+/// The same routes, with a key required of each `POST` among them.
+pub fn keyed<S: Clone + Send + Sync + 'static>(mut router: OpenApiRouter<S>) -> OpenApiRouter<S> {
+    for item in router.get_openapi_mut().paths.paths.values_mut() {
+        item.post.iter_mut().for_each(describe);
+    }
+    let memory = Arc::new(Memory::new(KEPT));
+    router.layer(from_fn(move |request: Request, next: Next| {
+        once(Arc::clone(&memory), request, next)
+    }))
+}
+
+fn describe(operation: &mut Operation) {
+    let key = ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::True)
+        .description(Some("the same key, the same answer"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)));
+    let parameters = operation.parameters.get_or_insert_default();
+    parameters.push(RefOr::T(key.build()));
+    let under_way = described(409, "the request with this key is still under way");
+    for (status, answer) in under_way {
+        operation
+            .responses
+            .responses
+            .entry(status)
+            .or_insert(answer);
+    }
+}
+
+async fn once(memory: Arc<Memory>, request: Request, next: Next) -> Response {
+    if request.method() != Method::POST {
+        return next.run(request).await;
+    }
+    // What does nothing can be repeated under any key; the same checks hold for it (A10).
+    if asks_for_a_trial(request.uri().query()) {
+        return match Key::of(request.headers()) {
+            Ok(_) => next.run(request).await,
+            Err(refusal) => refusal.into_response(),
+        };
+    }
+    let answer = first_or_again(&memory, request, next).await;
+    answer.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn first_or_again(
+    memory: &Memory,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let key = Key::of(request.headers())?;
+    let caller = request.extensions().get::<Caller>();
+    let whose = caller.map(|it| it.0.described()).unwrap_or_default();
+    let (parts, body) = request.into_parts();
+    let whole = Request::from_parts(parts.clone(), body);
+    let body = Bytes::from_request(whole, &()).await.map_err(unreadable)?;
+    let path = parts
+        .uri
+        .path_and_query()
+        .map_or("", http::uri::PathAndQuery::as_str);
+    let asked = digest(&parts.method, path, &body);
+    let running = match memory.begin(&whose, key, asked) {
+        Ok(running) => running,
+        Err(before) => {
+            return before.answer().map(IntoResponse::into_response);
+        }
+    };
+    let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
+    // A refusal frees the key: what was wrong can be mended under it.
+    let size = answer.body().size_hint().upper().unwrap_or(u64::MAX);
+    if !answer.status().is_success() || size > LARGEST as u64 {
+        return Ok(answer);
+    }
+    let (parts, body) = answer.into_parts();
+    let body = to_bytes(body, LARGEST).await.map_err(Problem::internal)?;
+    if !parts.headers.contains_key(REPLAYED) {
+        running.done(Answer {
+            status: parts.status.as_u16(),
+            headers: kept(&parts.headers),
+            body: body.clone(),
+        });
+    }
+    Ok(Response::from_parts(parts, Body::from(body)))
+}
+
+fn kept(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let found = HEADERS.into_iter().filter_map(|name| {
+        let value = headers.get(&name)?.clone();
+        Some((name, value))
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use axum::http::StatusCode;
+    use tower::ServiceExt as _;
+    use utoipa_axum::routes;
+
+    use super::*;
+    use crate::http::idempotency::HEADER;
+
+    static DONE: AtomicU32 = AtomicU32::new(0);
+
+    #[utoipa::path(post, path = "/v1/orders", operation_id = "order", responses(
+        (status = 202, description = "taken in")))]
+    async fn order(body: String) -> Response {
+        if body == "bad" {
+            return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+        }
+        let number = DONE.fetch_add(1, Ordering::Relaxed);
+        let head = [(header::LOCATION, format!("/v1/orders/{number}"))];
+        (StatusCode::ACCEPTED, head, number.to_string()).into_response()
+    }
+
+    #[tokio::test]
+    async fn a4_an_order_is_done_once_and_its_answer_given_again() {
+        let routes = keyed(OpenApiRouter::<()>::new().routes(routes!(order)));
+        let described = routes.get_openapi().paths.paths["/v1/orders"].post.clone();
+        assert!(
+            serde_json::to_string(&described)
+                .unwrap()
+                .contains("Idempotency-Key")
+        );
+        let (router, _) = routes.split_for_parts();
+        let ask = async |key: Option<&str>, path: &str, body: &str| {
+            let mut request = Request::builder().method(Method::POST).uri(path);
+            if let Some(key) = key {
+                request = request.header(HEADER, key);
+            }
+            let request = request.body(Body::from(body.to_owned())).unwrap();
+            router.clone().oneshot(request).await.unwrap()
+        };
+        let path = "/v1/orders";
+        assert_eq!(ask(None, path, "x").await.status(), 400, "required");
+        assert_eq!(ask(Some(""), path, "x").await.status(), 400);
+        assert_eq!(ask(Some("k"), path, "bad").await.status(), 422);
+        let first = ask(Some("k"), path, "x").await;
+        assert_eq!(
+            (first.status().as_u16(), first.headers().get(REPLAYED)),
+            (202, None)
+        );
+        let again = ask(Some("k"), path, "x").await;
+        assert_eq!(again.status(), 202);
+        assert_eq!(again.headers()[REPLAYED], "true");
+        assert_eq!(
+            again.headers()[header::LOCATION],
+            first.headers()[header::LOCATION]
+        );
+        assert_eq!(DONE.load(Ordering::Relaxed), 1);
+        assert_eq!(
+            ask(Some("k"), path, "y").await.status(),
+            422,
+            "another body"
+        );
+        assert_eq!(ask(Some("k"), "/v1/orders?a=b", "x").await.status(), 422);
+        let tried = "/v1/orders?dry_run=true";
+        assert_eq!(ask(Some("k"), tried, "y").await.status(), 202);
+        for none in [None, Some(""), Some("k k")] {
+            assert_eq!(ask(none, tried, "y").await.status(), 400, "{none:?}");
+        }
+    }
+}

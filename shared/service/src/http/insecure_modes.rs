@@ -1,0 +1,165 @@
+//! Modes that are less safe than the default (S3): refused unless a flag allows them, named in the
+//! status, repeated in the log, shown on boards, and never to be had in a release.
+
+mod remote_peers;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::config::FrameSettings;
+use crate::metrics::catalogue::{INSECURE, SERVICE};
+use crate::metrics::gauges;
+use crate::runtime::clock::offset;
+
+/// Lies in the images that are released. A file, because whoever starts a container may set what
+/// they like in its environment, and its root is read-only.
+pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
+/// Logged again this often while one is on.
+const REMIND: Duration = Duration::from_mins(1);
+
+/// For `/v1/status` to name.
+#[derive(Debug, Clone)]
+pub struct InsecureModes(pub Arc<[String]>);
+
+pub(super) fn refused_in_releases(
+    allow_insecure: bool,
+    release: impl AsRef<Path>,
+) -> anyhow::Result<()> {
+    if allow_insecure && release.as_ref().exists() {
+        bail!(
+            "`allow_insecure` is refused in released images; set `tls_certificate` and `tls_key`, \
+             which `hayward prepare` makes, or listen on 127.0.0.1; and reach the database and the \
+             collector over TLS"
+        );
+    }
+    Ok(())
+}
+
+/// Tokens end by this clock, so in a release nothing moves it.
+pub(crate) fn check_clock() -> anyhow::Result<()> {
+    never_stepped_in_releases(offset::variable().is_some(), RELEASE)
+}
+
+fn never_stepped_in_releases(
+    may_be_stepped: bool,
+    release: impl AsRef<Path>,
+) -> anyhow::Result<()> {
+    if may_be_stepped && release.as_ref().exists() {
+        bail!(
+            "`{}` is refused in released images: it is for tests alone, so take it away",
+            offset::VARIABLE
+        );
+    }
+    Ok(())
+}
+
+pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || allowed {
+        return Ok(());
+    }
+    bail!(
+        "{address} can be reached from other machines and there is no TLS; set `tls_certificate` \
+         and `tls_key`, or listen on 127.0.0.1, or set `allow_insecure` where something else \
+         protects the network"
+    )
+}
+
+/// What is reached from here over a network that anybody may listen to: the database (S25), the
+/// collector.
+pub(crate) fn check_ways(settings: &FrameSettings) -> anyhow::Result<()> {
+    refused_in_releases(settings.allow_insecure, RELEASE)?;
+    check_clock()?;
+    for way in remote_peers::of(settings) {
+        if !settings.allow_insecure {
+            bail!(
+                "{}, or set `allow_insecure` where something else protects the network",
+                way.told
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Why this address of a database is not to be used, for a program that uses it for once.
+pub fn database_in_the_open(url: &str) -> Option<String> {
+    remote_peers::database(url).map(|way| way.told)
+}
+
+/// Repeats the modes of these settings, for a process that has no status to name them in.
+pub async fn remind_of(name: &str, settings: &FrameSettings) {
+    remind(name, &ways(settings)).await;
+}
+
+/// Their modes; the status names them beside those of addresses.
+pub(super) fn ways(settings: &FrameSettings) -> Vec<String> {
+    let stepped = offset::variable().map(|_| offset::MODE.to_owned());
+    let ways = remote_peers::of(settings).into_iter().map(|way| way.mode);
+    ways.chain(stepped).collect()
+}
+
+/// What the status names and the log repeats each minute.
+pub(super) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
+    if address.ip().is_loopback() || tls {
+        return Vec::new();
+    }
+    vec![format!("plain_http_on_{}", address.ip())]
+}
+
+pub(super) async fn remind(name: &str, insecure: &[String]) {
+    if insecure.is_empty() {
+        return std::future::pending().await;
+    }
+    let mut tick = tokio::time::interval(REMIND);
+    loop {
+        tick.tick().await;
+        tracing::warn!(service = name, modes = ?insecure, "insecure mode is on");
+    }
+}
+
+/// Whoever looks at a board sees it too.
+pub(super) fn tell(name: &'static str, insecure: &[String]) {
+    let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
+    let reading = INSECURE.counts(modes, vec![SERVICE.is(name)]);
+    gauges::show(name, "frame", vec![reading]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_only_loopback_is_served_without_being_told() {
+        let (near, far) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
+        check_address(near, false).unwrap();
+        assert!(
+            check_address(far, false)
+                .unwrap_err()
+                .to_string()
+                .contains("allow_insecure")
+        );
+        check_address(far, true).unwrap();
+        assert!(modes(near, false).is_empty());
+        assert_eq!(modes(far, false), ["plain_http_on_0.0.0.0"]);
+        assert!(modes(far, true).is_empty());
+    }
+
+    #[test]
+    fn s3_a_release_has_no_insecure_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let release = dir.path().join("release");
+        refused_in_releases(true, &release).unwrap();
+        std::fs::write(&release, "").unwrap();
+        refused_in_releases(false, &release).unwrap();
+        let told = refused_in_releases(true, &release).unwrap_err().to_string();
+        assert!(told.contains("`allow_insecure` is refused"), "{told}");
+        never_stepped_in_releases(false, &release).unwrap();
+        let told = never_stepped_in_releases(true, &release)
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("is refused in released images"), "{told}");
+    }
+}

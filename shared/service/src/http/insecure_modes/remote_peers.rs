@@ -1,0 +1,145 @@
+//! What a process speaks to on other machines, and whether somebody in between could read along,
+//! or answer.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use crate::config::FrameSettings;
+use crate::http::database_url::Place;
+
+/// A way on which somebody in between could read along, or answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// For the status.
+    pub mode: String,
+    /// What to do.
+    pub told: String,
+}
+
+pub(super) fn of(settings: &FrameSettings) -> Vec<Way> {
+    let database = settings.database_url.as_deref().and_then(database);
+    let collector = settings.otlp_endpoint.as_deref().and_then(collector);
+    database.into_iter().chain(collector).collect()
+}
+
+/// S25: full verification, said by the address itself. What is no address is refused elsewhere, by
+/// whoever connects.
+pub(super) fn database(url: &str) -> Option<Way> {
+    let Place { host, sslmode, .. } = Place::of(url).filter(|place| !place.is_socket())?;
+    if is_here(&host) {
+        return None;
+    }
+    let kind = match sslmode.as_deref() {
+        Some("verify-full") => return None,
+        // Encrypted, and who is at the other end is anybody's guess.
+        Some("require" | "verify-ca") => "unverified",
+        _ => "plain",
+    };
+    let said = sslmode.map_or_else(
+        || "says no `sslmode`".to_owned(),
+        |it| format!("says `{it}`"),
+    );
+    Some(Way {
+        mode: format!("{kind}_postgres_at_{host}"),
+        told: format!(
+            "the database at {host} is on another machine, and its address {said}: add \
+             `?sslmode=verify-full&sslrootcert=FILE`, with the file of the authority that signed \
+             its certificate"
+        ),
+    })
+}
+
+fn collector(url: &str) -> Option<Way> {
+    let url = Url::parse(url).ok()?;
+    let host = url.host_str()?;
+    if url.scheme() != "http" || is_here(host) {
+        return None;
+    }
+    Some(Way {
+        mode: format!("plain_telemetry_to_{host}"),
+        told: format!(
+            "the collector at {host} is on another machine, and is told names of users and work: \
+             let `otlp_endpoint` begin with https, and `otlp_authority` name the file of the \
+             authority that signed its certificate"
+        ),
+    })
+}
+
+/// Nobody else's machine.
+fn is_here(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    loopback || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(url: &str) -> Option<String> {
+        database(url).map(|way| way.mode)
+    }
+
+    #[test]
+    fn s25_a_database_elsewhere_is_verified_or_it_is_an_insecure_mode() {
+        for well in [
+            "postgres://a@localhost/b?host=/run/pg&sslmode=disable",
+            "postgres://a@%2Frun%2Fpg/b",
+            "postgres://a@LOCALHOST/b",
+            "postgres://a@127.0.0.1:5432/b?sslmode=disable",
+            "postgres://a@[::1]/b",
+            "postgres://a@db/b?host=127.0.0.1",
+            "postgres://a:c@db.example:5432/b?sslmode=verify-full&sslrootcert=/x/ca.pem",
+            "no address",
+        ] {
+            assert_eq!(mode(well), None, "{well}");
+        }
+        for (url, wanted) in [
+            ("postgres://a:c@db/b", "plain_postgres_at_db"),
+            ("postgres://a@db/b?sslmode=disable", "plain_postgres_at_db"),
+            ("postgres://a@db/b?sslmode=prefer", "plain_postgres_at_db"),
+            (
+                "postgres://a@db/b?sslmode=require",
+                "unverified_postgres_at_db",
+            ),
+            (
+                "postgres://a@db/b?ssl-mode=verify-ca",
+                "unverified_postgres_at_db",
+            ),
+            (
+                "postgres:///b?hostaddr=192.0.2.1",
+                "plain_postgres_at_192.0.2.1",
+            ),
+            // The driver takes the last.
+            (
+                "postgres://a@db/b?sslmode=verify-full&sslmode=disable",
+                "plain_postgres_at_db",
+            ),
+            ("postgres://a@127.0.0.1/b?host=db", "plain_postgres_at_db"),
+        ] {
+            assert_eq!(mode(url).as_deref(), Some(wanted), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_names_no_password() {
+        let told = database("postgres://a:sesame@db/b?password=sesame")
+            .unwrap()
+            .told;
+        assert!(
+            told.contains("sslmode=verify-full") && !told.contains("sesame"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_collector_elsewhere_is_spoken_to_over_tls() {
+        assert_eq!(collector("http://127.0.0.1:4318"), None);
+        assert_eq!(collector("http://[::1]:4318"), None);
+        assert_eq!(collector("https://otel-collector:4318"), None);
+        let way = collector("http://otel-collector:4318").unwrap();
+        assert_eq!(way.mode, "plain_telemetry_to_otel-collector");
+        assert!(way.told.contains("otlp_authority"), "{}", way.told);
+    }
+}

@@ -1,0 +1,50 @@
+//! How much of a processor a future takes: what the thread spent while it was looked at, and not
+//! how long it took, most of which is waiting for others.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Its outcome, and the time of processors it took.
+pub(crate) async fn metered<F: Future>(future: F) -> (F::Output, Duration) {
+    let mut future = pin!(future);
+    let mut spent = Duration::ZERO;
+    let outcome = std::future::poll_fn(|cx| {
+        let before = of_this_thread();
+        let poll = future.as_mut().poll(cx);
+        spent += of_this_thread().saturating_sub(before);
+        poll
+    });
+    let outcome = outcome.await;
+    (outcome, spent)
+}
+
+/// Nothing where the system does not tell.
+fn of_this_thread() -> Duration {
+    let told = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    told.map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORK: Duration = Duration::from_millis(20);
+
+    fn work() {
+        let began = of_this_thread();
+        while of_this_thread().saturating_sub(began) < WORK {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[tokio::test]
+    async fn g13_work_counts_and_waiting_does_not() {
+        let ((), busy) = metered(async { work() }).await;
+        assert!(busy >= WORK, "{busy:?}");
+        let (waited, idle) = metered(tokio::task::spawn_blocking(work)).await;
+        waited.unwrap();
+        assert!(idle < WORK, "{idle:?}");
+    }
+}

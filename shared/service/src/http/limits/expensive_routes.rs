@@ -1,0 +1,155 @@
+//! A short queue in front of what costs much to answer: explanations, what-if, searches (S28).
+//!
+//! A few are worked on at once, so that the rest of the machine is left for everybody else; some
+//! more wait their turn, and of these only a part may be one caller's. The others are told to come
+//! again, which costs nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::Limits;
+use super::per_caller::account;
+use crate::auth::Caller;
+use crate::http::problem::{Code, Problem};
+
+/// Last parts of routes that are costly whoever asks.
+const ROUTES: [&str; 4] = ["explain", "timeline", "what-if", "inputs"];
+/// Parameters that make no search of a list: what is found by them is found by its place.
+const PLAIN: [&str; 8] = [
+    "limit",
+    "cursor",
+    "min_revision",
+    "wait",
+    "since",
+    "tail",
+    "after",
+    "dry_run",
+];
+
+/// The queue of one server.
+pub(crate) struct Costly {
+    turns: Semaphore,
+    /// Waiting and worked on, in all and by caller.
+    here: Mutex<(usize, HashMap<Arc<str>, usize>)>,
+    most: usize,
+    most_each: usize,
+}
+
+struct Here<'a> {
+    costly: &'a Costly,
+    who: Arc<str>,
+}
+
+impl Costly {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            turns: Semaphore::new(limits.costly_at_once),
+            here: Mutex::default(),
+            most: limits.costly_at_once + limits.costly_waiting,
+            most_each: limits.costly_each,
+        }
+    }
+
+    fn enter(&self, who: Arc<str>) -> Option<Here<'_>> {
+        let mut here = self.here.lock();
+        let (all, each) = &mut *here;
+        if *all >= self.most || each.get(&who).is_some_and(|count| *count >= self.most_each) {
+            return None;
+        }
+        *all += 1;
+        *each.entry(Arc::clone(&who)).or_default() += 1;
+        drop(here);
+        Some(Here { costly: self, who })
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        let mut here = self.costly.here.lock();
+        here.0 -= 1;
+        if let Some(count) = here.1.get_mut(&self.who) {
+            *count -= 1;
+            if *count == 0 {
+                here.1.remove(&self.who);
+            }
+        }
+    }
+}
+
+fn is_costly(route: &str, query: Option<&str>) -> bool {
+    let last = route.rsplit('/').next().unwrap_or(route);
+    let names = query.into_iter().flat_map(|query| query.split('&'));
+    ROUTES.contains(&last)
+        || names
+            .map(|part| part.split('=').next().unwrap_or(part))
+            .any(|name| !name.is_empty() && !PLAIN.contains(&name))
+}
+
+/// Middleware: costly requests stand in line.
+pub(crate) async fn in_line(costly: Arc<Costly>, request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or("", MatchedPath::as_str);
+    if !is_costly(route, request.uri().query()) {
+        return next.run(request).await;
+    }
+    let caller = request.extensions().get::<Caller>();
+    let who = caller.and_then(|caller| account(caller));
+    let Some(_here) = costly.enter(who.unwrap_or_else(|| "fleet".into())) else {
+        let detail = "too many questions of this kind wait for an answer";
+        return Problem::new(Code::TooManyRequests, detail).into_response();
+    };
+    let turn = costly.turns.acquire().await;
+    let answer = next.run(request).await;
+    drop(turn);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s28_one_caller_has_a_part_of_the_queue() {
+        let limits = Limits {
+            costly_at_once: 1,
+            costly_waiting: 2,
+            costly_each: 2,
+            ..Limits::default()
+        };
+        let costly = Costly::new(&limits);
+        let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
+        let first = costly.enter(Arc::clone(&ann));
+        let second = costly.enter(Arc::clone(&ann));
+        assert!(first.is_some() && second.is_some());
+        assert!(
+            costly.enter(Arc::clone(&ann)).is_none(),
+            "that was her part"
+        );
+        let third = costly.enter(Arc::clone(&ben));
+        assert!(third.is_some());
+        assert!(costly.enter(ben).is_none(), "nobody has room");
+        drop((first, second, third));
+        assert_eq!(*costly.here.lock(), (0, HashMap::new()));
+        assert!(costly.enter(ann).is_some());
+    }
+
+    #[test]
+    fn s28_what_is_costly() {
+        for costly in [
+            "/v1/jobs/{id}/explain",
+            "/v1/what-if",
+            "/v1/rounds/{round}/inputs",
+        ] {
+            assert!(is_costly(costly, None), "{costly}");
+        }
+        assert!(is_costly("/v1/jobs", Some("limit=5&user=ann")));
+        assert!(!is_costly("/v1/jobs", Some("limit=5&cursor=abc")));
+        assert!(!is_costly("/v1/jobs/{id}", None) && !is_costly("", Some("")));
+    }
+}

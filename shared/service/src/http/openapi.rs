@@ -1,0 +1,223 @@
+//! The description of an API: made from its routes, served beside them, kept as a golden file (A1).
+//!
+//! The page at `/docs` is built into the binary and asks no other server for anything.
+
+mod answers;
+mod conditional;
+mod integer_bounds;
+mod merge;
+mod min_revision;
+mod queries;
+
+pub(crate) use answers::operations;
+pub use min_revision::LEAST;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONTENT_SECURITY_POLICY;
+use tower_http::set_header::SetResponseHeaderLayer;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, License, LicenseBuilder, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+/// What the routes do not say about their service.
+#[derive(Debug, Clone, Copy)]
+pub struct Description {
+    pub title: &'static str,
+    pub text: &'static str,
+}
+
+const DOCUMENT: &str = "/v1/openapi.json";
+const SCHEME: &str = "token";
+/// The page takes everything from the service itself, and is part of no other page.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+/// What holds for every route of every service, and what a client has to expect of v1 (A1).
+const CUSTOMS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
+    client takes a value it does not know for one it has nothing to do with. Fields that a client \
+    does not know are to be passed over; a request with a field that we do not know is refused. \
+    Refusals are problem documents (RFC 9457) with a closed list of codes.";
+
+/// The routes, with their description at `/v1/openapi.json` and readable at `/docs`.
+pub fn documented(router: OpenApiRouter, about: Description) -> Router {
+    let (router, document) = router.split_for_parts();
+    // Whoever asks for it shares it.
+    let text = Bytes::from(pretty(&complete(document, about)));
+    let serve_text = move || {
+        let text = text.clone();
+        async move { ([(http::header::CONTENT_TYPE, "application/json")], text) }
+    };
+    // Without a name: named documents are offered in a bar that the base layout does not have, and
+    // none of them would be shown.
+    let config = Config::new([DOCUMENT])
+        .validator_url("none")
+        .display_operation_id(true)
+        .use_base_layout();
+    let page: Router = SwaggerUi::new("/docs").config(config).into();
+    let policy = SetResponseHeaderLayer::overriding(CONTENT_SECURITY_POLICY, POLICY);
+    router
+        .route(DOCUMENT, get(serve_text))
+        .merge(page.layer(policy))
+}
+
+/// The document as it is kept in the golden file, ending in a newline.
+pub fn golden(router: OpenApiRouter, about: Description) -> String {
+    pretty(&complete(router.into_openapi(), about))
+}
+
+fn pretty(document: &OpenApi) -> String {
+    let mut text = document.to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Every route takes a bearer token unless it says otherwise itself (S1).
+fn complete(mut document: OpenApi, about: Description) -> OpenApi {
+    about.title.clone_into(&mut document.info.title);
+    document.info.description = Some(format!("{}\n\n{CUSTOMS}", about.text));
+    env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
+    // A router begins with those of the library that made it.
+    document.info.contact = None;
+    document.info.license = Some(license());
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("JWT")
+        .description(Some("A token signed by the issuer of this fleet (EdDSA)."))
+        .build();
+    document
+        .components
+        .get_or_insert_with(Components::new)
+        .add_security_scheme(SCHEME, SecurityScheme::Http(scheme));
+    document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
+    merge::alternatives(&mut document);
+    conditional::add(&mut document);
+    queries::add(&mut document);
+    min_revision::add(&mut document);
+    answers::add(&mut document);
+    integer_bounds::add(&mut document);
+    document
+}
+
+fn license() -> License {
+    const NAME: &str = env!("CARGO_PKG_LICENSE");
+    LicenseBuilder::new()
+        .name(NAME)
+        .identifier(Some(NAME))
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::health::{Health, Standing};
+    use crate::http::extract::{Json, Path, Query};
+    use crate::http::problem::Problem;
+
+    fn document() -> serde_json::Value {
+        let health = Health::new("test", Arc::new(Standing::default));
+        let about = Description {
+            title: "Test",
+            text: "a test",
+        };
+        serde_json::from_str(&golden(health.routes(), about)).unwrap()
+    }
+
+    #[test]
+    fn is_complete_and_closed_by_default() {
+        let document = document();
+        assert_eq!(document["info"]["title"], "Test");
+        assert_eq!(document["info"]["license"]["name"], "Apache-2.0");
+        assert_eq!(document["info"]["contact"], serde_json::Value::Null);
+        assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+        assert_eq!(document["security"][0]["token"], serde_json::json!([]));
+        assert_eq!(
+            document["components"]["securitySchemes"]["token"]["scheme"],
+            "bearer"
+        );
+        assert_eq!(
+            document["paths"]["/livez"]["get"]["security"],
+            serde_json::json!([{}])
+        );
+        assert_eq!(
+            document["paths"]["/v1/status"]["get"]["security"],
+            serde_json::Value::Null
+        );
+    }
+
+    #[derive(serde::Deserialize, utoipa::ToSchema)]
+    struct Order {
+        amount: u32,
+    }
+
+    #[derive(serde::Deserialize, utoipa::IntoParams)]
+    struct Page {
+        limit: u32,
+    }
+
+    #[utoipa::path(
+        post, path = "/v1/orders/{id}", operation_id = "place_order", params(Page),
+        responses((status = 200, description = "the sum"), (status = 400, body = Problem,
+            description = "cannot be understood", content_type = "application/problem+json")),
+    )]
+    async fn place(
+        Path(id): Path<u32>,
+        Query(page): Query<Page>,
+        Json(order): Json<Order>,
+    ) -> Json<u32> {
+        Json(id + page.limit + order.amount)
+    }
+
+    #[test]
+    fn our_extractors_are_described_like_those_they_replace() {
+        let router = OpenApiRouter::default().routes(utoipa_axum::routes!(place));
+        let about = Description {
+            title: "Test",
+            text: "a test",
+        };
+        let document: serde_json::Value = serde_json::from_str(&golden(router, about)).unwrap();
+        let place = &document["paths"]["/v1/orders/{id}"]["post"];
+        let body = &place["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+        assert_eq!(body, "#/components/schemas/Order");
+        let parameters = place["parameters"].as_array().unwrap();
+        let mut places: Vec<_> = parameters
+            .iter()
+            .map(|one| (&one["in"], &one["name"]))
+            .collect();
+        places.sort_by_key(|(place, _)| place.as_str());
+        let expected = [("path", "id"), ("query", "limit")];
+        assert!(
+            places
+                .iter()
+                .zip(expected)
+                .all(|(got, want)| got.0 == want.0 && got.1 == want.1)
+        );
+        assert_eq!(places.len(), 2);
+        let schemas = &document["components"]["schemas"];
+        assert!(schemas["Problem"].is_object() && schemas["FieldFault"].is_object());
+    }
+
+    #[test]
+    fn every_reference_has_its_schema() {
+        let document = document();
+        let text = document.to_string();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(
+                document["components"]["schemas"].get(name).is_some(),
+                "{name} is missing"
+            );
+        }
+        let problem = &document["components"]["schemas"]["Problem"];
+        assert!(
+            problem["properties"]["retry_after_ms"].is_object(),
+            "{problem}"
+        );
+    }
+}

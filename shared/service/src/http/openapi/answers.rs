@@ -1,0 +1,275 @@
+//! The answers any route may give, said once: the frame and the extractors give them, so no route
+//! describes them again. A route that knows better says so, and its own words stay.
+
+use std::collections::BTreeMap;
+
+use http::header::IF_MATCH;
+use utoipa::openapi::content::Content;
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::path::{Operation, Parameter, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder};
+use utoipa::{PartialSchema as _, ToSchema as _};
+
+use super::{LEAST, conditional, queries::CURSOR};
+use crate::http::idempotency::HEADER;
+use crate::http::problem::{CONTENT_TYPE, Problem};
+
+/// What has to be so for a route to give an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// It takes a token.
+    Secured,
+    /// It takes a body.
+    Body,
+    /// It takes a body or parameters.
+    Input,
+    /// It waits for a revision (A11).
+    Revision,
+    /// It can be made to depend on one (A10).
+    Conditional,
+    /// It asks which version of its object is meant (A5).
+    Versioned,
+    /// It goes on in a list (A6).
+    Paged,
+    /// It is named by a key (A4).
+    Keyed,
+}
+
+struct Shared {
+    status: &'static str,
+    name: &'static str,
+    text: &'static str,
+    when: When,
+    /// Beside the id of the request, which every answer bears.
+    header: Option<(&'static str, &'static str)>,
+}
+
+const LATER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
+
+/// Of those with one status the first that holds is said.
+const SHARED: [Shared; 14] = [
+    Shared {
+        status: "400",
+        name: "NotUnderstood",
+        text: "the path, the query, a header or the body cannot be understood",
+        when: When::Input,
+        header: None,
+    },
+    Shared {
+        status: "401",
+        name: "Unauthenticated",
+        text: "no token, or none that is accepted",
+        when: When::Secured,
+        header: Some(("WWW-Authenticate", "the scheme of tokens")),
+    },
+    Shared {
+        status: "403",
+        name: "Forbidden",
+        text: "the token is good and does not allow this",
+        when: When::Secured,
+        header: None,
+    },
+    Shared {
+        status: "408",
+        name: "TooSlow",
+        text: "the body did not come in time",
+        when: When::Body,
+        header: None,
+    },
+    Shared {
+        status: "409",
+        name: "NotReached",
+        text: "the revision in `min_revision` has not been given out, nor was it within 5 seconds",
+        when: When::Revision,
+        header: Some(LATER),
+    },
+    Shared {
+        status: "412",
+        name: "Moved",
+        text: "the revision in `If-Revision`, or the version in `If-Match`, is not the one of now: \
+            look again",
+        when: When::Conditional,
+        header: None,
+    },
+    Shared {
+        status: "413",
+        name: "TooLarge",
+        text: "the body is larger than this route takes",
+        when: When::Body,
+        header: None,
+    },
+    Shared {
+        status: "415",
+        name: "NotJson",
+        text: "the body is not of a media type this route takes",
+        when: When::Body,
+        header: None,
+    },
+    Shared {
+        status: "422",
+        name: "NoSuchPage",
+        text: "outside of what is described here, or a `cursor` that no page of this list and \
+            these filters gave; `errors` points at what and where",
+        when: When::Paged,
+        header: None,
+    },
+    Shared {
+        status: "422",
+        name: "KeyUsed",
+        text: "outside of what is described here, where `errors` points at what and where, or an \
+            `Idempotency-Key` that came with another request before",
+        when: When::Keyed,
+        header: None,
+    },
+    Shared {
+        status: "422",
+        name: "Invalid",
+        text: "outside of what is described here; `errors` points at what and where",
+        when: When::Input,
+        header: None,
+    },
+    Shared {
+        status: "428",
+        name: "Unread",
+        text: "no `If-Match`: read first what is to be changed, or say `*`, where that is taken",
+        when: When::Versioned,
+        header: None,
+    },
+    Shared {
+        status: "429",
+        name: "TooMany",
+        text: "more requests than this caller is allowed",
+        when: When::Always,
+        header: Some(LATER),
+    },
+    Shared {
+        status: "503",
+        name: "NotNow",
+        text: "this replica does not lead, is too busy, or something it needs is away",
+        when: When::Always,
+        header: Some(LATER),
+    },
+];
+
+const REQUEST_ID: &str = "RequestId";
+
+/// Adds them to every versioned route, and the id of the request to every answer (A13).
+pub(super) fn add(document: &mut OpenApi) {
+    let components = document.components.get_or_insert_with(Components::new);
+    let id = text_header("the id of the request, given or made; quote it when asking for help");
+    components
+        .headers
+        .insert(REQUEST_ID.to_owned(), RefOr::T(id));
+    let mut used = BTreeMap::new();
+    for (path, item) in &mut document.paths.paths {
+        for operation in operations(item) {
+            if path.starts_with("/v1/") {
+                complete(operation, &mut used);
+            }
+            for answer in operation.responses.responses.values_mut() {
+                bear_id(answer);
+            }
+        }
+    }
+    components.responses.append(&mut used);
+    let mut schemas = vec![(Problem::name().into_owned(), Problem::schema())];
+    Problem::schemas(&mut schemas);
+    components.schemas.extend(schemas);
+}
+
+fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Response>>) {
+    let body = operation.request_body.is_some();
+    let input = body
+        || operation
+            .parameters
+            .as_ref()
+            .is_some_and(|all| !all.is_empty());
+    for shared in &SHARED {
+        let holds = match shared.when {
+            When::Always => true,
+            When::Secured => operation.security.is_none(),
+            When::Body => body,
+            When::Input => input,
+            When::Revision => takes(operation, LEAST),
+            When::Conditional => takes(operation, conditional::HEADER),
+            When::Versioned => asks_for(operation, IF_MATCH.as_str()),
+            When::Paged => takes(operation, CURSOR),
+            When::Keyed => takes(operation, HEADER.as_str()),
+        };
+        let answers = &mut operation.responses.responses;
+        if holds && !answers.contains_key(shared.status) {
+            let named = Ref::from_response_name(shared.name);
+            answers.insert(shared.status.to_owned(), RefOr::Ref(named));
+            used.entry(shared.name.to_owned())
+                .or_insert_with(|| RefOr::T(problem(shared)));
+        }
+    }
+}
+
+pub(super) fn takes(operation: &Operation, name: &str) -> bool {
+    parameter(operation, name).is_some()
+}
+
+fn asks_for(operation: &Operation, name: &str) -> bool {
+    parameter(operation, name).is_some_and(|one| one.required == Required::True)
+}
+
+fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> {
+    let mut parameters = operation.parameters.iter().flatten();
+    parameters.find_map(|one| match one {
+        RefOr::T(one) if one.name.eq_ignore_ascii_case(name) => Some(one),
+        _ => None,
+    })
+}
+
+/// The answer of every route that has no words of its own for this status.
+fn problem(shared: &Shared) -> Response {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    let mut response = ResponseBuilder::new()
+        .description(shared.text)
+        .content(CONTENT_TYPE, content)
+        .build();
+    if let Some((name, text)) = shared.header {
+        let header = RefOr::T(text_header(text));
+        response.headers.insert(name.to_owned(), header);
+    }
+    let mut answer = RefOr::T(response);
+    bear_id(&mut answer);
+    match answer {
+        RefOr::T(response) => response,
+        RefOr::Ref(_) => Response::new(shared.text),
+    }
+}
+
+fn bear_id(answer: &mut RefOr<Response>) {
+    if let RefOr::T(answer) = answer {
+        let id = Ref::new(format!("#/components/headers/{REQUEST_ID}"));
+        answer
+            .headers
+            .insert("X-Request-Id".to_owned(), RefOr::Ref(id));
+    }
+}
+
+fn text_header(text: &str) -> Header {
+    HeaderBuilder::new()
+        .description(Some(text))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build()
+}
+
+pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.patch,
+        &mut item.head,
+        &mut item.options,
+        &mut item.trace,
+    ]
+    .into_iter()
+    .filter_map(Option::as_mut)
+}

@@ -1,0 +1,74 @@
+//! `If-Revision`, which every change takes that somebody orders (A10): the committer keeps to it,
+//! so no route says it again. Nor does it say that its answer has a revision (A11).
+
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{OpenApi, RefOr, Required};
+
+use crate::http::authorization::SCOPES;
+
+pub(super) const HEADER: &str = "If-Revision";
+
+/// They are sent like a change, and commit nothing.
+const HARMLESS: [&str; 2] = ["forecast_changes", "renew_orchestrator_credentials"];
+
+/// Who orders; the others report what is, whatever else has changed.
+const ORDERS: [&str; 4] = ["operator", "submitter", "owner", "orchestrator"];
+
+pub(super) fn add(document: &mut OpenApi) {
+    for item in document.paths.paths.values_mut() {
+        let changes = [&mut item.put, &mut item.post, &mut item.delete];
+        for operation in changes.into_iter().flatten() {
+            if is_ordered(operation) {
+                let parameters = operation.parameters.get_or_insert_default();
+                parameters.push(RefOr::T(header()));
+                answer_with_revision(operation);
+            }
+        }
+    }
+}
+
+/// A11: what to ask for to read one's own write.
+fn answer_with_revision(operation: &mut Operation) {
+    for (status, answer) in &mut operation.responses.responses {
+        if let (true, RefOr::T(answer)) = (status.starts_with('2'), answer) {
+            let revision = HeaderBuilder::new()
+                .description(Some("revision of this write"))
+                .schema(Some(number()))
+                .build();
+            let headers = answer.headers.entry("Hayward-Revision".to_owned());
+            headers.or_insert(RefOr::T(revision));
+        }
+    }
+}
+
+fn number() -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .minimum(Some(0))
+}
+
+fn is_ordered(operation: &Operation) -> bool {
+    let id = operation.operation_id.as_deref().unwrap_or_default();
+    let scopes = operation.extensions.as_ref().and_then(|it| it.get(SCOPES));
+    let mut scopes = scopes.and_then(|it| it.as_array()).into_iter().flatten();
+    let orders = |scope: &str| {
+        let kind = scope.split(':').next().unwrap_or_default();
+        ORDERS.contains(&kind)
+    };
+    !HARMLESS.contains(&id) && scopes.any(|scope| scope.as_str().is_some_and(orders))
+}
+
+fn header() -> Parameter {
+    ParameterBuilder::new()
+        .name(HEADER)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(
+            "do it only if the service is still at this revision, as a dry run or a list told it",
+        ))
+        .schema(Some(number()))
+        .build()
+}

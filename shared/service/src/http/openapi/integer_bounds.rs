@@ -1,0 +1,159 @@
+//! The bounds of whole numbers, which their types know and a description has to say: `u32` takes
+//! nothing beyond 4294967295, and a generator or a reader of the document cannot guess that.
+
+use http::header::IF_MATCH;
+use utoipa::Number;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{
+    AdditionalProperties, ArrayItems, KnownFormat, Object, ObjectBuilder, Schema, SchemaFormat,
+    SchemaType, Type,
+};
+use utoipa::openapi::{OpenApi, RefOr, Response};
+
+use super::operations;
+use crate::http::idempotency::HEADER;
+
+/// Says them everywhere in the document.
+pub(super) fn add(document: &mut OpenApi) {
+    for schema in document
+        .components
+        .iter_mut()
+        .flat_map(|it| it.schemas.values_mut())
+    {
+        visit(schema);
+    }
+    for item in document.paths.paths.values_mut() {
+        operations(item).for_each(of_operation);
+    }
+}
+
+fn of_operation(operation: &mut Operation) {
+    for parameter in operation.parameters.iter_mut().flatten() {
+        if let RefOr::T(parameter) = parameter {
+            parameter.schema.iter_mut().for_each(visit);
+            parameter.schema.iter_mut().for_each(never_null);
+            if parameter.name.eq_ignore_ascii_case(HEADER.as_str()) {
+                parameter.schema = Some(RefOr::T(Schema::Object(key())));
+            }
+            if parameter.name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
+                parameter.schema.iter_mut().for_each(version);
+            }
+        }
+    }
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        for content in body.content.values_mut() {
+            if let RefOr::T(content) = content {
+                content.schema.iter_mut().for_each(visit);
+            }
+        }
+    }
+    for answer in operation.responses.responses.values_mut() {
+        if let RefOr::T(answer) = answer {
+            of_response(answer);
+        }
+    }
+}
+
+/// A parameter is there or is not: nothing in a header or a query stands for `null`.
+fn never_null(schema: &mut RefOr<Schema>) {
+    let RefOr::T(Schema::Object(object)) = schema else {
+        return;
+    };
+    if let SchemaType::Array(types) = &mut object.schema_type {
+        types.retain(|kind| *kind != Type::Null);
+        if let [only] = types.as_slice() {
+            object.schema_type = SchemaType::Type(only.clone());
+        }
+    }
+}
+
+/// An `ETag` of ours is a number (A5), where its route says nothing else.
+fn version(schema: &mut RefOr<Schema>) {
+    if let RefOr::T(Schema::Object(object)) = schema {
+        let usual = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
+        object.pattern.get_or_insert_with(usual);
+    }
+}
+
+/// What [`crate::http::idempotency::Key`] takes.
+fn key() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(128))
+        .pattern(Some("^[!-~]+$"))
+        .build()
+}
+
+fn of_response(answer: &mut Response) {
+    for content in answer.content.values_mut() {
+        if let RefOr::T(content) = content {
+            content.schema.iter_mut().for_each(visit);
+        }
+    }
+    for header in answer.headers.values_mut() {
+        if let RefOr::T(header) = header {
+            header.schema.iter_mut().for_each(visit);
+        }
+    }
+}
+
+fn visit(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else {
+        return;
+    };
+    match schema {
+        Schema::Object(object) => of_object(object),
+        Schema::Array(array) => {
+            if let ArrayItems::RefOrSchema(items) = &mut array.items {
+                visit(items);
+            }
+        }
+        Schema::OneOf(one) => one.items.iter_mut().for_each(visit),
+        Schema::AllOf(all) => all.items.iter_mut().for_each(visit),
+        Schema::AnyOf(any) => any.items.iter_mut().for_each(visit),
+        _ => {}
+    }
+}
+
+fn of_object(object: &mut Object) {
+    if let Some((least, most)) = object.format.as_ref().and_then(bounds) {
+        object.minimum.get_or_insert(least);
+        object.maximum.get_or_insert(most);
+    }
+    object.properties.values_mut().for_each(visit);
+    if let Some(AdditionalProperties::RefOr(values)) = object.additional_properties.as_deref_mut() {
+        visit(values);
+    }
+}
+
+fn bounds(format: &SchemaFormat) -> Option<(Number, Number)> {
+    macro_rules! of {
+        (unsigned $kind:ty) => {
+            Some((
+                Number::UInt(0),
+                Number::UInt(usize::try_from(<$kind>::MAX).ok()?),
+            ))
+        };
+        (signed $kind:ty) => {
+            Some((
+                Number::Int(isize::try_from(<$kind>::MIN).ok()?),
+                Number::Int(isize::try_from(<$kind>::MAX).ok()?),
+            ))
+        };
+    }
+    let SchemaFormat::KnownFormat(format) = format else {
+        return None;
+    };
+    match format {
+        KnownFormat::UInt8 => of!(unsigned u8),
+        KnownFormat::UInt16 => of!(unsigned u16),
+        KnownFormat::UInt32 => of!(unsigned u32),
+        KnownFormat::UInt64 => of!(unsigned u64),
+        KnownFormat::Int8 => of!(signed i8),
+        KnownFormat::Int16 => of!(signed i16),
+        KnownFormat::Int32 => of!(signed i32),
+        KnownFormat::Int64 => of!(signed i64),
+        _ => None,
+    }
+}

@@ -1,0 +1,122 @@
+//! What a query can ask for, where its type alone does not say it: a cursor has a form, though it
+//! is opaque (A6), and of an open enumeration nobody can ask for what is not known (A1).
+
+use std::collections::BTreeMap;
+
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::schema::{Object, Schema};
+use utoipa::openapi::{OpenApi, RefOr};
+
+use super::operations;
+use crate::http::pagination::cursor;
+
+type Schemas = BTreeMap<String, RefOr<Schema>>;
+
+pub(super) const CURSOR: &str = "cursor";
+const UNKNOWN: &str = "unknown";
+
+pub(super) fn add(document: &mut OpenApi) {
+    let components = document.components.as_ref();
+    let known = components.map(|it| it.schemas.clone()).unwrap_or_default();
+    for item in document.paths.paths.values_mut() {
+        for operation in operations(item) {
+            for parameter in asked(operation) {
+                narrow(parameter, &known);
+            }
+        }
+    }
+}
+
+fn asked(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
+    let all = operation.parameters.iter_mut().flatten();
+    all.filter_map(|one| match one {
+        RefOr::T(one) if one.parameter_in == ParameterIn::Query => Some(one),
+        _ => None,
+    })
+}
+
+fn narrow(parameter: &mut Parameter, known: &Schemas) {
+    let is_cursor = parameter.name == CURSOR;
+    let Some(mut object) = parameter.schema.as_ref().and_then(|it| object(it, known)) else {
+        return;
+    };
+    if is_cursor {
+        // A list whose cursors are others says so itself.
+        let usual = || cursor::FORM.to_owned();
+        object.pattern.get_or_insert_with(usual);
+    } else if !forget_unknown(&mut object) {
+        return;
+    }
+    parameter.schema = Some(RefOr::T(Schema::Object(object)));
+}
+
+fn object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
+    match schema {
+        RefOr::T(Schema::Object(object)) => Some(object.clone()),
+        RefOr::T(_) => None,
+        RefOr::Ref(named) => {
+            let name = named.ref_location.rsplit('/').next()?;
+            known.get(name).and_then(|it| object(it, known))
+        }
+    }
+}
+
+/// Whether there was such a word.
+fn forget_unknown(object: &mut Object) -> bool {
+    let Some(words) = &mut object.enum_values else {
+        return false;
+    };
+    let before = words.len();
+    words.retain(|word| {
+        !word
+            .as_str()
+            .is_some_and(|it| it.eq_ignore_ascii_case(UNKNOWN))
+    });
+    words.len() < before
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use utoipa::openapi::schema::{ObjectBuilder, Type};
+    use utoipa::openapi::{Ref, path::ParameterBuilder};
+
+    use super::*;
+
+    fn narrowed(name: &str, schema: impl Into<RefOr<Schema>>) -> serde_json::Value {
+        let states = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(["waiting", "UNKNOWN"]));
+        let known = Schemas::from([("State".to_owned(), RefOr::T(states.into()))]);
+        let mut parameter = ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Query)
+            .schema(Some(schema))
+            .build();
+        narrow(&mut parameter, &known);
+        serde_json::to_value(parameter.schema).unwrap()
+    }
+
+    fn text() -> ObjectBuilder {
+        ObjectBuilder::new().schema_type(Type::String)
+    }
+
+    #[test]
+    fn a1_nobody_is_told_to_ask_for_what_is_not_known() {
+        let state = narrowed("state", Ref::from_schema_name("State"));
+        assert_eq!(state["enum"], json!(["waiting"]));
+        let other = narrowed("node", Ref::from_schema_name("NodeName"));
+        assert_eq!(other, json!({ "$ref": "#/components/schemas/NodeName" }));
+    }
+
+    #[test]
+    fn a6_a_cursor_has_the_form_of_those_that_are_given() {
+        let usual = narrowed(CURSOR, Schema::Object(text().build()));
+        assert_eq!(usual["pattern"], cursor::FORM);
+        let own = narrowed(
+            CURSOR,
+            Schema::Object(text().pattern(Some("^[0-9]+$")).build()),
+        );
+        assert_eq!(own["pattern"], "^[0-9]+$");
+    }
+}

@@ -1,0 +1,116 @@
+//! Which page of a list is asked for (A6): how large one may be, and the cutting of lists that are
+//! made whole in memory. Such lists are small: the workers of one pool, the processes of one
+//! deployment.
+
+pub mod cursor;
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::problem::{Code, Problem};
+use cursor::Listing;
+
+/// Entries on a page where nothing is said.
+pub const USUAL: u16 = 100;
+/// Entries on a page at most.
+pub const MOST: u16 = 1_000;
+
+/// Entries of this page at most.
+///
+/// # Errors
+/// 400 when no page has that many.
+pub fn limit<N: From<u16> + PartialOrd>(asked: Option<N>, usual: u16) -> Result<N, Problem> {
+    let limit = asked.unwrap_or_else(|| usual.into());
+    if (N::from(1)..=N::from(MOST)).contains(&limit) {
+        return Ok(limit);
+    }
+    let detail = format!("takes 1 to {MOST}");
+    Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Paged {
+    /// Entries at most; 100 when absent, no more than 1000.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// The `next_cursor` of the page before.
+    #[param(required = false, nullable = false)]
+    pub cursor: Option<String>,
+}
+
+impl Paged {
+    /// Entries at most.
+    ///
+    /// # Errors
+    /// 400 when no page has that many.
+    pub fn limit(&self) -> Result<usize, Problem> {
+        limit(self.limit, USUAL)
+    }
+
+    /// The key after which the page begins.
+    ///
+    /// # Errors
+    /// 422 when the cursor is of no such list.
+    pub fn after(&self, listing: &Listing) -> Result<Option<String>, Problem> {
+        let cursor = self.cursor.as_deref();
+        cursor.map(|cursor| listing.last(cursor)).transpose()
+    }
+
+    /// The page out of everything there is, in order of key, and the cursor of the next one.
+    ///
+    /// # Errors
+    /// As [`Self::limit`] and [`Self::after`].
+    pub fn of<T>(
+        &self,
+        listing: &Listing,
+        mut all: Vec<T>,
+        key: impl Fn(&T) -> String,
+    ) -> Result<(Vec<T>, Option<String>), Problem> {
+        let limit = self.limit()?;
+        let after = self.after(listing)?;
+        all.retain(|entry| after.as_ref().is_none_or(|after| key(entry) > *after));
+        all.sort_by_cached_key(&key);
+        let more = all.len() > limit;
+        all.truncate(limit);
+        let last = all.last().filter(|_| more);
+        let next = last.map(|last| listing.cursor(key(last)));
+        Ok((all, next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(limit: usize, cursor: Option<String>) -> Result<(Vec<u32>, Option<String>), Problem> {
+        let limit = Some(limit);
+        let all = vec![30, 10, 20, 50, 40];
+        Paged { limit, cursor }.of(&Listing::of("/v1/things"), all, ToString::to_string)
+    }
+
+    #[test]
+    fn a6_pages_add_up_to_the_list_in_order() {
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        for _ in 0..3 {
+            let (page, next) = ask(2, cursor.take()).unwrap();
+            seen.extend(page);
+            cursor = next;
+        }
+        assert_eq!((seen, cursor), (vec![10, 20, 30, 40, 50], None));
+        // A page that ends where the list does is the last.
+        assert_eq!(ask(5, None).unwrap().1, None);
+    }
+
+    #[test]
+    fn a6_no_page_is_empty_or_without_bounds() {
+        for limit in [0, usize::from(MOST) + 1] {
+            let refusal = ask(limit, None).unwrap_err();
+            assert_eq!(refusal.status(), 400);
+            assert_eq!(refusal.errors[0].pointer, "/query/limit");
+        }
+        let of_another = Listing::of("/v1/others").cursor("10");
+        assert_eq!(ask(1, Some(of_another)).unwrap_err().status(), 422);
+    }
+}

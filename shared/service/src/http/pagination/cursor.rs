@@ -1,0 +1,152 @@
+//! Where a list goes on (A6): an opaque text that holds a version, the question it belongs to, and
+//! the last key that was given. Brought back with other filters, or to another list, it is refused:
+//! the page would be none of either list.
+//!
+//! It is no secret and no proof. Whoever makes one up reads what they may read anyway.
+
+use std::fmt::Display;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::http::problem::{Code, Problem};
+
+const VERSION: &str = "1";
+/// What every cursor that was ever given looks like, as the descriptions say it.
+pub(crate) const FORM: &str = "^1\\.[0-9a-f]{12}\\.([0-9a-f]{2})*$";
+
+/// A list with its filters, to which a cursor is bound.
+#[derive(Debug, Clone)]
+pub struct Listing(Sha256);
+
+impl Listing {
+    /// `route` is that of the list, as it is described.
+    pub fn of(route: &str) -> Self {
+        Self(Sha256::new()).with("", &Some(route))
+    }
+
+    /// A filter of the request. Left out is another question than empty.
+    #[must_use]
+    pub fn with(mut self, name: &str, filter: &Option<impl Display>) -> Self {
+        let text = match filter {
+            Some(filter) => format!("{name}={filter}"),
+            None => name.to_owned(),
+        };
+        // Lengths go in, so that no filter can lend characters to the next.
+        self.0.update((text.len() as u64).to_be_bytes());
+        self.0.update(text);
+        self
+    }
+
+    fn question(&self) -> String {
+        hex(&self.0.clone().finalize()[..6])
+    }
+
+    /// For the reader to come back with, after `last` was given.
+    pub fn cursor(&self, last: impl Display) -> String {
+        let last = hex(last.to_string().as_bytes());
+        format!("{VERSION}.{}.{last}", self.question())
+    }
+
+    /// The last key that was given.
+    ///
+    /// # Errors
+    /// 422 when it is no cursor of ours, or one of another question.
+    pub fn last(&self, cursor: &str) -> Result<String, Problem> {
+        let mut parts = cursor.split('.');
+        let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
+        let [Some(VERSION), Some(question), Some(last), None] = parts else {
+            return Err(refused("take it from the answer of the page before"));
+        };
+        if question != self.question() {
+            return Err(refused("it belongs to a list with other filters"));
+        }
+        unhex(last).ok_or_else(|| refused("take it from the answer of the page before"))
+    }
+
+    /// The same, read as what keys of this list are.
+    ///
+    /// # Errors
+    /// As [`Self::last`].
+    pub fn key<K: FromStr>(&self, cursor: &str) -> Result<K, Problem> {
+        let last = self.last(cursor)?;
+        last.parse()
+            .map_err(|_| refused("take it from the answer of the page before"))
+    }
+}
+
+fn refused(detail: &str) -> Problem {
+    Problem::new(Code::Invalid, "this is no cursor of this list").at("/query/cursor", detail)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<String> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let bytes = (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16));
+    String::from_utf8(bytes.collect::<Result<_, _>>().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(user: Option<&str>) -> Listing {
+        Listing::of("/v1/jobs").with("user", &user)
+    }
+
+    #[test]
+    fn a6_a_cursor_goes_on_where_the_page_ended() {
+        for last in ["job_1", "ann~job_1", "ä.b", ""] {
+            let cursor = jobs(None).cursor(last);
+            assert_eq!(jobs(None).last(&cursor).unwrap(), last);
+            assert!(!cursor.contains("job_"), "{cursor} can be read");
+        }
+    }
+
+    #[test]
+    fn a6_a_cursor_belongs_to_its_filters() {
+        let cursor = jobs(Some("ann")).cursor("job_1");
+        let others = [
+            jobs(None),
+            jobs(Some("")),
+            jobs(Some("ben")),
+            Listing::of("/v1/services").with("user", &Some("ann")),
+            jobs(Some("ann")).with("state", &None::<&str>),
+        ];
+        for other in others {
+            let refusal = other.last(&cursor).unwrap_err();
+            assert_eq!(refusal.status(), 422);
+            assert_eq!(refusal.errors[0].pointer, "/query/cursor");
+        }
+    }
+
+    #[test]
+    fn a6_what_is_no_cursor_is_refused() {
+        let good = jobs(None).cursor("job_1");
+        let bad = [
+            String::new(),
+            "job_1".to_owned(),
+            good.replacen('1', "2", 1),
+            format!("{good}.x"),
+            format!("{good}0"),
+            format!("{good}ff"),
+            format!("{good}é"),
+        ];
+        for bad in bad {
+            assert_eq!(jobs(None).last(&bad).unwrap_err().status(), 422, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! How routes describe their refusals: a status and a sentence, said once and named by every route
+//! that answers so, beside the answers of its own.
+//!
+//! A service says its own with [`refusals!`](crate::refusals).
+
+use std::collections::BTreeMap;
+
+use utoipa::openapi::content::Content;
+use utoipa::openapi::{Ref, RefOr, Response, ResponseBuilder};
+
+pub use utoipa::IntoResponses;
+
+/// As a route's description takes them.
+pub type Described = BTreeMap<String, RefOr<Response>>;
+
+/// A problem document with this status.
+pub fn described(status: u16, description: &str) -> Described {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    let response = ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", content)
+        .build();
+    BTreeMap::from([(status.to_string(), RefOr::T(response))])
+}
+
+/// `Name = status, "sentence";`, as often as there are refusals.
+#[macro_export]
+macro_rules! refusals {
+    ($($name:ident = $status:literal, $description:literal;)+) => {$(
+        #[doc = concat!($status, ": ", $description, ".")]
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl $crate::http::refusal::IntoResponses for $name {
+            fn responses() -> $crate::http::refusal::Described {
+                $crate::http::refusal::described($status, $description)
+            }
+        }
+    )+};
+}
+
+refusals! {
+    NotOperator = 403, "not an operator";
+    ServicesOnly = 403, "for services only";
+    NotAService = 403, "not a service";
+}

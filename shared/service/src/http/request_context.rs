@@ -1,0 +1,279 @@
+//! What surrounds every request: its id, its span, and problems that carry both (A8, A13).
+
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use opentelemetry::Context;
+use opentelemetry::propagation::{Extractor, Injector};
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
+use tracing::{Instrument as _, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::problem::Problem;
+use crate::metrics::catalogue::{HTTP_SERVER, METHOD, ROUTE, SERVICE, STATUS, WAITS};
+use crate::runtime::clock::fresh_uuid;
+use crate::telemetry::CHATTER;
+
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+tokio::task_local! {
+    static CURRENT: Box<str>;
+}
+
+/// The id of the request this task works on, to be passed on to whoever is asked for its sake.
+pub fn current_id() -> Option<String> {
+    CURRENT.try_with(|id| String::from(&**id)).ok()
+}
+
+/// A13: taken over when it is 1–64 safe characters, else made.
+fn id_of(headers: &HeaderMap) -> String {
+    let given = headers
+        .get(REQUEST_ID)
+        .and_then(|value| value.to_str().ok());
+    let safe = |id: &&str| {
+        (1..=64).contains(&id.len())
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    given
+        .filter(safe)
+        .map_or_else(|| fresh_uuid().simple().to_string(), str::to_owned)
+}
+
+/// On an answer: it was waited for, so the time it took says nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waited;
+
+/// What comes from every node and every neighbour all the time: it is logged like any other, and
+/// makes no trace unless whoever asks has one.
+fn chatters(route: &str, headers: &HeaderMap) -> bool {
+    let ends = [
+        "/publication",
+        "/heartbeat",
+        "/report",
+        "/output",
+        "/leases",
+        "/reports",
+        "/livez",
+        "/readyz",
+    ];
+    ends.iter().any(|end| route.ends_with(end)) && !headers.contains_key("traceparent")
+}
+
+/// The span of a request, which of chatter the log alone sees.
+fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> Span {
+    macro_rules! span {
+        ($target:expr) => {
+            tracing::info_span!(
+                target: $target,
+                "request",
+                otel.name = format!("{} {route}", request.method()),
+                otel.kind = "server",
+                hayward.service = service,
+                http.request.method = %request.method(),
+                http.route = route,
+                http.response.status_code = tracing::field::Empty,
+                otel.status_code = tracing::field::Empty,
+                request_id = id,
+                actor = tracing::field::Empty,
+                subject = tracing::field::Empty,
+            )
+        };
+    }
+    if chatters(route, request.headers()) {
+        span!(CHATTER)
+    } else {
+        span!("hayward::request")
+    }
+}
+
+/// T2, T3: strangers choose methods and paths, so neither is a label as it came.
+fn measure(
+    service: &'static str,
+    (method, route): (Method, String),
+    response: &Response,
+    began: Instant,
+) {
+    let known = [
+        Method::GET,
+        Method::PUT,
+        Method::POST,
+        Method::DELETE,
+        Method::PATCH,
+        Method::HEAD,
+        Method::OPTIONS,
+    ];
+    let method = known.iter().find(|known| **known == method);
+    let method = method.map_or("_OTHER", Method::as_str).to_owned();
+    let waited = response.extensions().get::<Waited>().is_some();
+    let attributes = [
+        SERVICE.is(service),
+        METHOD.is(method),
+        ROUTE.is(route),
+        STATUS.is(i64::from(response.status().as_u16())),
+        WAITS.is(if waited { "true" } else { "false" }),
+    ];
+    HTTP_SERVER.took(began.elapsed(), &attributes);
+}
+
+/// Middleware, outermost: the span with its parent from `traceparent`, the id in both directions,
+/// and ids written into problems on their way out.
+pub async fn surround(service: &'static str, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let id = id_of(request.headers());
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("unmatched", MatchedPath::as_str)
+        .to_owned();
+    let span = span_of(service, &request, &route, &id);
+    let parent = opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.extract(&Carrier(request.headers()))
+    });
+    // A span that no layer exports has no place for a parent; that is no fault of the request.
+    let _ = span.set_parent(parent.clone());
+    let place = place_of(&span, parent, &id);
+    let path = request.uri().path().to_owned();
+    let what = (request.method().clone(), route);
+
+    let answer = CURRENT.scope(id.clone().into_boxed_str(), next.run(request));
+    let mut response = answer.instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+    if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
+        problem.request_id = Some(id.clone().into());
+        problem.instance = Some(path.into());
+        let trace_id = place.span().span_context().trace_id();
+        problem.trace_id = Some(trace_id.to_string().into());
+        let mut complete = problem.render();
+        for (name, value) in response.headers() {
+            // Of the first rendering: what others added to it, as with `allow`, is kept.
+            if name != http::header::CONTENT_LENGTH {
+                complete.headers_mut().insert(name.clone(), value.clone());
+            }
+        }
+        response = complete;
+    }
+    inject(&place, response.headers_mut());
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    measure(service, what, &response, began);
+    response
+}
+
+/// Where a request stands among others (A13). Where nobody collects spans that is where its caller
+/// stands; and where the caller says nothing, a trace of its own, which is called as the request
+/// is where we named it, so that the log has it.
+fn place_of(span: &Span, caller: Context, id: &str) -> Context {
+    let here = span.context();
+    if here.span().span_context().is_valid() {
+        return here;
+    }
+    if caller.span().span_context().is_valid() {
+        return caller;
+    }
+    let fresh = fresh_uuid();
+    let made = SpanContext::new(
+        TraceId::from_hex(id).unwrap_or_else(|_| TraceId::from_bytes(fresh.into_bytes())),
+        SpanId::from_bytes(fresh.as_u64_pair().1.to_be_bytes()),
+        TraceFlags::default(),
+        false,
+        TraceState::default(),
+    );
+    Context::new().with_remote_span_context(made)
+}
+
+pub(crate) fn trace_id_of(span: &Span) -> Option<String> {
+    let context = span.context();
+    let span = context.span();
+    let context = span.span_context();
+    context.is_valid().then(|| context.trace_id().to_string())
+}
+
+/// Adds `traceparent` of the current span.
+pub(crate) fn inject_trace(headers: &mut HeaderMap) {
+    inject(&Span::current().context(), headers);
+}
+
+fn inject(context: &Context, headers: &mut HeaderMap) {
+    opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(context, &mut CarrierMut(headers));
+    });
+}
+
+struct Carrier<'a>(&'a HeaderMap);
+
+impl Extractor for Carrier<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+struct CarrierMut<'a>(&'a mut HeaderMap);
+
+impl Injector for CarrierMut<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        // An empty `tracestate` says nothing.
+        if value.is_empty() {
+            return;
+        }
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id_given(value: &str) -> String {
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_ID, HeaderValue::from_str(value).unwrap());
+        id_of(&headers)
+    }
+
+    #[test]
+    fn a13_only_safe_ids_are_taken_over() {
+        assert_eq!(id_given("abc-1"), "abc-1");
+        for bad in ["a b", "<x>", &"x".repeat(65)] {
+            assert_ne!(id_given(bad), bad);
+        }
+        assert_eq!(id_of(&HeaderMap::new()).len(), 32);
+    }
+
+    fn trace(caller: &Context, id: &str) -> String {
+        let place = place_of(&Span::none(), caller.clone(), id);
+        assert!(place.span().span_context().is_valid());
+        place.span().span_context().trace_id().to_string()
+    }
+
+    #[test]
+    fn a8_a_request_has_a_trace_where_nobody_collects_any() {
+        let nobody = Context::new();
+        let id = id_of(&HeaderMap::new());
+        assert_eq!(trace(&nobody, &id), id, "the log has it under this name");
+        assert_ne!(trace(&nobody, "my-own"), trace(&nobody, "my-own"));
+        let theirs = SpanContext::new(
+            TraceId::from(7),
+            SpanId::from(7),
+            TraceFlags::SAMPLED,
+            true,
+            TraceState::default(),
+        );
+        let caller = nobody.with_remote_span_context(theirs);
+        assert!(trace(&caller, &id).ends_with("07"));
+    }
+}

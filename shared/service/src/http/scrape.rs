@@ -1,0 +1,82 @@
+//! The second door of a process, for Prometheus (T1): one route, `/metrics`, which reads and is
+//! locked like every other (S1, S3). It has no part in the API and is in no description.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::header::CONTENT_TYPE;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::limits::Limits;
+use super::problem::{Code, Problem};
+use super::server::surrounded;
+use super::{connections, insecure_modes};
+use crate::auth::{Caller, Door, Scope, Verifier};
+use crate::config::FrameSettings;
+use crate::runtime::shutdown::Shutdown;
+use crate::telemetry;
+
+/// Where it listens, before it does.
+pub(super) struct Scrape {
+    listener: TcpListener,
+    pub(super) address: SocketAddr,
+}
+
+impl Scrape {
+    /// None where the setting is not set. To be called within a runtime.
+    ///
+    /// # Errors
+    /// When the address is not allowed (S3), or taken.
+    pub(super) fn bind(settings: &FrameSettings, locked: bool) -> anyhow::Result<Option<Self>> {
+        let Some(wanted) = settings.scrape_listen else {
+            return Ok(None);
+        };
+        insecure_modes::check_address(wanted, settings.allow_insecure || locked)
+            .context("`scrape_listen`")?;
+        let bound = || -> std::io::Result<Self> {
+            let listener = std::net::TcpListener::bind(wanted)?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            let listener = TcpListener::from_std(listener)?;
+            Ok(Self { listener, address })
+        };
+        let bound = bound().with_context(|| format!("cannot listen for scrapes on {wanted}"))?;
+        Ok(Some(bound))
+    }
+}
+
+/// Serves until the shutdown, with the certificate and the limits of the service.
+pub(super) async fn serve(
+    (name, scrape): (&'static str, Option<Scrape>),
+    (verifier, tls): (Option<Arc<Verifier>>, Option<TlsAcceptor>),
+    (limits, shutdown): (&Arc<Limits>, &Shutdown),
+) {
+    let Some(Scrape { listener, address }) = scrape else {
+        return;
+    };
+    tracing::info!(service = name, %address, "listening for scrapes");
+    let door = Door {
+        verifier,
+        ..Door::default()
+    };
+    let router = Router::new().route("/metrics", get(metrics));
+    let router = surrounded((name, router), door, limits, shutdown);
+    connections::serve(router, (listener, tls), limits, shutdown).await;
+}
+
+/// What every process may say of itself to whoever watches over a fleet. It names classes, pools
+/// and users, so it is for nobody else (S1, S12).
+async fn metrics(caller: Caller) -> Result<Response, Problem> {
+    caller.require(&[Scope::Scraper, Scope::Viewer, Scope::Operator])?;
+    let text = tokio::task::spawn_blocking(telemetry::scraped).await;
+    let text = text
+        .ok()
+        .flatten()
+        .ok_or_else(|| Problem::new(Code::Unavailable, "nothing is measured in this process"))?;
+    Ok(([(CONTENT_TYPE, telemetry::CONTENT_TYPE)], text).into_response())
+}

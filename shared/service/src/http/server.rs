@@ -1,0 +1,395 @@
+//! The server every service runs in: a router, served within limits until the shutdown.
+//!
+//! In the order a request meets them: connection limits and deadlines ([`mod@super::connections`]), its id
+//! and span, panics turned into problems, what may be asked from its address without a token, the
+//! caller, what one caller may ask for, its turn, load shedding, time to work, the queue of costly
+//! questions, the route. Every refusal on the way is a problem document.
+//!
+//! A request with `wait` in its query is a long poll: it is not counted as work, may take its
+//! wait longer, and is cut when the shutdown begins; everything else is finished. Where the wait
+//! stands in the body, the route says so with [`long_poll`].
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use super::insecure_modes::{self as insecure};
+pub use super::insecure_modes::{InsecureModes, database_in_the_open, remind_of};
+use super::limits::expensive_routes::{self, Costly};
+use super::limits::failed_auth_per_address::{self, Knocks};
+use super::limits::per_caller::{self, Callers};
+use super::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
+use super::origin::Witness;
+use super::problem::{Code, Problem};
+use super::request_context::Waited;
+use super::scrape::{self, Scrape};
+use super::tls::{self, Tls};
+use super::{connections, request_context};
+use crate::auth::{Door, Verifier, authenticate};
+use crate::config::FrameSettings;
+use crate::metrics::catalogue::{CERTIFICATE_LEFT, CERTIFICATE_LIFE, SERVICE};
+use crate::metrics::{Reading, gauges};
+use crate::runtime::clock::{Clock as _, SystemClock};
+use crate::runtime::shutdown::Shutdown;
+
+/// A server before it serves.
+pub struct Frame {
+    name: &'static str,
+    door: Door,
+    allow_insecure: bool,
+    /// Ways to others that are less safe than they should be.
+    ways: Vec<String>,
+    tls: Option<Tls>,
+    scrape: Option<Scrape>,
+    limits: Limits,
+}
+
+/// Bytes that are sent ahead to a client who does not take them yet; the system keeps twice as
+/// many. By itself it would keep megabytes for each of those who ask and never read (F39).
+const SENT_AHEAD: u32 = 256 * 1024;
+/// Connections that the system has taken and nobody has let in yet.
+const WAITING_TO_BE_LET_IN: u32 = 1_024;
+
+impl Frame {
+    /// Without a verifier nobody has a good token, so only the open paths answer (S4).
+    pub fn new(name: &'static str, verifier: Option<Arc<Verifier>>) -> Self {
+        Self {
+            name,
+            door: Door {
+                verifier,
+                ..Door::default()
+            },
+            allow_insecure: false,
+            ways: Vec::new(),
+            tls: None,
+            scrape: None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// A route that takes no token because its request carries a proof of its own, which the
+    /// handler checks. Its text is as in the router: `/v1/things/{thing}`.
+    #[must_use]
+    pub fn open(mut self, method: http::Method, route: &'static str) -> Self {
+        self.door.open.push((method, route));
+        self
+    }
+
+    /// Who is told of refused requests (S24).
+    #[must_use]
+    pub fn witness(mut self, witness: Arc<dyn Witness>) -> Self {
+        self.door.witness = Some(witness);
+        self
+    }
+
+    /// What the settings say of the door: how it is locked, how often one may knock, and whether
+    /// there is a second one for whoever reads metrics, which is bound here.
+    ///
+    /// # Errors
+    /// When certificate and key cannot be used, the second address cannot be had, or what is
+    /// reached from here is not reached safely (S3).
+    pub fn set(mut self, settings: &FrameSettings) -> anyhow::Result<Self> {
+        insecure::check_ways(settings)?;
+        self.allow_insecure = settings.allow_insecure;
+        self.ways = insecure::ways(settings);
+        self.tls = match (&settings.tls_certificate, &settings.tls_key) {
+            (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
+            (None, None) => None,
+            _ => bail!("`tls_certificate` and `tls_key` go together"),
+        };
+        self.scrape = Scrape::bind(settings, self.tls.is_some())?;
+        self.limits.requests_per_second = settings.requests_per_second;
+        self.limits.stranger_requests_per_second = settings.stranger_requests_per_second;
+        self.limits.tenant_requests_per_second = settings.tenant_requests_per_second;
+        self.limits.requests_at_once = settings.requests_at_once;
+        self.limits.streams_at_once = settings.streams_at_once;
+        self.limits.processor_percent_each = settings.processor_percent_each;
+        Ok(self)
+    }
+
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Serves until the shutdown, and returns when the last request is finished or cut.
+    ///
+    /// # Errors
+    /// When the listener can be reached from elsewhere and that is not allowed (S3).
+    pub async fn serve(
+        self,
+        router: Router,
+        listener: TcpListener,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<()> {
+        let address = listener
+            .local_addr()
+            .context("a listener without an address")?;
+        let tls = self.tls;
+        insecure::check_address(address, self.allow_insecure || tls.is_some())?;
+        let mut insecure = insecure::modes(address, tls.is_some());
+        if let Some(scrape) = &self.scrape {
+            insecure.extend(insecure::modes(scrape.address, tls.is_some()));
+            insecure.dedup();
+        }
+        insecure.extend(self.ways);
+        tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
+        let limits = Arc::new(self.limits);
+        insecure::tell(self.name, &insecure);
+        tell_certificate(self.name, tls.as_ref());
+        let modes = InsecureModes(insecure.clone().into());
+        let router = router.layer(axum::Extension(modes));
+        let verifier = self.door.verifier.clone();
+        let router = surrounded((self.name, router), self.door, &limits, &shutdown);
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
+        let second = scrape::serve(
+            (self.name, self.scrape),
+            (verifier, acceptor.clone()),
+            (&limits, &shutdown),
+        );
+        let first = connections::serve(router, (listener, acceptor), &limits, &shutdown);
+        tokio::select! {
+            _ = async { tokio::join!(first, second) } => {}
+            () = insecure::remind(self.name, &insecure) => {}
+        }
+        tracing::info!(service = self.name, %address, "stopped listening");
+        Ok(())
+    }
+}
+
+/// Serves with the default limits; see [`Frame::serve`].
+///
+/// # Errors
+/// As [`Frame::serve`].
+pub async fn serve(
+    name: &'static str,
+    router: Router,
+    listener: TcpListener,
+    verifier: Arc<Verifier>,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    Frame::new(name, Some(verifier))
+        .serve(router, listener, shutdown)
+        .await
+}
+
+/// Binds the address of the settings, unless strangers could reach it without TLS (S3).
+///
+/// # Errors
+/// When it is not allowed, or taken.
+pub fn bind(settings: &FrameSettings) -> anyhow::Result<TcpListener> {
+    insecure::refused_in_releases(settings.allow_insecure, insecure::RELEASE)?;
+    let locked = settings.tls_certificate.is_some();
+    insecure::check_address(settings.listen, settings.allow_insecure || locked)?;
+    listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
+}
+
+fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    // Its connections have the same.
+    socket.set_send_buffer_size(SENT_AHEAD)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_TO_BE_LET_IN)
+}
+
+/// T8: told by the clock of whoever asks, for it ages by itself.
+fn tell_certificate(name: &'static str, tls: Option<&Tls>) {
+    let Some(tls) = tls.cloned() else {
+        return;
+    };
+    gauges::ask(name, "certificate", move || {
+        let now_ms = SystemClock.now().unix_ms();
+        let life = tls.life();
+        life.map_or_else(Vec::new, |life| certificate(name, life, now_ms))
+    });
+}
+
+fn certificate(name: &'static str, life: tls::Life, now_ms: i64) -> Vec<Reading> {
+    let whose = || vec![SERVICE.is(name)];
+    let (left, all) = life.seconds(now_ms);
+    vec![
+        CERTIFICATE_LEFT.reads(left, whose()),
+        CERTIFICATE_LIFE.reads(all, whose()),
+    ]
+}
+
+pub(super) fn surrounded(
+    (name, router): (&'static str, Router),
+    door: Door,
+    limits: &Arc<Limits>,
+    shutdown: &Shutdown,
+) -> Router {
+    let door = Arc::new(door);
+    let working = Arc::new(Semaphore::new(limits.working));
+    let callers = Arc::new(Callers::new(limits));
+    let heard = (Arc::new(Knocks::new(limits)), Arc::clone(&door));
+    let costly = Arc::new(Costly::new(limits));
+    let (limits, shutdown) = (Arc::clone(limits), shutdown.clone());
+    router
+        .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
+        .method_not_allowed_fallback(|| async {
+            Problem::new(
+                Code::MethodNotAllowed,
+                "this route has other methods; see allow",
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            expensive_routes::in_line(Arc::clone(&costly), request, next)
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            bounded(
+                request,
+                next,
+                (Arc::clone(&limits), Arc::clone(&working), shutdown.clone()),
+            )
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            per_caller::counted(Arc::clone(&callers), request, next)
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            authenticate(Arc::clone(&door), request, next)
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            failed_auth_per_address::heard(heard.clone(), request, next)
+        }))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            request_context::surround(name, request, next)
+        }))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the layer hands the panic over"
+)]
+fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let said = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("something that is no text");
+    Problem::internal(anyhow::anyhow!("a handler panicked: {said}")).into_response()
+}
+
+/// The place of a request among those worked on; given back when it only waits.
+#[derive(Clone)]
+struct Place(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+/// Sheds load and bounds the time to work.
+async fn bounded(
+    request: Request,
+    next: Next,
+    (limits, working, shutdown): (Arc<Limits>, Arc<Semaphore>, Shutdown),
+) -> Response {
+    let waits = asks_to_wait(request.uri().query());
+    let mut patience = limits.work;
+    if waits {
+        patience += LONGEST_WAIT;
+    }
+    if !request.body().is_end_stream() {
+        patience += limits.body;
+    }
+    let mut request = request.map(|body| Body::new(Deadline::new(body, limits.body)));
+    // Whoever asks whether we live must hear it above all when we are busy.
+    let free = waits || matches!(request.uri().path(), "/livez" | "/readyz");
+    let place = match working.try_acquire_owned() {
+        _ if free => None,
+        Ok(permit) => Some(permit),
+        Err(_) => return Problem::new(Code::Unavailable, "too busy").into_response(),
+    };
+    let place = Place(Arc::new(Mutex::new(place)));
+    request.extensions_mut().insert(shutdown);
+    request.extensions_mut().insert(place.clone());
+    let work = async {
+        if waits {
+            long_poll(request, next).await
+        } else {
+            next.run(request).await
+        }
+    };
+    let answer = tokio::time::timeout(patience, work).await;
+    drop(place);
+    answer.unwrap_or_else(|_| {
+        let cause = anyhow::anyhow!("a handler took longer than {patience:?}");
+        Problem::unavailable("this took too long and was given up", cause).into_response()
+    })
+}
+
+/// Middleware for a route whose wait stands in its body: with `axum::middleware::from_fn` it is a
+/// long poll like those with `wait` in their query. It does no work while it waits, and there may
+/// be one for every agent, so it gives its place back; and it is cut at the shutdown.
+pub async fn long_poll(mut request: Request, next: Next) -> Response {
+    if let Some(place) = request.extensions_mut().remove::<Place>() {
+        place.0.lock().take();
+    }
+    let shutdown = request
+        .extensions()
+        .get::<Shutdown>()
+        .cloned()
+        .unwrap_or_default();
+    let mut answer = tokio::select! {
+        answer = next.run(request) => answer,
+        () = shutdown.wait() => {
+            Problem::new(Code::Unavailable, "this replica is shutting down").into_response()
+        }
+    };
+    answer.extensions_mut().insert(Waited);
+    answer
+}
+
+pub(super) fn asks_to_wait(query: Option<&str>) -> bool {
+    let parts = query.unwrap_or("").split('&');
+    parts
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .any(|(name, wait)| matches!(name, "wait" | "wait_ms") && wait != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t8_what_is_left_of_a_certificate_is_told_also_when_nothing_is() {
+        let life = tls::Life {
+            from_ms: 10_000,
+            to_ms: 100_000,
+        };
+        let told = |now_ms| {
+            let readings = certificate("test", life, now_ms);
+            (readings[0].value, readings[1].value)
+        };
+        assert_eq!(told(40_000), (60.0, 90.0));
+        assert_eq!(told(105_000), (-5.0, 90.0));
+    }
+
+    #[test]
+    fn a_long_poll_asks_to_wait() {
+        assert!(asks_to_wait(Some("since=a&wait=25")));
+        for none in [
+            None,
+            Some(""),
+            Some("wait=0"),
+            Some("await=1"),
+            Some("since=wait"),
+        ] {
+            assert!(!asks_to_wait(none), "{none:?}");
+        }
+    }
+}

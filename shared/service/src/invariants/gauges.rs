@@ -1,0 +1,62 @@
+//! What the gauges say of the rules: how they stood at the last look, while looks succeed. A
+//! replica that leads no more knows nothing, and says nothing.
+
+use super::{Invariants, RuleResult};
+use crate::metrics::catalogue::{
+    INVARIANT, INVARIANT_HOLDS, INVARIANT_SINCE_GOOD, INVARIANT_VIOLATIONS, SERVICE,
+};
+use crate::metrics::{Metric, Reading, gauges};
+
+const PART: &str = "invariants";
+
+pub(super) fn take(service: &'static str, answer: &Invariants) {
+    gauges::show(service, PART, readings(service, answer));
+}
+
+pub(super) fn forget(service: &'static str) {
+    gauges::clear(service, PART);
+}
+
+fn readings(service: &'static str, all: &Invariants) -> Vec<Reading> {
+    let gauges: [(&'static Metric, Value); 3] = [
+        (&INVARIANT_HOLDS, holds),
+        (&INVARIANT_VIOLATIONS, violations),
+        (&INVARIANT_SINCE_GOOD, since_good),
+    ];
+    let mut readings = Vec::with_capacity(3 * all.rules.len());
+    for (at, rule) in all.rules.iter().enumerate() {
+        let attributes = || vec![SERVICE.is(service), INVARIANT.is(rule.id.clone())];
+        let known = gauges
+            .iter()
+            .filter_map(|(gauge, value)| Some(gauge.counts(value(all, at)?, attributes())));
+        readings.extend(known);
+    }
+    readings
+}
+
+/// What a gauge says of one rule, if it says anything.
+type Value = fn(&Invariants, usize) -> Option<u64>;
+
+fn holds(all: &Invariants, at: usize) -> Option<u64> {
+    let known = all.rules.get(at);
+    let known = known.filter(|rule| rule.result != RuleResult::NotChecked)?;
+    Some(u64::from(known.result == RuleResult::Holds))
+}
+
+fn violations(all: &Invariants, at: usize) -> Option<u64> {
+    Some(all.rules.get(at)?.violations)
+}
+
+/// In seconds.
+fn since_good(all: &Invariants, at: usize) -> Option<u64> {
+    let good = all.rules.get(at)?.last_good_at?;
+    Some(all.checked_at.ms_since(good) / 1_000)
+}
+
+#[cfg(test)]
+pub(super) fn held_of(service: &'static str) -> Vec<(String, f64)> {
+    let shown = gauges::shown(service, PART).into_iter();
+    let held = shown.filter(|it| std::ptr::eq(it.metric, &raw const INVARIANT_HOLDS));
+    held.map(|it| (it.attributes[1].value.to_string(), it.value))
+        .collect()
+}

@@ -1,0 +1,198 @@
+//! What no collector took is counted (F47). Each signal has a queue of fixed length before its
+//! exporter; what finds it full, and what a collector refuses or does not answer for, is dropped.
+//!
+//! The queue of the library is as long and would drop the same, but tells nobody how much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use opentelemetry::{Context, InstrumentationScope};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{LogBatch, LogExporter, LogProcessor, SdkLogRecord};
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
+
+use super::event_names::event_name;
+use crate::metrics::catalogue::{DROPPED, SIGNAL};
+
+/// Spans or records that may wait for the exporter.
+pub(super) const QUEUE: usize = 4_096;
+
+/// How many wait, on both sides of the queue.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn enter(&self) -> bool {
+        let one_more = |waiting| (waiting < QUEUE).then_some(waiting + 1);
+        let entered = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        entered.is_ok()
+    }
+
+    fn leave(&self, count: usize) {
+        let less = |waiting: usize| Some(waiting.saturating_sub(count));
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+fn dropped(signal: &'static str, count: usize) {
+    DROPPED.add(
+        u64::try_from(count).unwrap_or(u64::MAX),
+        &[SIGNAL.is(signal)],
+    );
+}
+
+/// So that it is seen that nothing was dropped.
+pub(super) fn nothing_yet() {
+    for signal in ["spans", "logs", "metrics"] {
+        dropped(signal, 0);
+    }
+}
+
+/// An exporter, or the queue before it.
+#[derive(Debug)]
+pub(super) struct Counted<T> {
+    pub inner: T,
+    pub waiting: Waiting,
+}
+
+impl<E: SpanExporter> SpanExporter for Counted<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let count = batch.len();
+        self.waiting.leave(count);
+        let sent = self.inner.export(batch).await;
+        if sent.is_err() {
+            dropped("spans", count);
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+impl<P: SpanProcessor> SpanProcessor for Counted<P> {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.inner.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        if !span.span_context.is_sampled() {
+            return;
+        }
+        if self.waiting.enter() {
+            self.inner.on_end(span);
+        } else {
+            dropped("spans", 1);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+impl<E: LogExporter> LogExporter for Counted<E> {
+    async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
+        let count = batch.iter().count();
+        self.waiting.leave(count);
+        let sent = self.inner.export(batch).await;
+        if sent.is_err() {
+            dropped("logs", count);
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+impl<P: LogProcessor> LogProcessor for Counted<P> {
+    fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        event_name(record);
+        if self.waiting.enter() {
+            self.inner.emit(record, scope);
+        } else {
+            dropped("logs", 1);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+impl<E: PushMetricExporter> PushMetricExporter for Counted<E> {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let sent = self.inner.export(metrics).await;
+        if sent.is_err() {
+            // What counts on is in the next one; what was measured at this time is gone.
+            dropped("metrics", 1);
+        }
+        sent
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.inner.temporality()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_takes_nothing_until_something_left() {
+        let waiting = Waiting::default();
+        assert!((0..QUEUE).all(|_| waiting.enter()));
+        assert!(!waiting.enter());
+        waiting.leave(1);
+        assert!(waiting.enter() && !waiting.enter());
+    }
+}

@@ -1,0 +1,252 @@
+//! The exporters to a collector, OTLP over HTTP, each batching on a thread of its own; and the
+//! reader of metrics for whoever comes to ask ([`super::scrape`]). There may be either, or both.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use opentelemetry::{Key, KeyValue, global};
+use opentelemetry_otlp::{
+    LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::logs::{self, BatchLogProcessor, SdkLoggerProvider};
+use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
+use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
+
+use super::dropped_count::{Counted, QUEUE, Waiting};
+use super::otlp_http::Post;
+use super::scrape::Asked;
+use crate::config::FrameSettings;
+use crate::http::insecure_modes::check_ways;
+use crate::metrics::catalogue;
+use crate::runtime::clock::fresh_uuid;
+
+/// One attempt to send a batch.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// All that is left at the end.
+const FAREWELL: Duration = Duration::from_secs(4);
+/// Spans and logs wait no longer for company.
+const COMPANY: Duration = Duration::from_secs(2);
+
+pub(super) struct Exporters {
+    /// Where a collector is set.
+    pub(super) sent: Option<Sent>,
+    meter: SdkMeterProvider,
+}
+
+/// What only a collector takes.
+pub(super) struct Sent {
+    pub(super) tracer: SdkTracerProvider,
+    pub(super) logs: SdkLoggerProvider,
+}
+
+/// What exporting takes from the settings.
+#[derive(Clone)]
+struct Terms {
+    base: String,
+    /// Whom to believe about it.
+    authority: Option<PathBuf>,
+    interval: Duration,
+    /// Of the traces that begin here.
+    part: f64,
+    resource: Resource,
+}
+
+impl Exporters {
+    /// None where nobody is told.
+    pub(super) fn wanted(service: &str, settings: &FrameSettings) -> anyhow::Result<Option<Self>> {
+        let asked = settings.scrape_listen.map(|_| Asked::default());
+        let resource = resource(service);
+        let Some(endpoint) = &settings.otlp_endpoint else {
+            return Ok(asked.map(|asked| Self {
+                meter: meter(resource, None, Some(asked)),
+                sent: None,
+            }));
+        };
+        check_ways(settings)?;
+        crate::client::install_crypto();
+        let terms = Terms {
+            base: endpoint.trim_end_matches('/').to_owned(),
+            authority: settings.otlp_authority.clone(),
+            interval: Duration::from_millis(settings.otlp_interval_ms.max(10)),
+            part: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
+            resource,
+        };
+        // The blocking client refuses to be made on a thread of the runtime.
+        let made = std::thread::spawn(move || Self::build(&terms, asked)).join();
+        made.unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
+            .with_context(|| format!("cannot export to {endpoint:?}"))
+            .map(Some)
+    }
+
+    fn build(terms: &Terms, asked: Option<Asked>) -> anyhow::Result<Self> {
+        let Terms { base, resource, .. } = terms;
+        let post = Post::to(base, terms.authority.as_deref())?;
+        let metrics = MetricExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(format!("{base}/v1/metrics"))
+            .with_timeout(PATIENCE)
+            .with_http_client(post.clone())
+            .build()?;
+        let metrics = Counted {
+            inner: metrics,
+            waiting: Waiting::default(),
+        };
+        let reader = PeriodicReader::builder(metrics)
+            .with_interval(terms.interval)
+            .build();
+        Ok(Self {
+            sent: Some(Sent {
+                tracer: spans(terms, &post)?,
+                logs: records(terms, post)?,
+            }),
+            meter: meter(resource.clone(), Some(reader), asked),
+        })
+    }
+
+    pub(super) fn make_global(&self) {
+        if let Some(sent) = &self.sent {
+            global::set_tracer_provider(sent.tracer.clone());
+        }
+        global::set_meter_provider(self.meter.clone());
+    }
+
+    /// F47: a collector that is away, or takes what it is sent and never answers, delays the end
+    /// by a few seconds at most. Whatever is not sent by then is lost with the process.
+    pub(super) fn shutdown(self) {
+        let (says, over) = mpsc::channel();
+        let Self { sent, meter } = self;
+        let mut ends: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
+            drop(meter.shutdown_with_timeout(FAREWELL));
+        })];
+        if let Some(Sent { tracer, logs }) = sent {
+            ends.push(Box::new(move || {
+                drop(tracer.shutdown_with_timeout(FAREWELL));
+            }));
+            ends.push(Box::new(move || drop(logs.shutdown_with_timeout(FAREWELL))));
+        }
+        let count = ends.len();
+        for end in ends {
+            let says = says.clone();
+            std::thread::spawn(move || {
+                end();
+                let _ = says.send(());
+            });
+        }
+        drop(says);
+        let until = std::time::Instant::now() + FAREWELL;
+        for _ in 0..count {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if over.recv_timeout(left).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn meter(
+    resource: Resource,
+    sends: Option<PeriodicReader<Counted<MetricExporter>>>,
+    asked: Option<Asked>,
+) -> SdkMeterProvider {
+    let mut meter = SdkMeterProvider::builder()
+        .with_resource(resource)
+        .with_view(bounded);
+    if let Some(reader) = sends {
+        meter = meter.with_reader(reader);
+    }
+    if let Some(asked) = asked {
+        asked.publish();
+        meter = meter.with_reader(asked);
+    }
+    meter.build()
+}
+
+fn spans(terms: &Terms, post: &Post) -> anyhow::Result<SdkTracerProvider> {
+    let waiting = Waiting::default();
+    let inner = SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}/v1/traces", terms.base))
+        .with_timeout(PATIENCE)
+        .with_http_client(post.clone())
+        .build()?;
+    let exporter = Counted {
+        inner,
+        waiting: waiting.clone(),
+    };
+    let config = trace::BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE)
+        .with_scheduled_delay(terms.interval.min(COMPANY))
+        .build();
+    let inner = BatchSpanProcessor::builder(exporter)
+        .with_batch_config(config)
+        .build();
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(terms.part)));
+    Ok(SdkTracerProvider::builder()
+        .with_resource(terms.resource.clone())
+        .with_sampler(sampler)
+        .with_span_processor(Counted { inner, waiting })
+        .build())
+}
+
+fn records(terms: &Terms, post: Post) -> anyhow::Result<SdkLoggerProvider> {
+    let waiting = Waiting::default();
+    let inner = LogExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}/v1/logs", terms.base))
+        .with_timeout(PATIENCE)
+        .with_http_client(post)
+        .build()?;
+    let exporter = Counted {
+        inner,
+        waiting: waiting.clone(),
+    };
+    let config = logs::BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE)
+        .with_scheduled_delay(terms.interval.min(COMPANY))
+        .build();
+    let inner = BatchLogProcessor::builder(exporter)
+        .with_batch_config(config)
+        .build();
+    Ok(SdkLoggerProvider::builder()
+        .with_resource(terms.resource.clone())
+        .with_log_processor(Counted { inner, waiting })
+        .build())
+}
+
+/// What the standard variables say of the process (`OTEL_SERVICE_NAME`, then
+/// `OTEL_RESOURCE_ATTRIBUTES`) wins over what it says of itself.
+fn resource(service: &str) -> Resource {
+    let environment =
+        std::env::var("DEPLOYMENT_ENVIRONMENT").unwrap_or_else(|_| "unnamed".to_owned());
+    let named = std::env::var("OTEL_SERVICE_NAME").unwrap_or_default();
+    let resource = Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_service_name(format!("hayward-{service}"))
+        .with_attributes([
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("service.instance.id", fresh_uuid().to_string()),
+            KeyValue::new("deployment.environment.name", environment),
+        ])
+        .with_detector(Box::new(EnvResourceDetector::new()));
+    if named.is_empty() {
+        return resource.build();
+    }
+    resource.with_service_name(named).build()
+}
+
+/// T3: what is not in the catalogue is no label, whoever measured it.
+fn bounded(instrument: &Instrument) -> Option<Stream> {
+    let known = catalogue::named(instrument.name())?;
+    let keys = known.attributes.iter();
+    Stream::builder()
+        .with_allowed_attribute_keys(keys.map(|it| Key::from_static_str(it.key)))
+        .build()
+        .ok()
+}
