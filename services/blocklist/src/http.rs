@@ -20,11 +20,13 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hayward_publication::{Handle, Publisher};
-use hayward_service::admission::admit;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::clock::Clock;
-use hayward_service::problem::Problem;
-use hayward_service::{frame, limits, once};
+use hayward_service::http::authorization::admit;
+use hayward_service::http::idempotency::in_memory;
+use hayward_service::http::limits;
+use hayward_service::http::problem::Problem;
+use hayward_service::http::server;
+use hayward_service::runtime::clock::Clock;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -49,7 +51,7 @@ pub struct App {
 }
 
 pub fn routes() -> OpenApiRouter<App> {
-    let bulk = once::keyed(OpenApiRouter::new().routes(routes!(
+    let bulk = in_memory::keyed(OpenApiRouter::new().routes(routes!(
         items::list_blocks,
         items::add_block,
         items::add_blocks
@@ -57,7 +59,7 @@ pub fn routes() -> OpenApiRouter<App> {
     .layer(limits::bulk());
     let waiting = OpenApiRouter::new()
         .routes(routes!(changes::list_block_news))
-        .layer(axum::middleware::from_fn(frame::long_poll));
+        .layer(axum::middleware::from_fn(server::long_poll));
     let routes = OpenApiRouter::new()
         .routes(routes!(overview::show_blocks))
         .routes(routes!(

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use hayward_blocklist_api::{BlockAction, StrategyOrder};
 use hayward_blocklist_domain::{Action, Class, Rule};
-use hayward_service::problem::FieldFault;
+use hayward_service::http::problem::FieldFault;
 use serde_json::{Map, Value, json};
 
 const NAMES: &str =

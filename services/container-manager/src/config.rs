@@ -1,7 +1,7 @@
 //! Settings of container-manager.
 
 use hayward_container_manager_placement::Rules;
-use hayward_service::settings::FrameSettings;
+use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -12,10 +12,10 @@ mod work_logs;
 use std::sync::Arc;
 
 use hayward_publication::{Handle, Publisher, audit, changes};
-use hayward_service::admission::admit;
 use hayward_service::health::Health;
+use hayward_service::http::authorization::admit;
+use hayward_service::http::openapi::Description;
 use hayward_service::invariants::Watch;
-use hayward_service::openapi::Description;
 use hayward_service::{Caller, Problem, Scope};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
@@ -81,7 +81,7 @@ pub fn golden() -> String {
     document.merge(Watch::described(crate::NAME).routes().into_openapi());
     document.merge(audit::described(crate::NAME).into_openapi());
     document.merge(changes::described(feed::FEED).into_openapi());
-    hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
+    hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }
 
 /// Whose containers a caller may see: one user's own, or with `None` all (S7).

@@ -28,7 +28,8 @@ use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Reply, Update, committer};
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
-use hayward_service::{Client, Frame, Shutdown, TokenSource, documented, frame};
+use hayward_service::http::server;
+use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
@@ -73,7 +74,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
     let clock = DatabaseClock::of(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
-    let listener = frame::bind(&settings.frame)?;
+    let listener = server::bind(&settings.frame)?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;

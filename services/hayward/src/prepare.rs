@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
 use hayward_service::auth::{Groups, TokenOrder, longest_life_ms};
-use hayward_service::clock::random_secret;
+use hayward_service::runtime::clock::random_secret;
 use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
 

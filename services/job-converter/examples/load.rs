@@ -18,9 +18,9 @@ use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, TokenSource, install_crypto};
-use hayward_service::clock::{SystemClock, fresh_uuid};
-use hayward_service::settings::FrameSettings;
-use hayward_service::shutdown::Shutdown;
+use hayward_service::config::FrameSettings;
+use hayward_service::runtime::clock::{SystemClock, fresh_uuid};
+use hayward_service::runtime::shutdown::Shutdown;
 use hayward_vocabulary::{AllocationId, Program};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use hayward_service::settings::FrameSettings;
+use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! What this service says when it fails.
 
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{UserName, WorkId};
 
 /// Why a command changed nothing.

@@ -22,9 +22,11 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::from_fn;
 use hayward_publication::{Handle, Publisher};
-use hayward_service::admission::admit;
-use hayward_service::clock::Clock;
-use hayward_service::{frame, limits, once};
+use hayward_service::http::authorization::admit;
+use hayward_service::http::idempotency::in_memory;
+use hayward_service::http::limits;
+use hayward_service::http::server;
+use hayward_service::runtime::clock::Clock;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -99,7 +101,7 @@ fn of_orchestrators() -> OpenApiRouter<App> {
         .layer(limits::bulk());
     OpenApiRouter::new()
         .merge(long)
-        .merge(once::keyed(OpenApiRouter::new().routes(routes!(
+        .merge(in_memory::keyed(OpenApiRouter::new().routes(routes!(
             orchestrators::list_orchestrators,
             orchestrators::create_orchestrator
         ))))
@@ -118,7 +120,7 @@ fn of_runners() -> OpenApiRouter<App> {
         .merge(
             OpenApiRouter::new()
                 .routes(routes!(tasks::lease_tasks))
-                .layer(from_fn(frame::long_poll)),
+                .layer(from_fn(server::long_poll)),
         )
         .layer(limits::bulk())
 }
@@ -136,14 +138,14 @@ fn applications() -> OpenApiRouter<App> {
             applications::tasks::show_task,
             applications::tasks::remove_task
         ))
-        .merge(once::keyed(
+        .merge(in_memory::keyed(
             OpenApiRouter::new()
                 .routes(routes!(applications::tell_application))
                 .routes(routes!(applications::tasks::tell_task))
                 .routes(routes!(applications::confirm_release)),
         ))
         .merge(
-            once::keyed(OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)))
+            in_memory::keyed(OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)))
                 .layer(limits::bulk()),
         )
 }

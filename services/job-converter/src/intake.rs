@@ -8,7 +8,7 @@ use hayward_job_converter_api::submission::{
 };
 use hayward_job_converter_domain::TaskBook;
 use hayward_service::auth::Groups;
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 use serde::Serialize;
 use serde_json::value::RawValue;

@@ -27,7 +27,8 @@ use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Trial
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Followed, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
-use hayward_service::{lengthy, metrics::Reading};
+use hayward_service::metrics::Reading;
+use hayward_service::runtime::block_in_place::lengthy;
 use hayward_vocabulary::{AllocationId, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 use sqlx::PgConnection;

@@ -10,7 +10,7 @@ use hayward_job_converter_api::submission::{
     ContainerSubmission, JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
 use hayward_job_converter_api::unreachable::UnreachableChoice;
-use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::launch::{LEAST_ID, MOUNT, Mount, is_plain_path};
 use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 

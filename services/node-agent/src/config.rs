@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use hayward_node_agent_domain::Trouble;
-use hayward_service::settings::LogFormat;
+use hayward_service::config::LogFormat;
 use hayward_service::{FrameSettings, TokenSource};
 use hayward_vocabulary::NodeName;
 use schemars::JsonSchema;

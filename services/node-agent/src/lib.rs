@@ -44,9 +44,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_node_agent_domain::{Doubt, Tenure};
 use hayward_node_status_api::Inventory;
-use hayward_service::clock::fresh_uuid;
-use hayward_service::frame::remind_of;
-use hayward_service::{Client, Shutdown, settings, telemetry};
+use hayward_service::http::insecure_modes::remind_of;
+use hayward_service::runtime::clock::fresh_uuid;
+use hayward_service::{Client, Shutdown, telemetry};
 use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
 use hayward_vocabulary::{NodeName, Size};
 use tokio::sync::{mpsc, watch};
@@ -372,7 +372,7 @@ fn serve_until_stopped(
     args: impl Iterator<Item = OsString>,
     again: Vec<String>,
 ) -> anyhow::Result<()> {
-    let mut settings: Settings = settings::load(NAME, args)?;
+    let mut settings: Settings = hayward_service::config::load(NAME, args)?;
     if settings.command.is_empty() {
         settings.command = again;
     }

@@ -23,7 +23,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use hayward_node_agent_domain::{Stage, Step, Trouble, refusal};
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Timestamp};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};

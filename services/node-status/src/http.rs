@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue};
 use hayward_publication::{Handle, Publisher};
-use hayward_service::admission::admit;
 use hayward_service::auth::Issuer;
-use hayward_service::idempotency::Memory;
+use hayward_service::http::authorization::admit;
+use hayward_service::http::idempotency::Memory;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

@@ -39,13 +39,13 @@ use hayward_publication::{
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::client::{Client, TokenSource};
-use hayward_service::clock::Clock;
-use hayward_service::frame::{self, Frame};
 use hayward_service::health::{Health, Standing};
-use hayward_service::idempotency::Memory;
+use hayward_service::http::idempotency::Memory;
+use hayward_service::http::openapi::{Description, documented, golden};
+use hayward_service::http::server::{self, Frame};
 use hayward_service::invariants::Watch;
-use hayward_service::openapi::{Description, documented, golden};
-use hayward_service::shutdown::Shutdown;
+use hayward_service::runtime::clock::Clock;
+use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -149,7 +149,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         told,
         patience,
     };
-    let listener = frame::bind(&settings.frame)?;
+    let listener = server::bind(&settings.frame)?;
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);

@@ -1,6 +1,6 @@
 //! Settings of rm-scheduler.
 
-use hayward_service::settings::FrameSettings;
+use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

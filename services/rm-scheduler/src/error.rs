@@ -1,6 +1,6 @@
 //! What rm-scheduler says when it refuses.
 
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 
 use crate::policy::Fault;
 

@@ -19,11 +19,11 @@ mod what_if;
 use std::sync::Arc;
 
 use hayward_publication::{Handle, Publisher, audit, changes};
-use hayward_service::admission::admit;
 use hayward_service::auth::Issuer;
 use hayward_service::health::Health;
+use hayward_service::http::authorization::admit;
+use hayward_service::http::openapi::Description;
 use hayward_service::invariants::Watch;
-use hayward_service::openapi::Description;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -100,5 +100,5 @@ pub fn golden() -> String {
     document.merge(Watch::described(crate::NAME).routes().into_openapi());
     document.merge(audit::described(crate::NAME).into_openapi());
     document.merge(changes::described(feed::FEED).into_openapi());
-    hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
+    hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }

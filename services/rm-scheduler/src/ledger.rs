@@ -26,7 +26,8 @@ use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEn
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::{Verdicts, budget::Hour, check::Holdings, monitor, snapshot};
 use hayward_rm_scheduler_policy::Rules;
-use hayward_service::{lengthy, metrics::Reading};
+use hayward_service::metrics::Reading;
+use hayward_service::runtime::block_in_place::lengthy;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;

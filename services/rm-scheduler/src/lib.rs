@@ -52,7 +52,8 @@ use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Update, c
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
-use hayward_service::{Client, Frame, Shutdown, TokenSource, documented, frame};
+use hayward_service::http::server;
+use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
@@ -107,7 +108,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let clock = DatabaseClock::of(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
     let issuer = Arc::new(keys.issuer(clock.clone())?);
-    let listener = frame::bind(&settings.frame)?;
+    let listener = server::bind(&settings.frame)?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{NodeName, WorkId};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 

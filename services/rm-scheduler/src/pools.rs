@@ -17,8 +17,8 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
 use hayward_rm_scheduler_pools::{Kind, News, Now, Pool, Rules};
-use hayward_service::clock::fresh_uuid;
-use hayward_service::idempotency::RequestDigest;
+use hayward_service::http::idempotency::RequestDigest;
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 use tokio::sync::watch;
 

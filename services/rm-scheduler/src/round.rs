@@ -21,7 +21,7 @@ use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan};
-use hayward_service::lengthy;
+use hayward_service::runtime::block_in_place::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};

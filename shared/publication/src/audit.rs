@@ -17,8 +17,8 @@ pub(crate) mod rows;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hayward_service::clock::Clock;
-use hayward_service::origin::{Asked, Witness};
+use hayward_service::http::origin::{Asked, Witness};
+use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;
 

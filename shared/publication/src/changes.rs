@@ -14,9 +14,9 @@ mod tests;
 use std::sync::Arc;
 
 use hayward_service::Caller;
-use hayward_service::admission::Table;
 use hayward_service::auth::Scope;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::authorization::Table;
+use hayward_service::http::problem::{Code, Problem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use hayward_service::clock::Clock;
-use hayward_service::shutdown::Shutdown;
+use hayward_service::runtime::clock::Clock;
+use hayward_service::runtime::shutdown::Shutdown;
 use hayward_vocabulary::Timestamp;
 use sqlx::PgPool;
 

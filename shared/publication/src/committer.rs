@@ -16,9 +16,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::clock::Clock;
+use hayward_service::http::origin::{self, Asked};
 use hayward_service::metrics::Reading;
-use hayward_service::origin::{self, Asked};
+use hayward_service::runtime::clock::Clock;
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};

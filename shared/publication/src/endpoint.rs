@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -25,7 +25,7 @@ pub struct Since {
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
+    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     pub wait: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use uuid::Uuid;
 
 /// Somebody has seen more of a history than the database holds (R9).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_service::client::{Client, ClientError};
-use hayward_service::shutdown::Shutdown;
+use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 

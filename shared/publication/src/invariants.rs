@@ -4,9 +4,9 @@
 use std::pin::Pin;
 use std::time::Instant;
 
+use hayward_service::http::limits::open_descriptors;
+use hayward_service::http::problem::Problem;
 use hayward_service::invariants::{Looks, Seen, Timed, timed};
-use hayward_service::limits::open_descriptors;
-use hayward_service::problem::Problem;
 use hayward_vocabulary::invariant::{Bound, bounded};
 
 use crate::{Handle, Reply};

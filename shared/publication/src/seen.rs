@@ -14,8 +14,8 @@ use axum::http::Method;
 use axum::http::uri::{PathAndQuery, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
-use hayward_service::openapi::LEAST;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::openapi::LEAST;
+use hayward_service::http::problem::{Code, Problem};
 
 use crate::Publisher;
 use crate::publisher::Standing;

@@ -11,7 +11,7 @@ use hayward_publication::{
     Batch, CommitError, Committed, Committer, Cursor, Handle, Ledger, MIGRATOR, Moment, Reply,
     Trial, Wake, committer,
 };
-use hayward_service::origin::{Origin, Witness as _};
+use hayward_service::http::origin::{Origin, Witness as _};
 use hayward_service::{Principal, Scope, SystemClock};
 use hayward_testkit::{TestDatabase, TestServer, database};
 use sqlx::{Connection as _, PgConnection, PgPool};

@@ -20,29 +20,20 @@ mod sync;
 pub mod telemetry;
 pub mod trace;
 
-pub use crate::http::authorization as admission;
 pub use crate::http::extract::{Json, Path, Query};
-pub use crate::http::idempotency::in_memory as once;
 pub use crate::http::limits::Limits;
 pub use crate::http::openapi::{Description, documented};
 pub use crate::http::pagination::Paged;
 pub use crate::http::pagination::cursor::Listing;
-pub use crate::http::pagination::{self as paged, cursor};
 pub use crate::http::problem::{Code, FieldFault, Problem};
-pub use crate::http::request_context as request;
-pub use crate::http::server::{self as frame, Frame, serve};
-pub use crate::http::{
-    deprecation, extract, idempotency, limits, openapi, origin, problem, refusal,
-};
+pub use crate::http::server::{Frame, serve};
 pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
 pub use client::{Client, ClientError, TokenSource};
-pub use config::{self as settings, FrameSettings};
+pub use config::FrameSettings;
 pub use health::{FollowerStanding, Health, Standing, StatusSource};
-pub use runtime::block_in_place::lengthy;
 pub use runtime::clock::{Clock, ManualClock, SystemClock};
 pub use runtime::runtime;
 pub use runtime::shutdown::Shutdown;
-pub use runtime::{clock, shutdown};
 pub use telemetry::Telemetry;
 
 /// The allocator of every Hayward program: a service allocates for each request and each entry,

@@ -17,7 +17,6 @@ use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, Value, global};
 
 pub use docs_page::document;
-pub use gauges as board;
 pub use gauges::Reading;
 
 /// Instruments of Hayward's own have this scope.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use bytes::Bytes;
-use hayward_service::deprecation::{Notice, deprecated};
+use hayward_service::http::deprecation::{Notice, deprecated};
 use hayward_service::{Caller, FrameSettings, Principal, Scope, telemetry};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

@@ -9,7 +9,8 @@ use hayward_job_converter_api::submission::{
 };
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use hayward_job_converter_api::{WorkState, WorkView};
-use hayward_service::{Client, clock};
+use hayward_service::Client;
+use hayward_service::runtime::clock;
 use hayward_vocabulary::WorkId;
 use serde::Serialize;
 

@@ -272,7 +272,7 @@ async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides()
     for (service, _) in SERVICES {
         read_only(&world, service).await;
     }
-    let key = hayward_service::clock::fresh_uuid().to_string();
+    let key = hayward_service::runtime::clock::fresh_uuid().to_string();
     let refused = ada
         .post::<_, serde_json::Value>("/v1/jobs", &job(&["true"], 1), Some(&key))
         .await

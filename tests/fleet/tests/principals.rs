@@ -11,7 +11,7 @@ use hayward_container_manager_api::ContainerList;
 use hayward_job_converter_api::WorkList;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
-use hayward_service::admission::SCOPES;
+use hayward_service::http::authorization::SCOPES;
 use hayward_service::{Client, ClientError, Issuer, Scope, SystemClock, TokenSource};
 use hayward_tests_fleet::{World, is_running, job, reaches, reservation, service, submit};
 use http::Method;

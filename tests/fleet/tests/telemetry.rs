@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use hayward_job_converter_api::submission::Submitted;
 use hayward_job_converter_api::{Timeline, WorkState};
+use hayward_service::Client;
 use hayward_service::metrics::catalogue;
-use hayward_service::{Client, clock};
+use hayward_service::runtime::clock;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
     Agent, Collector, Measured, Span, World, ends, is_running, job, reaches, reservation, service,

@@ -1,7 +1,7 @@
 //! Who may use which route of blocklist (S6). Whether an owner may say what it says, handlers
 //! decide.
 
-use hayward_service::admission::{Table, Who};
+use hayward_service::http::authorization::{Table, Who};
 
 /// What is blocked is everybody's business who places or runs work; agents and runners are told
 /// what they need by others (S14).

@@ -7,8 +7,8 @@ use hayward_blocklist_api::{
     BlockChange, BlockEvent, ChangeKind, ChangeReason, FeedChange, FeedChanges,
 };
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Query};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Query};
+use hayward_service::http::problem::{Code, Problem};
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;

@@ -5,8 +5,8 @@ use hayward_blocklist_api::{
     BLOCKS, BlockAction, BlockEntry, BlockKind, EvacuationProgress, Evidence,
 };
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path};
-use hayward_service::problem::Problem;
+use hayward_service::http::extract::{Json, Path};
+use hayward_service::http::problem::Problem;
 
 use super::App;
 use crate::ledger::Command;

@@ -5,8 +5,8 @@ use axum::http::{HeaderMap, StatusCode};
 use hayward_blocklist_api::{FailureAnswer, FailureReport};
 use hayward_blocklist_domain::{Attempt, Fact, What};
 use hayward_service::auth::Caller;
-use hayward_service::extract::Json;
-use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::http::extract::Json;
+use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::Deserialize;
 

@@ -4,8 +4,8 @@ use axum::extract::State;
 use hayward_blocklist_api::BlockHistory;
 use hayward_service::Listing;
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Query};
-use hayward_service::problem::Problem;
+use hayward_service::http::extract::{Json, Query};
+use hayward_service::http::problem::Problem;
 
 use super::App;
 use super::page::Page;

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, BlockOverview, BlockView};
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Query};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Query};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use utoipa::IntoParams;

@@ -1,7 +1,7 @@
 //! Pages of lists.
 
-use hayward_service::paged;
-use hayward_service::problem::Problem;
+use hayward_service::http::pagination;
+use hayward_service::http::problem::Problem;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -19,6 +19,6 @@ pub struct Page {
 
 impl Page {
     pub fn limit(&self) -> Result<usize, Problem> {
-        paged::limit(self.limit, paged::USUAL)
+        pagination::limit(self.limit, pagination::USUAL)
     }
 }

@@ -5,8 +5,8 @@ use axum::response::Response;
 use hayward_blocklist_api::{BLOCKS, BlockEntry};
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Reader, Since};
-use hayward_service::problem::Problem;
-use hayward_service::refusal::NotAService;
+use hayward_service::http::problem::Problem;
+use hayward_service::http::refusal::NotAService;
 
 use super::App;
 

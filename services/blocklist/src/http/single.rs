@@ -9,9 +9,9 @@ use hayward_blocklist_api::{
     WorkerBlock,
 };
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::NotOperator;
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::problem::{Code, Problem};
+use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;

@@ -4,9 +4,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_blocklist_api::{StrategyOrder, StrategyView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Query, Trial};
-use hayward_service::problem::Problem;
-use hayward_service::refusal::NotOperator;
+use hayward_service::http::extract::{Json, Query, Trial};
+use hayward_service::http::problem::Problem;
+use hayward_service::http::refusal::NotOperator;
 
 use super::{App, SwitchedOff, revision};
 use crate::error::Refusal;

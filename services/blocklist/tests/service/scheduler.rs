@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_api::evidence::{
     Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::{Feed, neighbour};
 use hayward_vocabulary::{AllocationId, ExitCause, NodeName, UserName, WorkId};
 

@@ -4,7 +4,7 @@ use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockEntry, BlockEvent, BlockHistory, BlockOutcome, BlockRequest};
 use hayward_publication::{Followed, Update};
 use hayward_service::auth::Scope;
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 use serde_json::{Value, json};

@@ -12,9 +12,9 @@ use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
-use hayward_service::clock::SystemClock;
-use hayward_service::settings::FrameSettings;
-use hayward_service::shutdown::Shutdown;
+use hayward_service::config::FrameSettings;
+use hayward_service::runtime::clock::SystemClock;
+use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Who may use which route of container-manager (S6). Whose container it is, handlers decide (S7).
 
-use hayward_service::admission::{Table, Who};
+use hayward_service::http::authorization::{Table, Who};
 
 const READERS: &[Who] = &[Who::Operator, Who::Viewer, Who::Submitter];
 const CHANGERS: &[Who] = &[Who::Operator, Who::Submitter];

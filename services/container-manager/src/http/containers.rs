@@ -3,8 +3,9 @@
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
 use hayward_container_manager_domain::State as LifeState;
-use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Listing, Path, Query, paged};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Listing, Path, Query};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -47,7 +48,7 @@ impl Which {
         let after = after
             .map(|cursor| self.listing().last(cursor))
             .transpose()?;
-        let limit = paged::limit(self.limit, paged::USUAL)?;
+        let limit = pagination::limit(self.limit, pagination::USUAL)?;
         let state = match self.state {
             Some(ContainerState::Unknown) => {
                 let problem = Problem::new(Code::Invalid, "there is no such state");

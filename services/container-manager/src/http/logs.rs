@@ -6,7 +6,7 @@ use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, Logs};
 use hayward_container_manager_domain::Piece;
 use hayward_publication::publisher::LONGEST_WAIT;
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::AllocationId;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub struct From {
     #[param(required = false)]
     offset: u64,
     /// Seconds to wait for more before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
+    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
 }

@@ -8,7 +8,7 @@ use hayward_container_manager_api::{
 };
 use hayward_container_manager_domain::Piece;
 use hayward_publication::Cursor;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;

@@ -10,9 +10,11 @@ use hayward_container_manager_api::placements::{
     ProcessorView, ResourceRequestList,
 };
 use hayward_publication::{Batch, Committed, Moment};
-use hayward_service::extract::Trial;
-use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Listing, Paged, Path, Query, Scope, once, paged};
+use hayward_service::http::extract::Trial;
+use hayward_service::http::idempotency::in_memory;
+use hayward_service::http::pagination;
+use hayward_service::http::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Listing, Paged, Path, Query, Scope};
 use hayward_vocabulary::AllocationId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -38,7 +40,7 @@ hayward_service::refusals! {
 
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
-        .merge(once::keyed(
+        .merge(in_memory::keyed(
             OpenApiRouter::new()
                 .routes(routes!(submit_placement, list_placements))
                 .routes(routes!(move_container)),
@@ -288,7 +290,7 @@ pub async fn list_placements(
     Query(which): Query<Which>,
 ) -> Result<Json<PlacementList>, Problem> {
     let only = seen_by(&caller)?;
-    let limit = paged::limit(which.limit, paged::USUAL)?;
+    let limit = pagination::limit(which.limit, pagination::USUAL)?;
     if which.status == Some(PlacementStatus::Unknown) {
         return Err(order::no_such_status());
     }

@@ -7,8 +7,8 @@ use hayward_container_manager_api::{
 };
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Since, answer};
-use hayward_service::problem::Problem;
-use hayward_service::refusal::ServicesOnly;
+use hayward_service::http::problem::Problem;
+use hayward_service::http::refusal::ServicesOnly;
 use hayward_service::{Caller, Path, Query};
 use hayward_vocabulary::NodeName;
 

@@ -12,7 +12,7 @@ use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, WorkLogs, WorkPiece};
 use hayward_container_manager_domain::Reading;
 use hayward_publication::publisher::LONGEST_WAIT;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use serde::Deserialize;
@@ -44,7 +44,7 @@ pub struct From {
     )]
     cursor: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
+    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Without a cursor: begin with the last so many lines of each container; 0 for what comes.

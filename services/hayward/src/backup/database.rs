@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use hayward_postgres::{Embedded, Settings};
-use hayward_service::frame::database_in_the_open;
+use hayward_service::http::insecure_modes::database_in_the_open;
 use sqlx::PgConnection;
 
 use crate::database::NAME;

@@ -1,7 +1,7 @@
 //! `hayward enrol NODE`: a secret with which the agent of a new machine fetches its first token.
 
 use hayward_node_status_api::{Enrolment, EnrolmentRequest};
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{NodeName, Size};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use hayward_container_manager_api::placements::{
     IfBusy, MoveOrder, PlacementList, PlacementOrder, PlacementStatus, PlacementView, ProcessorList,
 };
 use hayward_service::Client;
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::NodeName;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::pools::{
     PoolCreated, PoolList, PoolMode, PoolOrder, PoolStatus, PoolView, SizeAnswer, SizeOrder,
     StopOrder, WorkerList, WorkerSpec,
 };
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, UserName, WorkId};
 use serde_json::{Value, json};
 

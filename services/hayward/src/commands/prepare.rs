@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hayward_service::auth::{Groups, orchestrator_subject};
-use hayward_service::frame::database_in_the_open;
+use hayward_service::http::insecure_modes::database_in_the_open;
 use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use hayward_service::settings::{self, Defined, Outcome, Setting};
+use hayward_service::config::{self, Defined, Outcome, Setting};
 use hayward_service::{FrameSettings, Shutdown, client, telemetry};
 use serde_json::json;
 
@@ -77,7 +77,7 @@ fn environment() -> BTreeMap<String, OsString> {
 }
 
 fn settings_of<T: Defined>(name: &str, flags: Vec<OsString>) -> anyhow::Result<Option<T>> {
-    match settings::read(name, flags.into_iter(), &environment())? {
+    match config::read(name, flags.into_iter(), &environment())? {
         Outcome::Settings(settings) => Ok(Some(settings)),
         Outcome::Text(text) => print(&text).map(|()| None),
     }
@@ -118,12 +118,12 @@ pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
 /// The settings of a program, from their definition.
 pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
     match program {
-        Name::JobConverter => settings::described::<hayward_job_converter::Settings>(),
-        Name::RmScheduler => settings::described::<hayward_rm_scheduler::Settings>(),
-        Name::ContainerManager => settings::described::<hayward_container_manager::Settings>(),
-        Name::NodeStatus => settings::described::<hayward_node_status::Settings>(),
-        Name::Blocklist => settings::described::<hayward_blocklist::Settings>(),
-        Name::NodeAgent => settings::described::<hayward_node_agent::Settings>(),
+        Name::JobConverter => config::described::<hayward_job_converter::Settings>(),
+        Name::RmScheduler => config::described::<hayward_rm_scheduler::Settings>(),
+        Name::ContainerManager => config::described::<hayward_container_manager::Settings>(),
+        Name::NodeStatus => config::described::<hayward_node_status::Settings>(),
+        Name::Blocklist => config::described::<hayward_blocklist::Settings>(),
+        Name::NodeAgent => config::described::<hayward_node_agent::Settings>(),
     }
 }
 
@@ -169,10 +169,7 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
     }
     let text = shown.iter().map(|(setting, programs)| {
         let programs = programs.join(", ");
-        format!(
-            "{}      Programs: {programs}\n",
-            settings::paragraph(setting)
-        )
+        format!("{}      Programs: {programs}\n", config::paragraph(setting))
     });
     print(&text.collect::<Vec<_>>().join("\n"))
 }

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use hayward_job_converter_api::submission::{JobSubmission, Submitted, Tasks};
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use serde::Serialize;
 
 use crate::commands::watch::{self, Until};

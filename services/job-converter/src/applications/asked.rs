@@ -11,7 +11,7 @@ use hayward_job_converter_applications::ids::{AppId, TaskId};
 use hayward_job_converter_applications::metadata::Metadata;
 use hayward_job_converter_applications::task::{self, Wish};
 use hayward_publication::committer::{Batch, Moment};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::UserName;
 use serde::Serialize;
 use uuid::Uuid;

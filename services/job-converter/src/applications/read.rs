@@ -8,7 +8,7 @@ use hayward_job_converter_applications::metadata::{FORCE_CREATE, Metadata};
 use hayward_job_converter_applications::policy::{LONGEST_S, Policy};
 use hayward_job_converter_applications::task::{Placing, Runtime, Spread, Wish};
 use hayward_service::auth::Groups;
-use hayward_service::problem::FieldFault;
+use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName};
 use serde_json::Value;

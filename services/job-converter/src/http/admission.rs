@@ -1,6 +1,6 @@
 //! Who may use which route of job-converter (S6). Whose work it is, handlers decide (S7).
 
-use hayward_service::admission::{Table, Who};
+use hayward_service::http::authorization::{Table, Who};
 
 const READERS: &[Who] = &[Who::Submitter, Who::Operator, Who::Viewer];
 const CHANGERS: &[Who] = &[Who::Submitter, Who::Operator];

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{WorkId, WorkKind};
 
 use super::submit::written;

@@ -14,10 +14,10 @@ use hayward_job_converter_applications::front;
 use hayward_job_converter_applications::ids::{AppId, TaskId};
 use hayward_publication::committer::{Batch, Committed, Moment, Reply};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::clock::fresh_uuid;
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::paged;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::{Code, Problem};
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::UserName;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -263,7 +263,7 @@ fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter
         let problem = Problem::new(Code::BadRequest, "this is no page");
         problem.at("/query/cursor", "take it from `nextCursor`")
     };
-    let limit = paged::limit(asked.limit, paged::USUAL)?;
+    let limit = pagination::limit(asked.limit, pagination::USUAL)?;
     if let Some(state) = &asked.state {
         known_state(state)?;
     }

@@ -8,8 +8,8 @@ use hayward_job_converter_api::{
 };
 use hayward_rm_scheduler_api::{VerdictEntry, WaitReason};
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path};
-use hayward_service::problem::Problem;
+use hayward_service::http::extract::{Json, Path};
+use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 
 use super::App;

@@ -9,8 +9,8 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_publication::{Cursor, Update, endpoint};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::problem::Problem;
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::problem::Problem;
 use hayward_service::{Listing, Paged};
 use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;

@@ -5,8 +5,8 @@ use axum::response::Response;
 use hayward_job_converter_api::{DEMAND, DemandEntry, JOBS, WorkView};
 use hayward_publication::{Update, endpoint};
 use hayward_service::auth::Caller;
-use hayward_service::extract::Query;
-use hayward_service::problem::Problem;
+use hayward_service::http::extract::Query;
+use hayward_service::http::problem::Problem;
 use hayward_vocabulary::UserName;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -41,7 +41,7 @@ pub struct Whose {
     #[param(required = false, nullable = false)]
     since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
+    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Whose work; the caller's own when absent, others' for operators and viewers.

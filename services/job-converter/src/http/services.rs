@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use hayward_job_converter_api::{WorkList, WorkView};
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::problem::Problem;
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
 use super::work::{self, Filter, Wait};

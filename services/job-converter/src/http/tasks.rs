@@ -10,8 +10,8 @@ use hayward_job_converter_api::tasks::{
 };
 use hayward_job_converter_domain::Leased;
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path, Query};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Path, Query};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 use serde::Deserialize;
 use utoipa::IntoParams;

@@ -7,9 +7,9 @@ use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{JOBS, WorkList, WorkState, WorkView};
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Trial};
-use hayward_service::paged;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Trial};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -165,7 +165,7 @@ pub fn list(
     kind: WorkKind,
     filter: &Filter,
 ) -> Result<Json<WorkList>, Problem> {
-    let limit = paged::limit(filter.limit, paged::USUAL)?;
+    let limit = pagination::limit(filter.limit, pagination::USUAL)?;
     if filter.state == Some(WorkState::Unknown) {
         let problem = Problem::new(Code::Invalid, "this is no list");
         let known = "must be waiting, running, stopping, completed, failed, cancelled or refused";

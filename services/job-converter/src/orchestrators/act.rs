@@ -11,7 +11,7 @@ use hayward_job_converter_domain::orchestrated::{
 };
 use hayward_publication::committer::{Batch, Moment, Reply};
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, UserName, WorkKind};
 use uuid::Uuid;
 

@@ -8,8 +8,8 @@ use hayward_job_converter_api::orchestrators::{
     EntryKind, OrchestratorOrder, RefusedEntry, WorkEntry, WorkMap,
 };
 use hayward_service::auth::Tenant;
-use hayward_service::extract::parse;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::parse;
+use hayward_service::http::problem::{Code, Problem};
 use serde_json::value::RawValue;
 
 use super::Entry;

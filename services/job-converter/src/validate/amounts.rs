@@ -1,6 +1,6 @@
 //! What one process of an application asks for, by the names of the application protocol.
 
-use hayward_service::problem::FieldFault;
+use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::Size;
 
 use super::{Faults, LONGEST_NAME, MOST_EXTRAS, MOST_MEMORY, MOST_MILLI, MOUNT};

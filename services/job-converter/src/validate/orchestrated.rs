@@ -1,7 +1,7 @@
 //! What an entry in the map of an orchestrator may say.
 
 use hayward_job_converter_api::orchestrators::{LaunchOrder, WorkEntry};
-use hayward_service::problem::FieldFault;
+use hayward_service::http::problem::FieldFault;
 
 use super::{Faults, MOST_THREADS};
 

@@ -52,7 +52,7 @@ async fn publication(
 
 impl Scheduler {
     pub async fn start() -> Self {
-        let lineage = hayward_service::clock::fresh_uuid();
+        let lineage = hayward_service::runtime::clock::fresh_uuid();
         let maps = Arc::new(watch::Sender::new(Maps {
             revision: 1,
             ..Maps::default()
@@ -88,7 +88,7 @@ impl Scheduler {
 
     pub fn grant_at(&self, demand: &DemandEntry, node: &str, at: Timestamp) -> AllocationEntry {
         let entry = AllocationEntry {
-            id: AllocationId::fresh(hayward_service::clock::fresh_uuid()),
+            id: AllocationId::fresh(hayward_service::runtime::clock::fresh_uuid()),
             work: demand.work.clone(),
             kind: demand.kind,
             user: demand.user.clone(),

@@ -6,7 +6,7 @@ use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission, S
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::auth::Scope;
 use hayward_service::client::Call;
-use hayward_service::problem::Code;
+use hayward_service::http::problem::Code;
 use http::{HeaderName, Method};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

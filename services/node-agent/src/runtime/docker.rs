@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_node_agent_domain::Trace;
 use hayward_service::Shutdown;
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::AllocationId;
 use parking_lot::Mutex;
 

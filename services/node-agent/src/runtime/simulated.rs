@@ -9,7 +9,7 @@ use std::time::Duration;
 use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
 use hayward_node_agent_domain::{Step, Tenure, Trouble, lease};
 use hayward_service::Shutdown;
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};

@@ -1,6 +1,6 @@
 //! Who may use which route of node-status (S6).
 
-use hayward_service::admission::{Table, Who};
+use hayward_service::http::authorization::{Table, Who};
 
 /// An agent sees its own node in what it is answered, and no other (S14).
 const READERS: &[Who] = &[

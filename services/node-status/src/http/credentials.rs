@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use hayward_node_status_api::{AgentCredentials, EnrolmentSecret};
 use hayward_service::auth::{Caller, Scope, TokenLife};
-use hayward_service::extract::{Json, Path};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Path};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{NodeName, Timestamp};
 use sha2::{Digest as _, Sha256};
 

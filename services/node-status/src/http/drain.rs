@@ -4,9 +4,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::problem::Problem;
-use hayward_service::refusal::NotOperator;
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::problem::Problem;
+use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, revision, seen};

@@ -5,11 +5,11 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hayward_node_status_api::{Enrolment, EnrolmentRequest};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::clock::random_secret;
-use hayward_service::extract::Json;
-use hayward_service::idempotency::{Answer, Key, digest_of};
-use hayward_service::problem::Problem;
-use hayward_service::refusal::NotOperator;
+use hayward_service::http::extract::Json;
+use hayward_service::http::idempotency::{Answer, Key, digest_of};
+use hayward_service::http::problem::Problem;
+use hayward_service::http::refusal::NotOperator;
+use hayward_service::runtime::clock::random_secret;
 use sha2::{Digest as _, Sha256};
 
 use super::{App, revision};

@@ -8,10 +8,10 @@ use hayward_node_status_api::{
 use hayward_node_status_domain::{Due, lease};
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::paged;
-use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::NotOperator;
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::{Code, Problem};
+use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -34,7 +34,7 @@ pub struct Page {
 
 impl Page {
     fn limit(&self) -> Result<usize, Problem> {
-        paged::limit(self.limit, paged::USUAL)
+        pagination::limit(self.limit, pagination::USUAL)
     }
 }
 

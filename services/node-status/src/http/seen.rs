@@ -5,7 +5,7 @@
 use axum::http::{HeaderMap, HeaderValue, header};
 use hayward_node_status_api::NODES;
 use hayward_publication::{Generation, Publisher};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::NodeName;
 
 /// The version of a node as it is now.

@@ -4,7 +4,7 @@ use axum::http::header::IF_MATCH;
 use axum::http::{HeaderName, Method};
 use hayward_node_status_api::drain::DrainView;
 use hayward_node_status_api::{NodeEntry, NodeHistory};
-use hayward_service::problem::Code;
+use hayward_service::http::problem::Code;
 use serde_json::{Value, json};
 
 use crate::world::{World, refusal, well};

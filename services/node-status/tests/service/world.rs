@@ -8,9 +8,9 @@ use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, No
 use hayward_postgres::{Schema, Shared};
 use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
-use hayward_service::clock::SystemClock;
-use hayward_service::settings::FrameSettings;
-use hayward_service::shutdown::Shutdown;
+use hayward_service::config::FrameSettings;
+use hayward_service::runtime::clock::SystemClock;
+use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
 use hayward_vocabulary::{NodeName, Size, resources::GIB};
 use serde::Serialize;

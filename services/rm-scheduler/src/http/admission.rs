@@ -1,7 +1,7 @@
 //! Who may use which route of rm-scheduler (S6). What of an answer a user may see, handlers decide
 //! (S12).
 
-use hayward_service::admission::{Table, Who};
+use hayward_service::http::authorization::{Table, Who};
 
 /// Amounts and rules, which everybody may know who asks for room.
 const READERS: &[Who] = &[

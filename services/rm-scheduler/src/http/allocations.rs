@@ -3,8 +3,9 @@
 use axum::extract::State;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry};
-use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Listing, Path, Query, Scope, paged};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::Problem;
+use hayward_service::{Caller, Json, Listing, Path, Query, Scope};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -40,7 +41,7 @@ impl Filter {
     }
 
     fn limit(&self) -> Result<usize, Problem> {
-        paged::limit(self.limit, paged::USUAL)
+        pagination::limit(self.limit, pagination::USUAL)
     }
 
     fn lets_through(&self, entry: &AllocationEntry) -> bool {

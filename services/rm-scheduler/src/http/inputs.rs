@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::IntoResponse as _;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Scope};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -4,8 +4,9 @@ use axum::extract::State;
 use hayward_publication::Committed;
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
-use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Listing, Query, paged};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::Problem;
+use hayward_service::{Caller, Json, Listing, Query};
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -40,7 +41,7 @@ impl Nodes {
     }
 
     fn wanted(self) -> Result<Wanted, Problem> {
-        let limit = paged::limit(self.limit, paged::USUAL)?;
+        let limit = pagination::limit(self.limit, pagination::USUAL)?;
         let after = self.cursor.as_deref();
         let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
         Ok(Wanted {

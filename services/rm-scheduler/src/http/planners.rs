@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::planners::Planners;
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Scope};
 
 use super::Api;

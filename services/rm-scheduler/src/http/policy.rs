@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, Policy
 use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::compare;
 use hayward_rm_scheduler_policy::{Document, reading, without_names};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query, Scope};
 use serde::Deserialize;
 use utoipa::IntoParams;

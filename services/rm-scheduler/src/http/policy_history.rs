@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
-use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Listing, Path, Query, paged};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::Problem;
+use hayward_service::{Caller, Json, Listing, Path, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -36,7 +37,7 @@ pub async fn list_policies(
     Query(page): Query<Page>,
 ) -> Result<Json<PolicyHistory>, Problem> {
     api.publisher().rows_readable()?;
-    let limit = paged::limit(page.limit, paged::USUAL)?;
+    let limit = pagination::limit(page.limit, pagination::USUAL)?;
     let listing = Listing::of("/v1/policy/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;

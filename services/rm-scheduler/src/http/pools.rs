@@ -16,10 +16,11 @@ use hayward_rm_scheduler_api::pools::{
     PoolCreated, PoolList, PoolOrder, PoolView, WorkerList, WorkerState,
 };
 use hayward_service::auth::{Issuer, Scope};
-use hayward_service::extract::Trial;
-use hayward_service::idempotency::{Key, REPLAYED, digest, digest_of};
-use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Listing, Paged, Path, Query, once};
+use hayward_service::http::extract::Trial;
+use hayward_service::http::idempotency::in_memory;
+use hayward_service::http::idempotency::{Key, REPLAYED, digest, digest_of};
+use hayward_service::http::problem::Problem;
+use hayward_service::{Caller, Json, Listing, Paged, Path, Query};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -55,7 +56,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(owner::worker_started))
         .routes(routes!(owner::remove_worker))
         .routes(routes!(idle::report_idle_workers))
-        .merge(once::keyed(
+        .merge(in_memory::keyed(
             OpenApiRouter::new()
                 .routes(routes!(owner::check_pool))
                 .routes(routes!(owner::stop_pool)),

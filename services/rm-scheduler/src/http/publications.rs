@@ -11,8 +11,8 @@ use hayward_rm_scheduler_api::{
     ALLOCATIONS, AllocationEntry, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry, VERDICTS,
     VerdictEntry,
 };
-use hayward_service::problem::Problem;
-use hayward_service::refusal::ServicesOnly;
+use hayward_service::http::problem::Problem;
+use hayward_service::http::refusal::ServicesOnly;
 
 use super::Api;
 

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::queues::Queues;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;

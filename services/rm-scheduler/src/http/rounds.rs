@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
-use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Path, Query, paged};
+use hayward_service::http::pagination;
+use hayward_service::http::problem::Problem;
+use hayward_service::{Caller, Json, Path, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -32,7 +33,7 @@ pub async fn list_rounds(
     Query(page): Query<Page>,
 ) -> Result<Json<RoundList>, Problem> {
     api.publisher().readable()?;
-    let limit = paged::limit(page.limit, 20)?;
+    let limit = pagination::limit(page.limit, 20)?;
     let view = api.context.view.read();
     let rounds = view.newest_rounds(limit);
     Ok(Json(RoundList { rounds }))

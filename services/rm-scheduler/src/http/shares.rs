@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use axum::extract::State;
 use hayward_rm_scheduler_api::policy::{Policy, Pool};
 use hayward_rm_scheduler_api::shares::Shares;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json};
 
 use super::Api;

@@ -4,7 +4,7 @@ use axum::extract::State;
 use hayward_rm_scheduler_api::what_if::{Forecast, WhatIf};
 use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::compare;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 

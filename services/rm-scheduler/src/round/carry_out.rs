@@ -8,8 +8,8 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
-use hayward_service::clock::fresh_uuid;
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::{Made, Order, Traced, Watch};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_service::origin::{Asked, Kind};
+use hayward_service::http::origin::{Asked, Kind};
 use hayward_vocabulary::Timestamp;
 use sha2::{Digest as _, Sha256};
 

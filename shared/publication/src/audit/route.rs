@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use hayward_service::admission::{Table, Who, admit};
-use hayward_service::extract::{Json, Query};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::authorization::{Table, Who, admit};
+use hayward_service::http::extract::{Json, Query};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;

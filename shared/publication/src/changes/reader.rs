@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_service::auth::StillGood;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Shutdown};
 use serde_json::value::RawValue;
 use tokio::sync::watch;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hayward_service::origin::Asked;
+use hayward_service::http::origin::Asked;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;

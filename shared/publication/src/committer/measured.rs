@@ -9,7 +9,7 @@ use hayward_service::metrics::catalogue::{
     DB_WAIT, EPOCH, FENCED_WRITES, LEADER_CHANGES, LEADING, RETRY, SERVICE, SINCE_COMMIT,
     TRANSACTION_AGE,
 };
-use hayward_service::metrics::{Reading, board};
+use hayward_service::metrics::{Reading, gauges};
 use hayward_service::telemetry::{collected, traced};
 use opentelemetry::KeyValue;
 use parking_lot::Mutex;
@@ -134,7 +134,7 @@ impl Pulse {
         });
         // A committer that is gone says nothing.
         let asked = Arc::downgrade(&own);
-        board::ask(service, OWN, move || {
+        gauges::ask(service, OWN, move || {
             asked.upgrade().map_or_else(Vec::new, |own| own.readings())
         });
         Self(own)
@@ -164,7 +164,7 @@ impl Pulse {
     /// A term is over.
     pub fn stands_by(&self) {
         *self.0.clocks.lock() = Clocks::default();
-        board::clear(self.0.service, LEDGER);
+        gauges::clear(self.0.service, LEDGER);
     }
 
     pub fn fenced(&self) {
@@ -240,7 +240,7 @@ impl Pulse {
             clocks.read = Some(Instant::now());
         }
         let began = Instant::now();
-        board::show(self.0.service, LEDGER, ledger());
+        gauges::show(self.0.service, LEDGER, ledger());
         self.0.clocks.lock().cost = began.elapsed();
     }
 }

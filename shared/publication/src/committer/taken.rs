@@ -1,6 +1,6 @@
 //! One command is taken in: on the terms of its request (A10), and with its name in the audit.
 
-use hayward_service::origin::Asked;
+use hayward_service::http::origin::Asked;
 use tokio::sync::oneshot;
 
 use super::{Batch, Generation, Ledger, Moment, Sent, Terms, Trial};

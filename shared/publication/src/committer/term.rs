@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hayward_service::clock::Clock;
+use hayward_service::runtime::clock::Clock;
 use hayward_vocabulary::Timestamp;
 use serde_json::value::RawValue;
 use sqlx::PgPool;

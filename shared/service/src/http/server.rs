@@ -24,8 +24,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::insecure_modes::{self as insecure};
-pub use super::insecure_modes::{InsecureModes, database_in_the_open, remind_of};
+use super::insecure_modes::{self, InsecureModes};
 use super::limits::expensive_routes::{self, Costly};
 use super::limits::failed_auth_per_address::{self, Knocks};
 use super::limits::per_caller::{self, Callers};
@@ -100,9 +99,9 @@ impl Frame {
     /// When certificate and key cannot be used, the second address cannot be had, or what is
     /// reached from here is not reached safely (S3).
     pub fn set(mut self, settings: &FrameSettings) -> anyhow::Result<Self> {
-        insecure::check_ways(settings)?;
+        insecure_modes::check_ways(settings)?;
         self.allow_insecure = settings.allow_insecure;
-        self.ways = insecure::ways(settings);
+        self.ways = insecure_modes::ways(settings);
         self.tls = match (&settings.tls_certificate, &settings.tls_key) {
             (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
             (None, None) => None,
@@ -138,16 +137,16 @@ impl Frame {
             .local_addr()
             .context("a listener without an address")?;
         let tls = self.tls;
-        insecure::check_address(address, self.allow_insecure || tls.is_some())?;
-        let mut insecure = insecure::modes(address, tls.is_some());
+        insecure_modes::check_address(address, self.allow_insecure || tls.is_some())?;
+        let mut insecure = insecure_modes::modes(address, tls.is_some());
         if let Some(scrape) = &self.scrape {
-            insecure.extend(insecure::modes(scrape.address, tls.is_some()));
+            insecure.extend(insecure_modes::modes(scrape.address, tls.is_some()));
             insecure.dedup();
         }
         insecure.extend(self.ways);
         tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
         let limits = Arc::new(self.limits);
-        insecure::tell(self.name, &insecure);
+        insecure_modes::tell(self.name, &insecure);
         tell_certificate(self.name, tls.as_ref());
         let modes = InsecureModes(insecure.clone().into());
         let router = router.layer(axum::Extension(modes));
@@ -162,7 +161,7 @@ impl Frame {
         let first = connections::serve(router, (listener, acceptor), &limits, &shutdown);
         tokio::select! {
             _ = async { tokio::join!(first, second) } => {}
-            () = insecure::remind(self.name, &insecure) => {}
+            () = insecure_modes::remind(self.name, &insecure) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
         Ok(())
@@ -190,9 +189,9 @@ pub async fn serve(
 /// # Errors
 /// When it is not allowed, or taken.
 pub fn bind(settings: &FrameSettings) -> anyhow::Result<TcpListener> {
-    insecure::refused_in_releases(settings.allow_insecure, insecure::RELEASE)?;
+    insecure_modes::refused_in_releases(settings.allow_insecure, insecure_modes::RELEASE)?;
     let locked = settings.tls_certificate.is_some();
-    insecure::check_address(settings.listen, settings.allow_insecure || locked)?;
+    insecure_modes::check_address(settings.listen, settings.allow_insecure || locked)?;
     listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
 }
 

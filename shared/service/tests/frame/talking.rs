@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use hayward_service::client::{Client, ClientError, TokenSource};
-use hayward_service::{Code, Frame, Limits, Problem, Shutdown, frame};
+use hayward_service::http::server;
+use hayward_service::{Code, Frame, Limits, Problem, Shutdown};
 use http::Method;
 use tokio::net::TcpListener;
 
@@ -134,7 +135,7 @@ async fn s3_a_listener_others_can_reach_is_refused() {
         listen: "0.0.0.0:0".parse().unwrap(),
         ..Default::default()
     };
-    assert!(frame::bind(&settings).is_err());
+    assert!(server::bind(&settings).is_err());
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let served = Frame::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
     assert!(served.await.is_err());

@@ -8,12 +8,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use hayward_service::auth::Scope;
-use hayward_service::deprecation::{Notice, deprecated};
-use hayward_service::extract::{Json, Path, Query};
 use hayward_service::health::{Health, Standing};
+use hayward_service::http::deprecation::{Notice, deprecated};
+use hayward_service::http::extract::{Json, Path, Query};
+use hayward_service::http::limits;
+use hayward_service::http::server;
 use hayward_service::{
     Caller, Clock, Description, Frame, FrameSettings, Issuer, Keys, Limits, Problem, Shutdown,
-    SystemClock, documented, frame, limits,
+    SystemClock, documented,
 };
 use hayward_vocabulary::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -118,7 +120,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
                 leased.notify_one();
                 std::future::pending::<()>().await;
             })
-            .layer(axum::middleware::from_fn(frame::long_poll)),
+            .layer(axum::middleware::from_fn(server::long_poll)),
         )
         .route("/v1/flood", get(|| async { vec![b'x'; 64 << 20] }))
 }

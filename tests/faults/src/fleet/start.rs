@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use hayward::prepare;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
-use hayward_service::clock::offset;
+use hayward_service::runtime::clock::offset;
 use hayward_vocabulary::NodeName;
 use http::Method;
 use http::header::IF_MATCH;

@@ -1,7 +1,7 @@
 //! What operators and users order of what is there, through every fault; and how it is taken back
 //! in the calm.
 
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 
 use hayward::prepare;
-use hayward_service::clock::offset;
+use hayward_service::runtime::clock::offset;
 use hayward_vocabulary::NodeName;
 
 use super::{Agent, Door, World};

@@ -2,7 +2,7 @@
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockBatchAnswer, FailureAnswer};
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::until;
 use serde_json::json;
 

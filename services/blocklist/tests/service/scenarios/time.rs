@@ -2,7 +2,7 @@
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockOutcome, ChangeKind, ChangeReason, FeedChanges};
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use super::{announce, mark};

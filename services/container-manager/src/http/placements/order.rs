@@ -4,8 +4,8 @@ use axum::http::{HeaderMap, header};
 use hayward_container_manager_api::placements::{IfBusy, MoveOrder, PlacementOrder, PlacementView};
 use hayward_container_manager_placement::Destination;
 use hayward_service::Caller;
-use hayward_service::clock::fresh_uuid;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::AllocationId;
 
 use crate::placements::asked::{Named, Posted};

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::Submitted;
 use hayward_job_converter_api::tasks::TaskList;
-use hayward_service::{Client, Clock as _, SystemClock, clock};
+use hayward_service::runtime::clock;
+use hayward_service::{Client, Clock as _, SystemClock};
 
 use super::fleet::BenchFleet;
 use super::load::noop;

@@ -8,7 +8,8 @@ use hayward_job_converter_api::submission::{
     BulkSubmission, BulkSubmitted, JobSubmission, Submitted, Tasks,
 };
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics};
-use hayward_service::{Client, clock};
+use hayward_service::Client;
+use hayward_service::runtime::clock;
 use hayward_vocabulary::{NodeName, Size};
 
 use super::fleet::BenchFleet;

@@ -5,7 +5,7 @@
 use hayward_job_converter_api::applications::{BulkTasks, NamedTask, TaskSubmission};
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_service::Client;
-use hayward_service::clock::{self, Clock as _, SystemClock};
+use hayward_service::runtime::clock::{self, Clock as _, SystemClock};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::resources::GIB;
 use http::Method;

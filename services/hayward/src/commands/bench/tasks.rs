@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::bail;
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::Submitted;
-use hayward_service::clock;
+use hayward_service::runtime::clock;
 
 use super::fleet::BenchFleet;
 use super::load::noop;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::ensure;
-use hayward_service::clock;
+use hayward_service::runtime::clock;
 use serde_json::{Value, json};
 
 use super::pretended::{Pretended, running, until};

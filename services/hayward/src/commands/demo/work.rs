@@ -153,7 +153,7 @@ impl Work {
 }
 
 async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> anyhow::Result<WorkId> {
-    let key = hayward_service::clock::fresh_uuid().to_string();
+    let key = hayward_service::runtime::clock::fresh_uuid().to_string();
     let answer: Submitted = client
         .post(&format!("/v1/{what}"), body, Some(&key))
         .await

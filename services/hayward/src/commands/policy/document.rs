@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use hayward_rm_scheduler_policy::{Document, Fault, Policy, read};
-use hayward_service::problem::{FieldFault, Problem};
+use hayward_service::http::problem::{FieldFault, Problem};
 use hayward_service::{ClientError, Code};
 use serde::Serialize;
 

@@ -13,7 +13,7 @@ use hayward_job_converter_api::applications::{
     WaitView,
 };
 use hayward_service::Client;
-use hayward_service::clock::fresh_uuid;
+use hayward_service::runtime::clock::fresh_uuid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

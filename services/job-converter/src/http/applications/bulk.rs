@@ -7,8 +7,8 @@ use hayward_job_converter_api::applications::{BulkTasks, BulkTasksAdded, NamedTa
 use hayward_job_converter_applications::ids::TaskId;
 use hayward_job_converter_applications::task::Wish;
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path, Query};
-use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::http::extract::{Json, Path, Query};
+use hayward_service::http::problem::{Code, FieldFault, Problem};
 
 use super::tasks::new_task_id;
 use super::{app_id, ask, changeable, look};

@@ -8,8 +8,8 @@ use hayward_job_converter_api::applications::{
 use hayward_job_converter_applications::ids::TaskId;
 use hayward_publication::committer::Committed;
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path, Query, Trial};
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::problem::{Code, Problem};
 
 use super::{app_id, ask, changeable, look, put_answer, readable, told_status};
 use crate::applications::read;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use hayward_service::Shutdown;
-use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{ContainerForm, Exit, ExitCause};
 use tokio::task::JoinHandle;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use hayward_node_agent_domain::{Stage, Trouble, refusal};
-use hayward_service::clock::offset;
+use hayward_service::runtime::clock::offset;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;

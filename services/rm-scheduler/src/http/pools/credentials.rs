@@ -4,7 +4,7 @@
 use axum::extract::State;
 use hayward_rm_scheduler_api::pools::PoolCreated;
 use hayward_service::auth::{Issuer, Scope, longest_life_ms};
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 

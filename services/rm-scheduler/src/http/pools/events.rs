@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_rm_scheduler_api::pools::{EventList, OWNER_EPOCH};
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;

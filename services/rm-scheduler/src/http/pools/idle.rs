@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_rm_scheduler_api::pools::{IdleAnswer, IdleOrder};
 use hayward_service::auth::Scope;
-use hayward_service::problem::Problem;
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 

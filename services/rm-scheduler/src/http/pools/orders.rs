@@ -10,8 +10,8 @@ use hayward_rm_scheduler_api::pools::{
 use hayward_rm_scheduler_pools::{Connect, MOST_FOREIGN, Mode, Speaker, Wish};
 use hayward_service::Caller;
 use hayward_service::auth::Scope;
-use hayward_service::idempotency::RequestDigest;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::idempotency::RequestDigest;
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
 use crate::pools::asked::Create;

@@ -8,8 +8,8 @@ use hayward_rm_scheduler_api::pools::{
 };
 use hayward_rm_scheduler_pools::Final;
 use hayward_service::auth::Scope;
-use hayward_service::extract::Trial;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::extract::Trial;
+use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, WorkId};
 
