@@ -7,7 +7,11 @@
 //! the house: a house that does not compile can still be inspected.
 
 pub mod contract;
+pub mod debt;
+pub mod modules;
 pub mod promql;
+pub mod source;
+pub mod spec;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,53 +1,21 @@
 //! Sizes and manners that neither the compiler nor clippy watches.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use hayward_tests_house::debt::{Finding, assert_within_debt};
+use hayward_tests_house::source::{has_ending, sources, test_modules};
 use hayward_tests_house::{assert_none, files, packages, read};
+use syn::visit::{self, Visit};
 
 /// Lines of a source file, its inline tests not counted.
 const FILE_LINES: usize = 500;
+/// Lines of a function, from `fn` to its last brace.
+const FUNCTION_LINES: usize = 60;
 const LINE_CHARACTERS: usize = 100;
 /// Lines of the text that opens a crate.
 const OPENING_LINES: usize = 30;
 /// The one place of each test world that may look again after a while.
 const WAITING_ROOMS: [&str; 2] = ["tests/fleet/src/wait.rs", "shared/testkit/src/wait.rs"];
-
-fn ends_with(path: &Path, endings: &[&str]) -> bool {
-    path.extension()
-        .is_some_and(|end| endings.iter().any(|wanted| end == *wanted))
-}
-
-fn sources() -> impl Iterator<Item = (PathBuf, String)> {
-    let rust = files().into_iter().filter(|path| ends_with(path, &["rs"]));
-    rust.filter_map(|path| read(&path).map(|text| (path, text)))
-}
-
-fn is_test(path: &Path) -> bool {
-    let in_tests = path.components().any(|part| part.as_os_str() == "tests");
-    in_tests || path.file_name().is_some_and(|name| name == "tests.rs")
-}
-
-/// The files of modules that are declared for tests alone: `#[cfg(test)] mod examples;`.
-fn modules_for_tests() -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
-    for (path, text) in sources() {
-        let folder = match path.file_name().and_then(|name| name.to_str()) {
-            Some("lib.rs" | "main.rs") => path.with_file_name(""),
-            _ => path.with_extension(""),
-        };
-        let lines: Vec<&str> = text.lines().collect();
-        for pair in lines.windows(2) {
-            let name = pair[1]
-                .strip_prefix("mod ")
-                .and_then(|rest| rest.strip_suffix(';'));
-            if let (Some(name), "#[cfg(test)]") = (name, pair[0]) {
-                found.insert(folder.join(name).with_extension("rs"));
-            }
-        }
-    }
-    found
-}
 
 /// The lines without `#[cfg(test)] mod … { … }` blocks, which rustfmt closes in column one.
 fn lines_without_tests(text: &str) -> usize {
@@ -68,16 +36,76 @@ fn lines_without_tests(text: &str) -> usize {
 
 #[test]
 fn files_are_short() {
-    let exempt = modules_for_tests();
-    let counted = sources().filter(|(path, _)| !is_test(path) && !exempt.contains(path));
-    let long = counted.filter_map(|(path, text)| {
-        let lines = lines_without_tests(&text);
-        (lines > FILE_LINES).then(|| format!("{}: {lines} lines", path.display()))
-    });
-    assert_none(
-        "a file has at most 500 lines without its tests",
-        &long.collect::<Vec<_>>(),
+    let for_tests = test_modules();
+    let mut long = Vec::new();
+    let mut long_tests = Vec::new();
+    for source in sources() {
+        let is_test = source.is_test() || for_tests.contains(&source.path);
+        let lines = if is_test {
+            source.text.lines().count()
+        } else {
+            lines_without_tests(&source.text)
+        };
+        let text = format!("{}: {lines} lines", source.path.display());
+        if lines > FILE_LINES && is_test {
+            long_tests.push(Finding {
+                package: source.package.clone(),
+                text,
+            });
+        } else if lines > FILE_LINES {
+            long.push(text);
+        }
+    }
+    assert_none("a file has at most 500 lines without its tests", &long);
+    assert_within_debt(
+        "test-file-lines",
+        "a test file has at most 500 lines",
+        long_tests,
     );
+}
+
+/// Functions with more lines than they should have.
+#[derive(Default)]
+struct LongFunctions {
+    found: Vec<(usize, String)>,
+}
+
+impl LongFunctions {
+    fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let first = signature.fn_token.span.start().line;
+        let last = block.brace_token.span.close().end().line;
+        let lines = last - first + 1;
+        if lines > FUNCTION_LINES {
+            let text = format!("{} has {lines} lines", signature.ident);
+            self.found.push((first, text));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for LongFunctions {
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.add(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        self.add(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+}
+
+#[test]
+fn functions_are_short() {
+    let mut found = Vec::new();
+    for source in sources() {
+        let mut functions = LongFunctions::default();
+        functions.visit_file(&source.syntax());
+        found.extend(functions.found.into_iter().map(|(line, text)| Finding {
+            package: source.package.clone(),
+            text: format!("{}: {text}", source.at(line)),
+        }));
+    }
+    assert_within_debt("function-lines", "a function has at most 60 lines", found);
 }
 
 #[test]
@@ -85,7 +113,7 @@ fn lines_are_short() {
     let mut found = Vec::new();
     let written = files()
         .into_iter()
-        .filter(|path| ends_with(path, &["rs", "sql", "sh"]));
+        .filter(|path| ["rs", "sql", "sh"].iter().any(|end| has_ending(path, end)));
     for path in written {
         let Some(text) = read(&path) else { continue };
         for (number, line) in text.lines().enumerate() {
@@ -111,8 +139,9 @@ fn modules_are_named_by_their_files() {
 /// Says where any of the needles stands in Rust code, comments left out.
 fn code_that_says(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut found = Vec::new();
-    for (path, text) in sources().filter(|(path, _)| applies(path)) {
-        for (number, line) in text.lines().enumerate() {
+    for source in sources().iter().filter(|source| applies(&source.path)) {
+        let path = &source.path;
+        for (number, line) in source.text.lines().enumerate() {
             let code = line.trim_start();
             if !code.starts_with("//") && needles.iter().any(|needle| code.contains(needle)) {
                 found.push(format!("{}:{}: {code}", path.display(), number + 1));

@@ -30,7 +30,7 @@ pub static AUDIT_CAUSE: Attribute = Attribute::listed(
     ],
 );
 pub static INVARIANT: Attribute =
-    Attribute::bounded("hayward.invariant.id", "numbers of rules, `I1` to `I28`");
+    Attribute::bounded("hayward.invariant.id", "numbers of rules, `I1` to `I26`");
 /// Of the connection pool.
 pub static DB_POOL: Attribute = Attribute::listed("db.client.connection.pool.name", ALL_SERVICES);
 pub static DB_SYSTEM: Attribute = Attribute::listed("db.system.name", &["postgresql"]);

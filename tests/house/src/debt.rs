@@ -1,0 +1,118 @@
+//! What the checks still tolerate: `debt.txt` has one number for each crate and check, and the
+//! numbers only go down.
+//!
+//! A check fails when a crate has more findings than its number, and also when it has fewer: then
+//! `BLESS=1` writes the lower number. A check without any line in the file is new, and `BLESS=1`
+//! begins with what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::{env, fs};
+
+use crate::root;
+
+const FILE: &str = "tests/house/debt.txt";
+const HEADING: &str = "\
+# Findings that the house tests still tolerate: crate, check, number. Numbers only go down.
+# Rewrite: BLESS=1 cargo test -p hayward-tests-house
+";
+/// Findings that a message lists for one crate.
+const SHOWN: usize = 60;
+
+/// The checks of one program run in threads and write one file.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// Something that a check does not want.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The crate that has it.
+    pub package: String,
+    /// Where it is and what to do about it.
+    pub text: String,
+}
+
+/// Number of findings by crate and check.
+type Numbers = BTreeMap<(String, String), usize>;
+
+fn read_numbers(text: &str) -> Numbers {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let numbers = lines.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (package, check) = (words.next()?, words.next()?);
+        let number = words.next()?.parse().ok()?;
+        Some(((package.to_owned(), check.to_owned()), number))
+    });
+    numbers.collect()
+}
+
+fn write_numbers(numbers: &Numbers) -> String {
+    let lines = numbers
+        .iter()
+        .filter(|(_, number)| **number > 0)
+        .map(|((package, check), number)| format!("{package} {check} {number}\n"));
+    HEADING.to_owned() + &lines.collect::<String>()
+}
+
+/// Compares the findings of a check with `debt.txt`; with `BLESS=1` writes lower numbers there.
+///
+/// # Panics
+/// When a crate has more findings than its number, or fewer.
+pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
+    let _one_at_a_time = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = root().join(FILE);
+    let mut numbers = read_numbers(&fs::read_to_string(&path).unwrap_or_default());
+    let blesses = env::var_os("BLESS").is_some();
+    let is_new = blesses && !numbers.keys().any(|(_, known)| known == check);
+
+    let mut by_package: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for finding in findings {
+        let list = by_package.entry(finding.package).or_default();
+        list.push(finding.text);
+    }
+    let listed = numbers.keys().filter(|(_, known)| known == check);
+    let mut packages: BTreeSet<String> = listed.map(|(package, _)| package.clone()).collect();
+    packages.extend(by_package.keys().cloned());
+
+    let mut faults = Vec::new();
+    for package in packages {
+        let found = by_package.remove(&package).unwrap_or_default();
+        let number = numbers
+            .entry((package.clone(), check.to_owned()))
+            .or_default();
+        if found.len() > *number && !is_new {
+            faults.push(too_many(&package, *number, &found));
+        } else if found.len() != *number && !blesses {
+            let now = found.len();
+            faults.push(format!(
+                "{package}: {now} in place of {number}, well done. \
+                 Write the lower number: BLESS=1 cargo test -p hayward-tests-house"
+            ));
+        } else {
+            *number = found.len();
+        }
+    }
+    if blesses {
+        fs::write(&path, write_numbers(&numbers)).unwrap_or_else(|e| panic!("{FILE}: {e}"));
+    }
+    assert!(faults.is_empty(), "{check}: {rule}\n{}", faults.join("\n"));
+}
+
+fn too_many(package: &str, number: usize, found: &[String]) -> String {
+    let mut text = format!("{package}: {}, and {FILE} allows {number}:", found.len());
+    for finding in found.iter().take(SHOWN) {
+        text += &format!("\n  {finding}");
+    }
+    if let Some(more) = found.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        text += &format!("\n  and {more} more");
+    }
+    text
+}
+
+#[test]
+fn numbers_are_read_as_they_are_written() {
+    let key = |package: &str, check: &str| (package.to_owned(), check.to_owned());
+    let numbers = Numbers::from([(key("b", "x"), 2), (key("a", "y"), 1), (key("a", "x"), 0)]);
+    let text = write_numbers(&numbers);
+    assert!(text.ends_with("\na y 1\nb x 2\n"), "{text}");
+    assert_eq!(read_numbers(&text).len(), 2);
+}

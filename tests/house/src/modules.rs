@@ -1,0 +1,249 @@
+//! Which modules of a crate use which: the arrows between the modules directly below its root.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+
+use crate::Package;
+use crate::source::{Source, sources, test_modules};
+
+/// Module to the modules that it uses. Tests and the root of the crate are left out.
+pub type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// The arrows of the library of a crate, or of its program where it has no library.
+///
+/// # Panics
+/// When a file of the crate is no Rust.
+pub fn arrows(package: &Package) -> Arrows {
+    let folder = Path::new(&package.folder).join("src");
+    let for_tests = test_modules();
+    let files = sources().iter().filter(|source| {
+        source.path.starts_with(&folder) && !source.is_test() && !is_for_tests(source, &for_tests)
+    });
+    let files: Vec<(Vec<String>, &Source)> = files
+        .filter_map(|source| {
+            Some((
+                module_path(source.path.strip_prefix(&folder).ok()?)?,
+                source,
+            ))
+        })
+        .collect();
+    let mut all: Arrows = files
+        .iter()
+        .map(|(path, _)| (path[0].clone(), BTreeSet::new()))
+        .collect();
+    let names: BTreeSet<String> = all.keys().cloned().collect();
+    for (path, source) in files {
+        let mut uses = Uses {
+            names: &names,
+            path,
+            found: BTreeSet::new(),
+        };
+        let own = uses.path[0].clone();
+        uses.visit_file(&source.syntax());
+        uses.found.remove(&own);
+        all.entry(own).or_default().extend(uses.found);
+    }
+    all
+}
+
+/// Also what lies in the folder of a module for tests.
+fn is_for_tests(source: &Source, for_tests: &BTreeSet<std::path::PathBuf>) -> bool {
+    let inside = |module: &std::path::PathBuf| source.path.starts_with(module.with_extension(""));
+    for_tests.contains(&source.path) || for_tests.iter().any(inside)
+}
+
+/// `ledger/keep.rs` is `ledger`, `keep`; the root has no path, nor has a program beside it.
+fn module_path(file: &Path) -> Option<Vec<String>> {
+    let path: Vec<String> = file
+        .with_extension("")
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(part) => Some(part.to_string_lossy().into_owned()),
+            _ => None,
+        })
+        .collect();
+    let is_root = path.len() == 1 && (path[0] == "lib" || path[0] == "main");
+    let is_program = path.first().is_some_and(|first| first == "bin");
+    (!is_root && !is_program).then_some(path)
+}
+
+/// Collects the modules that one file uses.
+struct Uses<'a> {
+    names: &'a BTreeSet<String>,
+    /// The module at hand, from the root.
+    path: Vec<String>,
+    found: BTreeSet<String>,
+}
+
+impl Uses<'_> {
+    /// A path as it is written; only those count that begin with `crate` or lead to the root.
+    fn add(&mut self, segments: &[String]) {
+        let mut depth = self.path.len();
+        for (index, segment) in segments.iter().enumerate() {
+            match segment.as_str() {
+                "crate" if index == 0 => depth = 0,
+                "self" if index == 0 => {}
+                "super" => depth = depth.saturating_sub(1),
+                _ if index == 0 || depth > 0 => return,
+                name => {
+                    if self.names.contains(name) {
+                        self.found.insert(name.to_owned());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add_tree(&mut self, before: &[String], tree: &syn::UseTree) {
+        let with = |name: &syn::Ident| {
+            let mut path = before.to_vec();
+            path.push(name.to_string());
+            path
+        };
+        match tree {
+            syn::UseTree::Path(path) => self.add_tree(&with(&path.ident), &path.tree),
+            syn::UseTree::Name(name) => self.add(&with(&name.ident)),
+            syn::UseTree::Rename(name) => self.add(&with(&name.ident)),
+            syn::UseTree::Glob(_) => {}
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.add_tree(before, tree);
+                }
+            }
+        }
+    }
+
+    /// Inside a macro nothing is parsed: `crate`, two colons, a name.
+    fn add_tokens(&mut self, stream: TokenStream) {
+        let tokens: Vec<TokenTree> = stream.into_iter().collect();
+        for (index, token) in tokens.iter().enumerate() {
+            match token {
+                TokenTree::Group(group) => self.add_tokens(group.stream()),
+                TokenTree::Ident(word) if word == "crate" => {
+                    if let Some(TokenTree::Ident(name)) = tokens.get(index + 3) {
+                        self.add(&["crate".to_owned(), name.to_string()]);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Uses<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !is_for_test(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        self.path.push(module.ident.to_string());
+        visit::visit_item_mod(self, module);
+        self.path.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.add_tree(&[], &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
+        if segments.len() > 1 {
+            self.add(&segments);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.add_tokens(call.tokens.clone());
+    }
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// `#[cfg(test)]` or `#[test]`.
+pub fn is_for_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let is_cfg_test = attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Ident>()
+                .is_ok_and(|word| word == "test");
+        is_cfg_test || attribute.path().is_ident("test")
+    })
+}
+
+/// Modules that use each other in a loop, one list for each loop.
+pub fn circles(arrows: &Arrows) -> Vec<Vec<String>> {
+    let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
+        .keys()
+        .map(|from| (from, reachable(arrows, from)))
+        .collect();
+    let mut found = BTreeSet::new();
+    for (from, ends) in &reached {
+        let both_ways = ends.iter().filter(|end| reached[**end].contains(from));
+        let circle: Vec<String> = both_ways.map(|name| (*name).clone()).collect();
+        if circle.len() > 1 {
+            found.insert(circle);
+        }
+    }
+    found.into_iter().collect()
+}
+
+fn reachable<'a>(arrows: &'a Arrows, from: &String) -> BTreeSet<&'a String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(next) = open.pop() {
+        for end in arrows.get(next).into_iter().flatten() {
+            if found.insert(end) {
+                open.push(end);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_loop_of_modules_is_one_circle() {
+    let arrow = |from: &str, to: &[&str]| {
+        let ends = to.iter().map(|end| (*end).to_owned());
+        (from.to_owned(), ends.collect::<BTreeSet<String>>())
+    };
+    let arrows = Arrows::from([
+        arrow("a", &["b"]),
+        arrow("b", &["c"]),
+        arrow("c", &["b", "d"]),
+        arrow("d", &[]),
+    ]);
+    assert_eq!(circles(&arrows), [["b", "c"]]);
+}
+
+#[test]
+fn paths_are_followed_to_the_root() {
+    let names = BTreeSet::from(["store".to_owned(), "model".to_owned()]);
+    let text = "use crate::{model::Row, other};\nuse super::super::store;\nuse super::near;\n\
+                #[cfg(test)]\nmod tests { use crate::model; }\n";
+    let mut uses = Uses {
+        names: &names,
+        path: vec!["ledger".to_owned(), "keep".to_owned()],
+        found: BTreeSet::new(),
+    };
+    uses.visit_file(&syn::parse_file(text).expect("the example is Rust"));
+    assert_eq!(uses.found, names);
+}

@@ -1,0 +1,179 @@
+//! Rust sources as the checks read them: by crate, with comments, identifiers and literals.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use proc_macro2::{TokenStream, TokenTree};
+
+use crate::{Package, files, packages, read};
+
+/// One Rust file of the repository.
+#[derive(Debug)]
+pub struct Source {
+    /// Relative to the root of the repository.
+    pub path: PathBuf,
+    /// Name of the crate that the file belongs to, or its first folder outside of any crate.
+    pub package: String,
+    pub text: String,
+}
+
+/// Consecutive comment lines of one kind.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Comment {
+    /// Number of the first line, from 1.
+    pub line: usize,
+    /// Without slashes.
+    pub text: String,
+}
+
+static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(read_all);
+
+/// Every Rust file of the repository, in the order of paths.
+pub fn sources() -> &'static [Source] {
+    &SOURCES
+}
+
+fn read_all() -> Vec<Source> {
+    let all: Vec<Package> = packages().into_values().collect();
+    let rust = files().into_iter().filter(|path| has_ending(path, "rs"));
+    let with_text = rust.filter_map(|path| read(&path).map(|text| (path, text)));
+    let sources = with_text.map(|(path, text)| Source {
+        package: package_of(&all, &path),
+        path,
+        text,
+    });
+    sources.collect()
+}
+
+fn package_of(all: &[Package], path: &Path) -> String {
+    let around = all
+        .iter()
+        .filter(|package| path.starts_with(&package.folder));
+    let deepest = around.max_by_key(|package| package.folder.len());
+    deepest.map_or_else(
+        || {
+            path.iter()
+                .next()
+                .map_or_else(String::new, |part| part.to_string_lossy().into())
+        },
+        |package| package.name.clone(),
+    )
+}
+
+pub fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|end| end == ending)
+}
+
+impl Source {
+    /// A test file by its place: below a folder `tests`, or named `tests.rs`.
+    pub fn is_test(&self) -> bool {
+        let in_tests = self.path.iter().any(|part| part == "tests");
+        in_tests || self.path.file_name().is_some_and(|name| name == "tests.rs")
+    }
+
+    pub fn comments(&self) -> Vec<Comment> {
+        comments(&self.text)
+    }
+
+    /// # Panics
+    /// When the file is no Rust.
+    pub fn syntax(&self) -> syn::File {
+        syn::parse_file(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.path.display()))
+    }
+
+    /// Calls `see` with each token of the file, except for doc comments.
+    ///
+    /// # Panics
+    /// When the file has no balanced tokens.
+    pub fn each_token(&self, see: &mut impl FnMut(&TokenTree)) {
+        let stream: TokenStream = self
+            .text
+            .parse()
+            .unwrap_or_else(|e| panic!("{}: {e}", self.path.display()));
+        each_token(stream, see);
+    }
+
+    /// `path:line`, for a finding.
+    pub fn at(&self, line: usize) -> String {
+        format!("{}:{line}", self.path.display())
+    }
+}
+
+fn each_token(stream: TokenStream, see: &mut impl FnMut(&TokenTree)) {
+    // A doc comment arrives as `#[doc = "…"]`.
+    let mut after_doc = 0;
+    for token in stream {
+        if let TokenTree::Group(group) = &token {
+            each_token(group.stream(), see);
+        }
+        let is_doc_text = after_doc == 2 && matches!(token, TokenTree::Literal(_));
+        after_doc = match &token {
+            TokenTree::Ident(word) if word == "doc" => 1,
+            TokenTree::Punct(_) if after_doc == 1 => 2,
+            _ => 0,
+        };
+        if !is_doc_text {
+            see(&token);
+        }
+    }
+}
+
+fn comments(text: &str) -> Vec<Comment> {
+    let mut found: Vec<Comment> = Vec::new();
+    let mut open = None;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let marks = ["//!", "///", "//"];
+        let mark = marks.into_iter().find(|mark| line.starts_with(mark));
+        let Some(mark) = mark else {
+            open = None;
+            continue;
+        };
+        let words = line[mark.len()..].trim();
+        match found.last_mut() {
+            Some(last) if open == Some(mark) => {
+                last.text.push('\n');
+                last.text.push_str(words);
+            }
+            _ => found.push(Comment {
+                line: index + 1,
+                text: words.to_owned(),
+            }),
+        }
+        open = Some(mark);
+    }
+    found
+}
+
+/// The files of modules that are declared for tests alone: `#[cfg(test)] mod examples;`.
+pub fn test_modules() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for source in sources() {
+        let folder = match source.path.file_name().and_then(|name| name.to_str()) {
+            Some("lib.rs" | "main.rs") => source.path.with_file_name(""),
+            _ => source.path.with_extension(""),
+        };
+        let lines: Vec<&str> = source.text.lines().collect();
+        for pair in lines.windows(2) {
+            let name = pair[1]
+                .strip_prefix("mod ")
+                .and_then(|rest| rest.strip_suffix(';'));
+            if let (Some(name), "#[cfg(test)]") = (name, pair[0]) {
+                found.insert(folder.join(name).with_extension("rs"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn comment_lines_of_one_kind_are_one_comment() {
+    let text = "//! a\n//! b\n\n/// c\n// d\nlet x = 1; // e\n";
+    let found: Vec<(usize, String)> = comments(text)
+        .into_iter()
+        .map(|comment| (comment.line, comment.text))
+        .collect();
+    let wanted = [(1, "a\nb"), (4, "c"), (5, "d")];
+    assert_eq!(found, wanted.map(|(line, text)| (line, text.to_owned())));
+}

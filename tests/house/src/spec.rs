@@ -1,0 +1,126 @@
+//! Codes of rules: where `docs/spec` defines them, and where a text cites them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::{files, read};
+
+/// The folder whose tables define codes: the first cell of a row.
+const FOLDER: &str = "docs/spec";
+
+/// `R-9.5`, `C-4`, `I13`, `SU-10`.
+static CODE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\b[A-Z]{1,2}-?\d+(?:\.\d+)?\b").expect("a regular expression"));
+
+/// Codes with the pages that define them, for each row that does.
+#[must_use]
+pub fn defined() -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let pages = files().into_iter().filter(|path| path.starts_with(FOLDER));
+    for page in pages {
+        let text = read(&page).unwrap_or_default();
+        for line in text.lines() {
+            let cell = line
+                .strip_prefix("| ")
+                .and_then(|rest| rest.split(" |").next());
+            let code = cell.filter(|cell| is_code(cell));
+            if let Some(code) = code {
+                let pages = found.entry(code.to_owned()).or_default();
+                pages.push(page.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+fn is_code(text: &str) -> bool {
+    CODE.find(text).is_some_and(|found| found.as_str() == text)
+}
+
+/// What stands before the number: `R-`, `I`.
+fn prefix(code: &str) -> &str {
+    code.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
+}
+
+/// `TC-29`: a code by its form, whatever its prefix.
+fn is_dashed(word: &str) -> bool {
+    word.find('-') == Some(2)
+}
+
+/// Tells codes from other words of capitals and digits, such as `J1`, by the prefixes in use.
+pub struct Codes {
+    defined: BTreeSet<String>,
+    prefixes: BTreeSet<String>,
+}
+
+impl Codes {
+    /// The codes that `docs/spec` defines.
+    #[must_use]
+    pub fn from_pages() -> Self {
+        Self::new(defined().into_keys())
+    }
+
+    fn new(defined: impl IntoIterator<Item = String>) -> Self {
+        let defined: BTreeSet<String> = defined.into_iter().collect();
+        let prefixes = defined.iter().map(|code| prefix(code).to_owned()).collect();
+        Self { defined, prefixes }
+    }
+
+    /// The codes of a text, in its order. A word with an unknown prefix is a code if it has two
+    /// letters and a dash.
+    #[must_use]
+    pub fn of_text<'a>(&self, text: &'a str) -> Vec<&'a str> {
+        let words = CODE.find_iter(text).map(|found| found.as_str());
+        let codes = words.filter(|word| is_dashed(word) || self.prefixes.contains(prefix(word)));
+        codes.collect()
+    }
+
+    #[must_use]
+    pub fn resolves(&self, code: &str) -> bool {
+        self.defined.contains(code)
+    }
+}
+
+/// Whether the name of a function begins with a code: `r_9_5_users_evenly`, `x1_to_x6`.
+#[must_use]
+pub fn begins_with_code(name: &str) -> bool {
+    static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^(?:r|c|w|i|x|f|s|a|b|t|g|d|p|e|su|tc)_?\d+(?:_|$)")
+            .expect("a regular expression")
+    });
+    BEGINNING.is_match(name)
+}
+
+/// Whether a path is a page of the specification.
+#[must_use]
+pub fn is_page(path: &Path) -> bool {
+    path.starts_with(FOLDER)
+}
+
+#[test]
+fn codes_are_told_from_other_words() {
+    let codes = Codes::new(["I13", "R-9.5", "W-4"].map(str::to_owned));
+    let text = "HS256 of J1 in UTF-8: (I13), R-9.5; W-4…W-6 and TC-29 or H100, P-256";
+    let found = codes.of_text(text);
+    assert_eq!(found, ["I13", "R-9.5", "W-4", "W-6", "TC-29"]);
+    assert!(codes.resolves("I13") && !codes.resolves("W-6"));
+}
+
+#[test]
+fn names_that_begin_with_codes_are_found() {
+    for name in [
+        "r_9_5_users",
+        "x1_to_x6",
+        "i13_gangs",
+        "w_13_squatters",
+        "f47",
+    ] {
+        assert!(begins_with_code(name), "{name}");
+    }
+    for name in ["a_gang_is_whole", "s_curve", "tasks_1_to_3", "i_am_here"] {
+        assert!(!begins_with_code(name), "{name}");
+    }
+}

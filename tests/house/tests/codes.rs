@@ -1,0 +1,151 @@
+//! Codes of rules: they resolve in `docs/spec`, at most one stands in a comment, and no name of a
+//! test begins with one.
+
+use std::path::Path;
+
+use hayward_tests_house::debt::{Finding, assert_within_debt};
+use hayward_tests_house::source::{has_ending, sources};
+use hayward_tests_house::spec::{Codes, begins_with_code, defined, is_page};
+use hayward_tests_house::{assert_none, files, read};
+use syn::visit::{self, Visit};
+
+#[test]
+fn a_code_has_one_definition() {
+    let doubled = defined().into_iter().filter(|(_, pages)| pages.len() > 1);
+    let found = doubled.map(|(code, pages)| format!("{code}: {}", pages.join(", ")));
+    assert_none(
+        "a code has one owner; cite the other one as a section of its page, in words",
+        &found.collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn codes_in_comments_resolve() {
+    let codes = Codes::from_pages();
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let unknown = codes.of_text(&comment.text).into_iter();
+            found.extend(
+                unknown
+                    .filter(|code| !codes.resolves(code))
+                    .map(|code| Finding {
+                        package: source.package.clone(),
+                        text: format!("{}: {code}", source.at(comment.line)),
+                    }),
+            );
+        }
+    }
+    assert_within_debt(
+        "unknown-codes",
+        "no page of docs/spec defines the code: correct it, or say it in words",
+        found,
+    );
+}
+
+#[test]
+fn codes_in_documents_resolve() {
+    let codes = Codes::from_pages();
+    let mut found = Vec::new();
+    let documents = files().into_iter().filter(|path| has_ending(path, "md"));
+    for path in documents.filter(|path| !is_page(path)) {
+        let text = read(&path).unwrap_or_default();
+        for (index, line) in text.lines().enumerate() {
+            let unknown = codes.of_text(line).into_iter();
+            let unknown = unknown.filter(|code| !codes.resolves(code));
+            found.extend(unknown.map(|code| format!("{}:{}: {code}", path.display(), index + 1)));
+        }
+    }
+    assert_none(
+        "no page of docs/spec defines the code: correct it, or say it in words",
+        &found,
+    );
+}
+
+#[test]
+fn a_comment_has_at_most_one_code() {
+    let codes = Codes::from_pages();
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let cited = codes.of_text(&comment.text);
+            if cited.len() > 1 {
+                found.push(Finding {
+                    package: source.package.clone(),
+                    text: format!("{}: {}", source.at(comment.line), cited.join(" ")),
+                });
+            }
+        }
+    }
+    assert_within_debt(
+        "several-codes",
+        "a comment has at most one code, last, in parentheses: keep the one that says most",
+        found,
+    );
+}
+
+/// Names of all functions of a file, also of those in macros such as `proptest!`.
+#[derive(Default)]
+struct Functions {
+    names: Vec<String>,
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.names.push(function.sig.ident.to_string());
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let mut after_fn = false;
+        for token in call.tokens.clone() {
+            let word = match token {
+                proc_macro2::TokenTree::Ident(word) => word.to_string(),
+                _ => String::new(),
+            };
+            if after_fn && !word.is_empty() {
+                self.names.push(word.clone());
+            }
+            after_fn = word == "fn";
+        }
+    }
+}
+
+#[test]
+fn names_promise_in_words() {
+    const OPENINGS: [&str; 7] = ["what", "who", "whoever", "whose", "whom", "of", "nobody"];
+    let mut found = Vec::new();
+    for source in sources() {
+        let mut functions = Functions::default();
+        functions.visit_file(&source.syntax());
+        for name in functions.names {
+            let opening = name.split('_').next().unwrap_or_default();
+            let is_riddle = OPENINGS.contains(&opening) && name.contains('_');
+            if is_riddle || begins_with_code(&name) {
+                found.push(Finding {
+                    package: source.package.clone(),
+                    text: format!("{}: {name}", source.path.display()),
+                });
+            }
+        }
+    }
+    assert_within_debt(
+        "function-names",
+        "a name is subject, condition, result; its code goes to the end of the comment above it",
+        found,
+    );
+}
+
+#[test]
+fn every_rule_of_the_map_is_in_the_specification() {
+    let codes = Codes::from_pages();
+    let map = read(Path::new("docs/rules.md")).expect("the map of rules");
+    let cells = map.lines().filter_map(|line| line.strip_prefix("| "));
+    let rules = cells.filter_map(|line| line.split(" |").next());
+    let rules = rules.filter(|rule| rule.starts_with(|c: char| c.is_ascii_uppercase()));
+    let lost = rules.filter(|rule| *rule != "Rule" && !codes.resolves(rule));
+    assert_none(
+        "docs/rules.md maps rules that docs/spec defines",
+        &lost.map(str::to_owned).collect::<Vec<_>>(),
+    );
+}

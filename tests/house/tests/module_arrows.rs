@@ -1,0 +1,212 @@
+//! Which module of a crate may use which.
+//!
+//! One table per crate lists its modules in rows, from the bottom to the top. A module uses
+//! modules of earlier rows, and none of its own row or of a later one. Modules below another one
+//! (`ledger/keep.rs`) count as the outer one (`ledger`).
+
+use std::collections::BTreeMap;
+
+use hayward_tests_house::debt::{Finding, assert_within_debt};
+use hayward_tests_house::modules::{Arrows, arrows, circles};
+use hayward_tests_house::packages;
+
+/// The modules of one crate, row by row from the bottom.
+struct Layers {
+    package: &'static str,
+    rows: &'static [&'static str],
+}
+
+/// A row may name a module that is not there yet, so that it has its place when it comes.
+const CRATES: [Layers; 6] = [
+    Layers {
+        package: "hayward-blocklist",
+        rows: &[
+            "error show strategy",
+            "config",
+            "model",
+            "command",
+            "store",
+            "measured metrics",
+            "ledger",
+            "absorb invariants",
+            "http",
+        ],
+    },
+    Layers {
+        package: "hayward-container-manager",
+        rows: &[
+            "bells error",
+            "config",
+            "model",
+            "command",
+            "store",
+            "measured metrics",
+            "ledger",
+            "absorb commands invariants placements trim",
+            "http",
+        ],
+    },
+    Layers {
+        package: "hayward-job-converter",
+        rows: &[
+            "bells error",
+            "config",
+            "model",
+            "command",
+            "store",
+            "validate work",
+            "processors queue_choice queued runner_tokens runners",
+            "entries projections",
+            "intake orchestrators",
+            "applications",
+            "measured metrics",
+            "ledger",
+            "invariants managers room shared_view",
+            "http",
+        ],
+    },
+    Layers {
+        package: "hayward-node-agent",
+        rows: &[
+            "accounts backoff credentials fault fault_points files log_segments",
+            "pause run_as segments",
+            "follow lease machine",
+            "journal orphan_processes strays tasks",
+            "supervisor",
+            "runtime",
+            "config last_words output_tail",
+            "agent",
+            "condition node_condition report",
+            "heartbeat output",
+        ],
+    },
+    Layers {
+        package: "hayward-node-status",
+        rows: &[
+            "config error format heartbeats patience pulses secret_attempts words",
+            "model",
+            "command",
+            "store",
+            "measured metrics",
+            "ledger",
+            "commands invariants",
+            "absorb round",
+            "http",
+        ],
+    },
+    Layers {
+        package: "hayward-rm-scheduler",
+        rows: &[
+            "moves policy replay tracked view",
+            "config error",
+            "model",
+            "command context",
+            "store",
+            "ledger working_set",
+            "occupancy orchestrated planners external_planners recorder translate",
+            "evidence load pools publications queues spending trials worker_pools",
+            "carried clearings",
+            "round",
+            "measured metrics placeholders requests unreachable",
+            "receipts",
+            "absorb commands invariants looks",
+            "what_if",
+            "queries standing",
+            "http",
+        ],
+    },
+];
+
+#[test]
+fn modules_use_what_lies_below_them() {
+    let packages = packages();
+    let mut found = Vec::new();
+    for layers in &CRATES {
+        let package = packages
+            .get(layers.package)
+            .unwrap_or_else(|| panic!("no crate {}: correct the table", layers.package));
+        found.extend(wrong_arrows(layers, &arrows(package)));
+    }
+    assert_within_debt(
+        "module-arrows",
+        "a module uses modules of earlier rows of its table (tests/house/tests/module_arrows.rs): \
+         move the shared type down, or correct the table",
+        found,
+    );
+}
+
+fn wrong_arrows(layers: &Layers, arrows: &Arrows) -> Vec<Finding> {
+    let mut row_of = BTreeMap::new();
+    for (number, row) in layers.rows.iter().enumerate() {
+        row_of.extend(row.split_whitespace().map(|module| (module, number)));
+    }
+    let finding = |text: String| Finding {
+        package: layers.package.to_owned(),
+        text,
+    };
+    let mut found = Vec::new();
+    for module in row_of
+        .keys()
+        .filter(|module| !arrows.contains_key(**module))
+    {
+        found.push(finding(format!(
+            "the table has {module}, the crate has not"
+        )));
+    }
+    for (from, ends) in arrows {
+        let Some(row) = row_of.get(&**from) else {
+            found.push(finding(format!("{from} is in no row of the table")));
+            continue;
+        };
+        let known = ends.iter().filter_map(|to| Some((to, *row_of.get(&**to)?)));
+        let wrong = known.filter(|(_, below)| below >= row);
+        found.extend(wrong.map(|(to, _)| finding(format!("{from} uses {to}"))));
+    }
+    found
+}
+
+#[test]
+fn modules_do_not_use_each_other_in_circles() {
+    let mut found = Vec::new();
+    for package in packages().values() {
+        for circle in circles(&arrows(package)) {
+            // Each module counts, so that a circle that becomes smaller is progress.
+            let names = circle.join(", ");
+            found.extend(circle.iter().map(|module| Finding {
+                package: package.name.clone(),
+                text: format!("{module}, in the circle {names}"),
+            }));
+        }
+    }
+    assert_within_debt(
+        "module-circles",
+        "modules use each other in one direction: move what they share into a module below both",
+        found,
+    );
+}
+
+#[test]
+fn arrows_upwards_are_found() {
+    let layers = Layers {
+        package: "example",
+        rows: &["model", "ledger", "http"],
+    };
+    let arrow = |from: &str, to: &[&str]| {
+        let ends = to.iter().map(|end| (*end).to_owned());
+        (from.to_owned(), ends.collect())
+    };
+    let arrows = Arrows::from([
+        arrow("model", &["ledger"]),
+        arrow("ledger", &["model"]),
+        arrow("http", &["ledger", "model"]),
+        arrow("new", &[]),
+    ]);
+    let found: Vec<String> = wrong_arrows(&layers, &arrows)
+        .into_iter()
+        .map(|finding| finding.text)
+        .collect();
+    assert_eq!(
+        found,
+        ["model uses ledger", "new is in no row of the table"]
+    );
+}

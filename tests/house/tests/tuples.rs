@@ -1,0 +1,57 @@
+//! Parameters have names: a tuple in a parameter is a struct that was not written.
+
+use hayward_tests_house::debt::{Finding, assert_within_debt};
+use hayward_tests_house::source::sources;
+use syn::visit::{self, Visit};
+
+/// Functions with a tuple pattern among their parameters.
+#[derive(Default)]
+struct Tuples {
+    found: Vec<(usize, String)>,
+}
+
+impl<'ast> Visit<'ast> for Tuples {
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        let has_tuple = signature.inputs.iter().any(|input| match input {
+            syn::FnArg::Typed(input) => matches!(*input.pat, syn::Pat::Tuple(_)),
+            syn::FnArg::Receiver(_) => false,
+        });
+        if has_tuple {
+            let line = signature.fn_token.span.start().line;
+            self.found.push((line, signature.ident.to_string()));
+        }
+        visit::visit_signature(self, signature);
+    }
+}
+
+fn tuples(file: &syn::File) -> Vec<(usize, String)> {
+    let mut tuples = Tuples::default();
+    tuples.visit_file(file);
+    tuples.found
+}
+
+#[test]
+fn parameters_are_no_tuples() {
+    let mut found = Vec::new();
+    for source in sources() {
+        let functions = tuples(&source.syntax()).into_iter();
+        found.extend(functions.map(|(line, name)| Finding {
+            package: source.package.clone(),
+            text: format!("{}: {name}", source.at(line)),
+        }));
+    }
+    assert_within_debt(
+        "tuple-parameters",
+        "a parameter is a struct with named fields, or several parameters",
+        found,
+    );
+}
+
+#[test]
+fn tuple_patterns_are_found() {
+    let text =
+        "fn a((x, y): (u8, u8)) {}\nfn b(p: (u8, u8)) {}\nimpl C { fn d(&self, (e, _): E) {} }";
+    let file = syn::parse_file(text).expect("the example is Rust");
+    let found: Vec<String> = tuples(&file).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(found, ["a", "d"]);
+}

@@ -1,0 +1,311 @@
+//! Words of the house: identifiers, messages and comments use the terms of `docs/glossary.md`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use hayward_tests_house::debt::{Finding, assert_within_debt};
+use hayward_tests_house::source::{Source, has_ending, sources};
+use hayward_tests_house::{files, read};
+use proc_macro2::TokenTree;
+use serde_json::Value;
+use syn::visit::{self, Visit};
+
+/// Parts of identifiers that are private words, with what the field says.
+const WORDS: [(&str, &str); 46] = [
+    ("told", "reported, published, ordered_to_leave"),
+    ("tell", "report, publish, notify"),
+    ("tells", "reports, publishes, notifies"),
+    ("said", "stated, reported, text"),
+    ("say", "state, report, text"),
+    ("says", "states, reports, text"),
+    ("asked", "requested; module commands"),
+    ("kept", "retained, stored, reserved"),
+    ("beside", "in_parallel, next_to"),
+    ("stirred", "dirty, changed"),
+    ("anew", "rebuilt, again"),
+    ("look", "read, copy, check"),
+    ("looks", "reads, copies, checks"),
+    ("hear", "observe, apply"),
+    ("heard", "observed, last_report"),
+    ("whose", "owner, key"),
+    ("whom", "owner, beneficiary"),
+    ("who", "owner, caller, subject"),
+    ("whoever", "the noun of the thing"),
+    ("nobody", "none, empty"),
+    ("somebody", "the noun of the thing"),
+    ("which", "id, selector"),
+    ("hand", "view, effects"),
+    ("desk", "cache"),
+    ("shelf", "buckets"),
+    ("purse", "budget"),
+    ("bells", "notify"),
+    ("bell", "notify"),
+    ("knocks", "failed_attempts, a rate limit"),
+    ("crowd", "group, load"),
+    ("crowds", "groups, load"),
+    ("seat", "slot, position"),
+    ("seats", "slots, positions"),
+    ("party", "user_count, participant"),
+    ("parties", "user_counts, participants"),
+    ("pulse", "heartbeat"),
+    ("pulses", "heartbeats"),
+    ("measured", "metrics"),
+    ("room", "free_space, headroom, capacity, shared_view"),
+    ("rooms", "free_space, node_index"),
+    ("world", "fixture in tests, environment for a trait"),
+    ("worlds", "fixtures"),
+    ("stands", "state, is_held, position"),
+    ("standing", "state, role, position"),
+    ("lasts", "is_stable"),
+    ("turns", "queue, order, fair_queue"),
+];
+
+/// Names that keep their word, with the reason.
+const EXCEPTIONS: [(&str, &str, &str); 1] = [(
+    "hayward-rm-scheduler-domain",
+    "Standing",
+    "the account of fairness: behind, even or ahead",
+)];
+
+/// Phrases of messages that a reader has to translate.
+const PHRASES: [(&str, &str); 4] = [
+    (concat!("this is", " no"), "invalid …, unknown …"),
+    (concat!("is", " away"), "is unavailable"),
+    (concat!("that is", " none"), "unknown …, invalid …"),
+    (concat!("means", " nothing"), "is invalid"),
+];
+
+/// First words of comments that put a clause before the subject.
+const OPENINGS: [&str; 11] = [
+    "Of", "Who", "Whoever", "Whose", "Whom", "Where", "What", "As", "Nobody", "Nothing", "Somebody",
+];
+
+/// Every name that is on the wire or in the database, and therefore stays.
+fn wire_names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for path in files() {
+        if path.starts_with("openapi") && has_ending(&path, "json") {
+            let text = read(&path).unwrap_or_default();
+            let document: Value = serde_json::from_str(&text).unwrap_or_default();
+            add_names(&document, &mut names);
+        } else if has_ending(&path, "sql") {
+            let text = read(&path).unwrap_or_default();
+            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+            names.extend(words.map(str::to_owned));
+        }
+    }
+    names
+}
+
+fn add_names(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                names.insert(key.clone());
+                if let ("name" | "operationId" | "const", Value::String(name)) = (&**key, value) {
+                    names.insert(name.clone());
+                }
+                if let ("enum", Value::Array(values)) = (&**key, value) {
+                    names.extend(values.iter().filter_map(|v| v.as_str().map(str::to_owned)));
+                }
+                add_names(value, names);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| add_names(value, names)),
+        _ => {}
+    }
+}
+
+/// `keptRound`, `kept_round` and `KeptRound` are `kept`, `round`.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut after_small = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && after_small) {
+            parts.push(String::new());
+        }
+        if c != '_' {
+            parts.last_mut().expect("one part").extend(c.to_lowercase());
+        }
+        after_small = c.is_lowercase() || c.is_ascii_digit();
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The names that a file defines.
+struct Definitions<'a> {
+    wire: &'a BTreeSet<String>,
+    found: Vec<String>,
+}
+
+impl Definitions<'_> {
+    /// A name that clients or the database may know.
+    fn add_visible(&mut self, name: &syn::Ident) {
+        let name = name.to_string();
+        if !self.wire.contains(&name) && !self.wire.contains(&parts(&name).join("_")) {
+            self.found.push(name);
+        }
+    }
+
+    fn add(&mut self, name: &syn::Ident) {
+        self.found.push(name.to_string());
+    }
+}
+
+impl<'ast> Visit<'ast> for Definitions<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        match item {
+            syn::Item::Const(item) => self.add(&item.ident),
+            syn::Item::Static(item) => self.add(&item.ident),
+            syn::Item::Mod(item) => self.add(&item.ident),
+            syn::Item::Trait(item) => self.add(&item.ident),
+            syn::Item::Macro(item) => item.ident.iter().for_each(|name| self.add(name)),
+            syn::Item::Struct(item) => self.add_visible(&item.ident),
+            syn::Item::Enum(item) => self.add_visible(&item.ident),
+            syn::Item::Type(item) => self.add_visible(&item.ident),
+            _ => {}
+        }
+        visit::visit_item(self, item);
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        self.add_visible(&signature.ident);
+        visit::visit_signature(self, signature);
+    }
+
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        field.ident.iter().for_each(|name| self.add_visible(name));
+        visit::visit_field(self, field);
+    }
+
+    fn visit_variant(&mut self, variant: &'ast syn::Variant) {
+        self.add_visible(&variant.ident);
+        visit::visit_variant(self, variant);
+    }
+
+    fn visit_pat_ident(&mut self, binding: &'ast syn::PatIdent) {
+        self.add(&binding.ident);
+        visit::visit_pat_ident(self, binding);
+    }
+
+    fn visit_field_pat(&mut self, field: &'ast syn::FieldPat) {
+        // `Entry { kept, .. }` repeats the name of a field.
+        if field.colon_token.is_some() {
+            visit::visit_field_pat(self, field);
+        }
+    }
+}
+
+#[test]
+fn identifiers_use_standard_words() {
+    let wire = wire_names();
+    let mut found = Vec::new();
+    for source in sources() {
+        let mut definitions = Definitions {
+            wire: &wire,
+            found: Vec::new(),
+        };
+        definitions.visit_file(&source.syntax());
+        let names: BTreeSet<String> = definitions.found.into_iter().collect();
+        for name in names.into_iter().filter(|name| !is_exception(source, name)) {
+            let parts = parts(&name);
+            let word = WORDS
+                .iter()
+                .find(|(word, _)| parts.iter().any(|part| part == word));
+            let advice = match word {
+                Some((_, better)) => *better,
+                None if name == "of" => "a constructor is new, from_* or for_*",
+                None => continue,
+            };
+            found.push(Finding {
+                package: source.package.clone(),
+                text: format!("{}: {name}; say {advice}", source.path.display()),
+            });
+        }
+    }
+    assert_within_debt(
+        "words",
+        "identifiers use the words of docs/glossary.md (exceptions: tests/house/tests/words.rs)",
+        found,
+    );
+}
+
+fn is_exception(source: &Source, name: &str) -> bool {
+    let known = EXCEPTIONS.iter();
+    known
+        .into_iter()
+        .any(|(package, exception, _)| source.package == *package && name == *exception)
+}
+
+#[test]
+fn messages_are_plain() {
+    let mut found = Vec::new();
+    for source in sources() {
+        source.each_token(&mut |token| {
+            let TokenTree::Literal(literal) = token else {
+                return;
+            };
+            let text = literal.to_string();
+            for (phrase, better) in PHRASES.iter().filter(|(phrase, _)| text.contains(phrase)) {
+                found.push(Finding {
+                    package: source.package.clone(),
+                    text: format!(
+                        "{}: \"{phrase}\"; say \"{better}\"",
+                        source.at(literal.span().start().line)
+                    ),
+                });
+            }
+        });
+    }
+    assert_within_debt("phrases", "a message names the fault in plain words", found);
+}
+
+#[test]
+fn comments_begin_with_their_subject() {
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let opening = comment.text.split(|c: char| !c.is_alphanumeric()).next();
+            let opening = opening.filter(|word| OPENINGS.contains(word));
+            found.extend(opening.map(|word| Finding {
+                package: source.package.clone(),
+                text: format!("{}: {word} …", source.at(comment.line)),
+            }));
+        }
+    }
+    assert_within_debt(
+        "comment-openings",
+        "a comment begins with its subject (CONTRIBUTING.md): turn the sentence round",
+        found,
+    );
+}
+
+#[test]
+fn documents_use_plain_phrases() {
+    let mut found = Vec::new();
+    let documents = files().into_iter().filter(|path| has_ending(path, "md"));
+    for path in documents.filter(|path| path != Path::new("CONTRIBUTING.md")) {
+        let text = read(&path).unwrap_or_default();
+        for (index, line) in text.lines().enumerate() {
+            let phrases = PHRASES.iter().filter(|(phrase, _)| line.contains(phrase));
+            found.extend(phrases.map(|(phrase, better)| Finding {
+                package: "documents".to_owned(),
+                text: format!(
+                    "{}:{}: \"{phrase}\"; say \"{better}\"",
+                    path.display(),
+                    index + 1
+                ),
+            }));
+        }
+    }
+    assert_within_debt("document-phrases", "a document is plain", found);
+}
+
+#[test]
+fn names_are_cut_into_their_words() {
+    assert_eq!(parts("KeptRound"), ["kept", "round"]);
+    assert_eq!(parts("told_before2"), ["told", "before2"]);
+    assert_eq!(parts("HTTPRoom"), ["httproom"]);
+    assert_eq!(parts("MOST_ROOM"), ["most", "room"]);
+}
