@@ -1,8 +1,8 @@
-//! Whether a description of an API keeps what an older one promised (A1): inside v1 there are only
-//! additions. Each promise that is not kept is a line that says where and what.
+//! Compares a description of an API with an older one: inside v1 there are only additions. Each
+//! broken promise is a line with its place (A1).
 //!
-//! What a client sends must still be taken, so requests may only widen; what a client reads must
-//! still be there, so answers may only gain. Enumerations of answers are open and may grow.
+//! Requests may only widen, so that everything a client sends is still accepted. Answers may only
+//! gain, so that everything a client reads is still there. Enumerations of answers are open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
-/// Which way a value travels.
+/// Direction of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
-    /// From clients that know only the old description.
+    /// From clients, which know only the old description.
     In,
-    /// To them.
+    /// To clients.
     Out,
 }
 
-/// What `now` breaks of what `before` promised.
+/// The promises of `before` that `now` breaks.
 #[must_use]
 pub fn breaks(before: &Value, now: &Value) -> Vec<String> {
     let mut check = Check {
@@ -32,7 +32,7 @@ pub fn breaks(before: &Value, now: &Value) -> Vec<String> {
     for (place, operation) in operations(before) {
         match current.get(&place) {
             None => check.found.push(format!("{place} is gone")),
-            Some(kept) => check.operation(&place, operation, kept),
+            Some(current) => check.operation(&place, operation, current),
         }
     }
     check.found
@@ -54,7 +54,7 @@ fn operations(document: &Value) -> BTreeMap<String, &Value> {
 struct Check<'a> {
     before: &'a Value,
     now: &'a Value,
-    /// Pairs of named schemas that were compared, or are being: they may contain themselves.
+    /// Pairs of named schemas that were compared already. A schema may contain itself.
     seen: BTreeSet<(String, String, Way)>,
     found: Vec<String>,
 }
@@ -73,14 +73,14 @@ impl<'a> Check<'a> {
             }
             match now["responses"].get(status) {
                 None => self.found(place, &format!("no longer answers {status}")),
-                Some(kept) => {
+                Some(current) => {
                     let place = format!("{place} {status}");
                     for (name, _) in entries(&answer["headers"]) {
-                        if kept["headers"].get(name).is_none() {
+                        if current["headers"].get(name).is_none() {
                             self.found(&place, &format!("has no header {name} any more"));
                         }
                     }
-                    self.content(&place, answer, kept, Way::Out);
+                    self.content(&place, answer, current, Way::Out);
                 }
             }
         }
@@ -92,11 +92,11 @@ impl<'a> Check<'a> {
             let place = format!("{place} {key}");
             match new.get(key) {
                 None => self.found(&place, "is not taken any more"),
-                Some(kept) => {
-                    if truth(&kept["required"]) && !truth(&parameter["required"]) {
+                Some(current) => {
+                    if truth(&current["required"]) && !truth(&parameter["required"]) {
                         self.found(&place, "is required now");
                     }
-                    self.schema(&place, &parameter["schema"], &kept["schema"], Way::In);
+                    self.schema(&place, &parameter["schema"], &current["schema"], Way::In);
                 }
             }
         }
@@ -123,14 +123,17 @@ impl<'a> Check<'a> {
         for (kind, content) in entries(&before["content"]) {
             match now["content"].get(kind) {
                 None => self.found(place, &format!("is not {kind} any more")),
-                Some(kept) => self.schema(place, &content["schema"], &kept["schema"], way),
+                Some(current) => self.schema(place, &content["schema"], &current["schema"], way),
             }
         }
     }
 
     fn schema(&mut self, place: &str, before: &'a Value, now: &'a Value, way: Way) {
-        let (old, new) = (Shape::of(self.before, before), Shape::of(self.now, now));
-        if !self.types(place, (&old, &new), way) {
+        let (old, new) = (
+            Shape::from_schema(self.before, before),
+            Shape::from_schema(self.now, now),
+        );
+        if !self.types(place, &old, &new, way) {
             return;
         }
         let (before, now) = (only(before), only(now));
@@ -142,7 +145,10 @@ impl<'a> Check<'a> {
             place = if way == Way::In { "in " } else { "out " }.to_owned() + old;
         }
         let (before, now) = (resolved(self.before, before), resolved(self.now, now));
-        let (old, new) = (Shape::of(self.before, before), Shape::of(self.now, now));
+        let (old, new) = (
+            Shape::from_schema(self.before, before),
+            Shape::from_schema(self.now, now),
+        );
         if way == Way::In {
             self.limits(&place, before, now);
         }
@@ -159,7 +165,7 @@ impl<'a> Check<'a> {
         }
         for (key, variant) in &old.variants {
             match new.variants.get(key) {
-                Some(kept) => self.schema(&format!("{place} {key}"), variant, kept, way),
+                Some(current) => self.schema(&format!("{place} {key}"), variant, current, way),
                 None if way == Way::In && !new.variants.is_empty() => {
                     self.found(&place, &format!("does not take {key} any more"));
                 }
@@ -168,7 +174,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn types(&mut self, place: &str, (before, now): (&Shape, &Shape), way: Way) -> bool {
+    fn types(&mut self, place: &str, before: &Shape, now: &Shape, way: Way) -> bool {
         let (narrow, wide) = match way {
             Way::In => (before, now),
             Way::Out => (now, before),
@@ -176,9 +182,9 @@ impl<'a> Check<'a> {
         let fits = |kind: &String| {
             wide.types.contains(kind) || (kind == "integer" && wide.types.contains("number"))
         };
-        let kept =
+        let is_subset =
             wide.types.is_empty() || (!narrow.types.is_empty() && narrow.types.iter().all(fits));
-        let same = kept && before.variants.is_empty() == now.variants.is_empty();
+        let same = is_subset && before.variants.is_empty() == now.variants.is_empty();
         if !same {
             let text = format!("was {:?}, is {:?}", before.types, now.types);
             self.found(place, &text);
@@ -186,7 +192,7 @@ impl<'a> Check<'a> {
         same
     }
 
-    /// What a request may be within its type: enumerations, formats and bounds.
+    /// Limits of a request within its type: enumerations, formats and bounds.
     fn limits(&mut self, place: &str, before: &Value, now: &Value) {
         if let Some(allowed) = now["enum"].as_array() {
             match before["enum"].as_array() {
@@ -227,14 +233,14 @@ impl<'a> Check<'a> {
 
     fn properties(&mut self, place: &str, before: &Shape<'a>, now: &Shape<'a>, way: Way) {
         for (name, property) in &before.properties {
-            let Some(kept) = now.properties.get(name) else {
+            let Some(current) = now.properties.get(name) else {
                 self.found(place, &format!("has no {name} any more"));
                 continue;
             };
             if way == Way::Out && before.required.contains(name) && !now.required.contains(name) {
                 self.found(place, &format!("{name} may be absent now"));
             }
-            self.schema(&format!("{place}/{name}"), property, kept, way);
+            self.schema(&format!("{place}/{name}"), property, current, way);
         }
         if way == Way::In {
             for name in now.required.difference(&before.required) {
@@ -244,7 +250,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// A schema with `allOf` put together and the absent value taken out of its alternatives.
+/// A schema with `allOf` merged and `null` removed from its alternatives.
 #[derive(Default)]
 struct Shape<'a> {
     types: BTreeSet<String>,
@@ -254,7 +260,7 @@ struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    fn of(document: &'a Value, schema: &'a Value) -> Self {
+    fn from_schema(document: &'a Value, schema: &'a Value) -> Self {
         let mut shape = Self::default();
         shape.add(document, resolved(document, schema));
         shape
@@ -301,7 +307,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// What tells one alternative from the others: its name, its tags, or its type.
+/// The key of an alternative: its name, its tags, or its required fields.
 fn key_of(document: &Value, variant: &Value) -> Option<String> {
     if let Some(name) = name_of(variant) {
         return Some(name.to_owned());
@@ -309,7 +315,7 @@ fn key_of(document: &Value, variant: &Value) -> Option<String> {
     if let Some(values) = variant["enum"].as_array() {
         return Some(Value::from(values.clone()).to_string());
     }
-    let shape = Shape::of(document, variant);
+    let shape = Shape::from_schema(document, variant);
     let tags = shape.properties.iter().filter_map(|(name, property)| {
         let [value] = &property["enum"].as_array()?[..] else {
             return None;
@@ -324,7 +330,7 @@ fn key_of(document: &Value, variant: &Value) -> Option<String> {
     (!names.is_empty()).then(|| names.join(","))
 }
 
-/// What may be absent, when it is not.
+/// The alternative other than `null`, if there is just one.
 fn only(schema: &Value) -> &Value {
     let variants = schema["oneOf"].as_array().into_iter().flatten();
     let some: Vec<&Value> = variants.filter(|one| one["type"] != "null").collect();
@@ -362,7 +368,7 @@ fn truth(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
 }
 
-/// The promises alone, without their explanations: a line for each path and each schema.
+/// The promises without descriptions: a line for each path and each schema.
 #[must_use]
 pub fn promises(document: &Value) -> String {
     let lines = |of: &Value| {
@@ -379,7 +385,7 @@ pub fn promises(document: &Value) -> String {
     )
 }
 
-/// Without what is only to be read. A property may have such a name; its value is an object.
+/// A value without descriptions. A property may have such a name; its value is an object.
 fn bare(value: &Value) -> Value {
     const READ: [&str; 8] = [
         "description",
@@ -393,13 +399,13 @@ fn bare(value: &Value) -> Value {
     ];
     match value {
         Value::Object(map) => {
-            let kept = map.iter().filter(|(name, value)| {
+            let left = map.iter().filter(|(name, value)| {
                 let answer = name.len() == 3 && !name.starts_with('2');
                 let refused = answer && name.bytes().all(|byte| byte.is_ascii_digit());
                 !refused && (value.is_object() || !READ.contains(&name.as_str()))
             });
-            let kept = kept.map(|(name, value)| (name.clone(), bare(value)));
-            Value::Object(kept.collect::<Map<_, _>>())
+            let left = left.map(|(name, value)| (name.clone(), bare(value)));
+            Value::Object(left.collect::<Map<_, _>>())
         }
         Value::Array(all) => Value::Array(all.iter().map(bare).collect()),
         other => other.clone(),

@@ -1,10 +1,10 @@
-//! What the house checks look at: the workspace as cargo describes it, and its files.
+//! Checks of the repository itself: names, comments, sizes, dependencies, documents.
 //!
-//! The checks are the tests of this crate: `arrows` (who may depend on whom), `tidy` (sizes and
-//! manners), `openapi` (the checked-in API documents) and `commands` (what the README tells
-//! people to type). They read the repository and run nothing but `cargo metadata`, so they are
-//! quick, need no server, and say the same on every machine. They depend on no other crate of
-//! the house: a house that does not compile can still be inspected.
+//! The checks are the tests of this crate, and this library is what they share: the workspace as
+//! cargo describes it, its files, its Rust sources, and the list of tolerated findings
+//! ([`debt`]). The checks run nothing but `cargo metadata`, need no server, and give the same
+//! result on every machine. The crate depends on no other crate of the repository, so it checks
+//! also what does not compile.
 
 pub mod contract;
 pub mod debt;
@@ -26,7 +26,7 @@ pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors()
         .nth(2)
-        .expect("tests/house lies two levels below the root")
+        .expect("tests/house is two levels below the root")
         .to_path_buf()
 }
 
@@ -82,7 +82,7 @@ impl Package {
     }
 }
 
-/// Every crate of the workspace by name, as `cargo metadata` tells it.
+/// Every crate of the workspace by name, from `cargo metadata`.
 #[must_use]
 pub fn packages() -> BTreeMap<String, Package> {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
@@ -96,7 +96,7 @@ pub fn packages() -> BTreeMap<String, Package> {
         ])
         .current_dir(root())
         .output()
-        .expect("cargo runs, for it ran this test");
+        .expect("cargo runs");
     assert!(
         output.status.success(),
         "{}",
@@ -109,22 +109,22 @@ pub fn packages() -> BTreeMap<String, Package> {
         .collect()
 }
 
-fn package(said: &Value) -> Package {
-    let manifest = PathBuf::from(text(said, "manifest_path"));
-    let folder = manifest.parent().expect("a manifest lies in a folder");
-    let roots = list(said, "targets").iter().filter(|target| {
+fn package(data: &Value) -> Package {
+    let manifest = PathBuf::from(text(data, "manifest_path"));
+    let folder = manifest.parent().expect("a manifest is in a folder");
+    let roots = list(data, "targets").iter().filter(|target| {
         let kinds = list(target, "kind");
         kinds.iter().any(|kind| kind == "lib" || kind == "bin")
     });
     Package {
-        name: text(said, "name").to_owned(),
+        name: text(data, "name").to_owned(),
         folder: from_root(folder).display().to_string(),
-        description: said["description"].as_str().unwrap_or_default().to_owned(),
-        // A crate that switches on a feature of its own for its tests is no arrow.
-        dependencies: list(said, "dependencies")
+        description: data["description"].as_str().unwrap_or_default().to_owned(),
+        // A crate may depend on itself to enable a feature for its tests.
+        dependencies: list(data, "dependencies")
             .iter()
             .map(dependency)
-            .filter(|dependency| dependency.name != text(said, "name"))
+            .filter(|dependency| dependency.name != text(data, "name"))
             .collect(),
         roots: roots
             .map(|target| from_root(Path::new(text(target, "src_path"))))
@@ -132,16 +132,16 @@ fn package(said: &Value) -> Package {
     }
 }
 
-fn dependency(said: &Value) -> Dependency {
-    let kind = match said["kind"].as_str() {
+fn dependency(data: &Value) -> Dependency {
+    let kind = match data["kind"].as_str() {
         None => Kind::Normal,
         Some("build") => Kind::Build,
         Some(_) => Kind::Dev,
     };
     Dependency {
-        name: text(said, "name").to_owned(),
+        name: text(data, "name").to_owned(),
         kind,
-        ours: said["path"].is_string(),
+        ours: data["path"].is_string(),
     }
 }
 
@@ -152,18 +152,17 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key]
         .as_str()
-        .unwrap_or_else(|| panic!("cargo says no {key}"))
+        .unwrap_or_else(|| panic!("cargo gives no {key}"))
 }
 
 fn from_root(path: &Path) -> PathBuf {
     path.strip_prefix(root())
-        .expect("a crate of the workspace lies in it")
+        .expect("a crate of the workspace is below the root")
         .to_path_buf()
 }
 
-/// Every file of the repository that people write, relative to the root, in order.
-///
-/// Build output and version control are left out; so is what an interrupted golden test left.
+/// Every written file of the repository, relative to the root, in order. Build output, version
+/// control, and remains of interrupted golden tests are left out.
 #[must_use]
 pub fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -188,7 +187,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of a file of the repository, or nothing when it is not text.
+/// The text of a file of the repository; `None` when it does not exist or is not UTF-8.
 #[must_use]
 pub fn read(relative: &Path) -> Option<String> {
     String::from_utf8(fs::read(root().join(relative)).ok()?).ok()
@@ -206,24 +205,24 @@ pub fn compare_with_golden(relative: &str, found: &str) {
     }
     let wanted = fs::read_to_string(&path).unwrap_or_default();
     if wanted != found {
-        let gone = wanted
+        let removed = wanted
             .lines()
             .filter(|line| !found.lines().any(|other| other == *line));
-        let come = found
+        let added = found
             .lines()
             .filter(|line| !wanted.lines().any(|other| other == *line));
-        let difference: Vec<String> = gone
+        let difference: Vec<String> = removed
             .map(|line| format!("- {line}"))
-            .chain(come.map(|l| format!("+ {l}")))
+            .chain(added.map(|l| format!("+ {l}")))
             .collect();
         panic!(
-            "{relative} differs; if that is meant, run `just bless` and read the diff\n{}",
+            "{relative} differs; if the change is meant, run `just bless` and read the diff\n{}",
             difference.join("\n")
         );
     }
 }
 
-/// Fails with all findings at once, so that one run shows the whole work.
+/// Fails with all findings at once.
 ///
 /// # Panics
 /// When there are any.

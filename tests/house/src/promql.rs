@@ -1,10 +1,10 @@
-//! Reads of a PromQL expression what it uses: metrics, labels, and the values they are compared
-//! with. It does not judge the expression, which is promtool's to do.
+//! Finds the metrics, labels and compared values of a PromQL expression. Validation is the task of
+//! promtool.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A metric and how its series are chosen.
+/// A metric with the matchers of its series.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     pub metric: String,
@@ -19,11 +19,11 @@ pub struct Matcher {
     pub value: String,
 }
 
-/// What one expression uses.
+/// The metrics and labels of one expression.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Used {
     pub selectors: Vec<Selector>,
-    /// Labels named by `by`, `on` and their like.
+    /// Labels after `by`, `on` and similar words.
     pub labels: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ enum Token {
     Other(String),
 }
 
-/// Followed by labels in parentheses.
+/// Words that labels in parentheses follow.
 const LISTS: [&str; 6] = [
     "by",
     "without",
@@ -46,7 +46,7 @@ const LISTS: [&str; 6] = [
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "bool", "offset", "atan2"];
 
 /// # Errors
-/// Where something is opened and not closed, or stands where nothing of the kind can.
+/// When a bracket stays open, or a token is not allowed at its place.
 pub fn used(expression: &str) -> Result<Used, String> {
     let mut reader = Reader {
         tokens: tokens(expression)?,
@@ -80,7 +80,9 @@ impl Reader {
             match token {
                 Token::Other(sign) if sign == "(" => open += 1,
                 Token::Other(sign) if sign == ")" => {
-                    open = open.checked_sub(1).ok_or("closes what is not open")?;
+                    open = open
+                        .checked_sub(1)
+                        .ok_or("a parenthesis closes that was not open")?;
                 }
                 Token::Other(sign) if sign == "[" => self.pass("]")?,
                 Token::Other(sign) if sign == "{" => return Err("series without a metric".into()),
@@ -105,7 +107,7 @@ impl Reader {
             return if opens { self.labels() } else { Ok(()) };
         }
         if lower == "label_values" && opens {
-            // Grafana's: a metric, and the label whose values are wanted.
+            // A function of Grafana: a metric, and the label of which it lists the values.
             self.at += 1;
             return self.label_values();
         }
@@ -188,7 +190,7 @@ fn tokens(expression: &str) -> Result<Vec<Token>, String> {
             ' ' | '\n' | '\t' => {}
             '#' => while rest.next().is_some_and(|c| c != '\n') {},
             '"' | '\'' => all.push(Token::Text(text(&mut rest, c)?)),
-            // Numbers, durations, and what Grafana puts in.
+            // Numbers, durations, and variables of Grafana.
             '0'..='9' | '.' | '$' => {
                 let word = with_rest(c, &mut rest, |c| c == '.' || is_of_name(c));
                 all.push(Token::Other(word));
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_is_told() {
+    fn open_brackets_are_errors() {
         for wrong in [
             "sum(x",
             "x)",

@@ -1,20 +1,20 @@
-//! S22: who may give an address. Nothing that a user writes may make a service call somebody, so
-//! every field of an API that looks like an address is listed here with what becomes of it.
+//! No field that a user writes makes a service call an address. Every field of an API that looks
+//! like an address is listed here with its use (S22).
 
 use std::path::Path;
 
 use hayward_tests_house::{assert_none, read};
 use serde_json::Value;
 
-/// By document, schema and field.
+/// Document, schema and field.
 const KNOWN: [&str; 9] = [
-    // Set by the operator's policy; called without redirects, its answers checked (0025).
+    // Set by the operator's policy. Redirects are not followed, and answers are checked.
     "rm-scheduler PoolPlanner url",
     "rm-scheduler OutsidePlanner url",
-    // Handed to the workers of the pool, called by no service.
+    // Passed on to the workers of the pool. No service calls it.
     "rm-scheduler OwnerOrder address",
     "rm-scheduler OwnerView address",
-    // Where a request came from.
+    // Source of a request.
     "blocklist AuditRecord address",
     "container-manager AuditRecord address",
     "job-converter AuditRecord address",
@@ -50,7 +50,7 @@ fn gather(value: &Value, place: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn s22_no_field_is_an_address_that_a_service_would_call() {
+fn no_field_is_an_address_that_a_service_would_call() {
     let (mut found, mut faults) = (Vec::new(), Vec::new());
     for service in SERVICES {
         let path = format!("openapi/{service}.json");
@@ -65,7 +65,7 @@ fn s22_no_field_is_an_address_that_a_service_would_call() {
         }
     }
     let unknown = found.iter().filter(|it| !KNOWN.contains(&it.as_str()));
-    faults.extend(unknown.map(|it| format!("{it}: who calls it? say so in KNOWN")));
+    faults.extend(unknown.map(|it| format!("{it}: add it to KNOWN with its use")));
     let gone = KNOWN
         .iter()
         .filter(|it| !found.iter().any(|found| found == *it));

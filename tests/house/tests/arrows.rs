@@ -1,5 +1,5 @@
-//! Which way the arrows between crates point. The picture is a golden file, so a new arrow is a
-//! visible diff; the rules that no picture may break are asserted beside it.
+//! Dependencies between crates. The graph is a golden file, so a new arrow is a visible diff. The
+//! rules that hold for any graph are asserted in tests of their own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,9 +7,9 @@ use std::fmt::Write;
 use hayward_tests_house::{Kind, Package, assert_none, compare_with_golden, packages};
 
 #[test]
-fn the_picture_is_the_one_checked_in() {
+fn the_graph_is_the_one_checked_in() {
     let mut picture =
-        String::from("# Who depends on whom in this repository. Rewrite: just bless\n");
+        String::from("# Dependencies between the crates of this repository. Rewrite: just bless\n");
     for (name, package) in packages() {
         for (kind, word) in [
             (Kind::Normal, ""),
@@ -33,8 +33,8 @@ fn the_picture_is_the_one_checked_in() {
     compare_with_golden("tests/house/arrows.txt", &picture);
 }
 
-/// Each arrow that `forbidden` names, of every kind: a test that leans on a neighbour's inside
-/// ties the two together as surely as the code would.
+/// Each arrow that `forbidden` names, of every kind. A test that uses the internals of a neighbour
+/// couples the two as much as code does.
 fn arrows(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
     let all = packages();
     let mut findings = Vec::new();
@@ -61,9 +61,9 @@ fn no_service_depends_on_a_service() {
 }
 
 #[test]
-fn a_domain_is_its_own_service_s_affair() {
+fn a_domain_is_used_by_its_own_service_only() {
     let found = arrows(|from, to| {
-        // The service itself, and the tools that stand in its folder.
+        // The service itself, and the tools in its folder.
         let own = to.folder.strip_suffix("/domain").is_some_and(|service| {
             from.folder == service || from.folder.starts_with(&format!("{service}/"))
         });
@@ -77,9 +77,8 @@ fn a_domain_is_its_own_service_s_affair() {
 }
 
 #[test]
-fn domains_know_only_words() {
-    // A hash without a seed is a pure function; hashed maps are for look-ups and never walked. So
-    // are the tables that maps of the library are made of, where names are kept somewhere else.
+fn domains_depend_on_the_vocabulary_only() {
+    // A hash without a seed is a pure function. Hashed maps are never iterated.
     let allowed = [
         "hashbrown",
         "hayward-vocabulary",
@@ -102,9 +101,8 @@ fn domains_know_only_words() {
     );
 }
 
-/// The rules of documents lie between the words of a service and its decisions, and are as pure;
-/// so is the planner of queues, which reads what is written of them, and what reads the answers of
-/// planners outside.
+/// Crates that validate documents are as pure as domains: policy, queues, and the answers of
+/// external planners.
 #[test]
 fn rules_of_documents_read_no_files() {
     let allowed = [
@@ -140,7 +138,7 @@ fn rules_of_documents_read_no_files() {
 }
 
 #[test]
-fn contracts_stand_on_shared_words_alone() {
+fn api_crates_depend_on_shared_crates_only() {
     let allowed = [
         "hayward-vocabulary",
         "hayward-publication",
@@ -156,16 +154,16 @@ fn shared_never_depends_on_services() {
         from.is_shared() && from.name != "hayward-testkit" && to.folder.starts_with("services/")
     });
     assert_none(
-        "shared/ stands below services/; only the testkit stands above both",
+        "shared/ is below services/; only the testkit is above both",
         &found,
     );
 }
 
 #[test]
-fn nothing_but_tests_depends_on_the_tests() {
+fn only_tests_depend_on_the_tests() {
     let test = |package: &Package| package.folder.starts_with("tests/");
     let found = arrows(|from, to| test(to) && !test(from));
-    assert_none("tests/ is the top of the picture", &found);
+    assert_none("tests/ is the top of the graph", &found);
     let testkit = arrows_of_kind("hayward-testkit", Kind::Normal);
     let found: Vec<String> = testkit
         .into_iter()
@@ -189,12 +187,12 @@ fn arrows_of_kind(to: &str, kind: Kind) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn few_may_name_the_database() {
+fn few_crates_may_name_the_database() {
     let named = [
         "hayward-postgres",
         "hayward-publication",
         "hayward-testkit",
-        // What a role may not do is proven by trying it.
+        // A test tries what a role may not do.
         "hayward-tests-fleet",
     ];
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
-//! Boards and alerts use what is told (T7, T8): every metric, label and listed value is in the
-//! catalogue, which the fleet test of telemetry compares with what a fleet sends; every alert has a
-//! page and examples; files are as Grafana and Prometheus take them.
+//! Boards and alerts use metrics that exist: every metric, label and listed value is in the
+//! catalogue. The fleet test of telemetry compares the catalogue with what a fleet sends. Every
+//! alert has a page and examples, and the files load in Grafana and Prometheus (T8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,8 +14,8 @@ const HOME: &str = "docker/observability";
 const CATALOGUE: &str = "docs/metrics.md";
 const PAGES: &str = "docs/runbooks";
 
-/// What T8 asks for, and the alert that answers it.
-const T8: [(&str, &str); 16] = [
+/// Conditions that need an alert, each with its alert (T8).
+const REQUIRED_ALERTS: [(&str, &str); 16] = [
     ("any invariant false", "HaywardInvariantBroken"),
     (
         "no effective commit for 30 s with demand",
@@ -42,7 +42,7 @@ const T8: [(&str, &str); 16] = [
     ),
     ("ping-pong must be 0 (T6)", "HaywardPreemptionInTurn"),
 ];
-/// T7.
+/// Boards that are shipped (T7).
 const BOARDS: [&str; 8] = [
     "1-fleet-health",
     "2-waiting",
@@ -53,9 +53,9 @@ const BOARDS: [&str; 8] = [
     "7-api-and-database",
     "8-invariants-and-recovery",
 ];
-/// What is told and shown on no board: how often old routes are used is asked once a release.
+/// Metrics of no board. The use of old routes is read once a release.
 const NOT_SHOWN: [&str; 1] = ["hayward_api_deprecated_total"];
-/// The resource, which the collector makes labels of all series.
+/// Attributes of the resource. The collector adds them to all series.
 const RESOURCE: [&str; 6] = [
     "job",
     "instance",
@@ -65,11 +65,11 @@ const RESOURCE: [&str; 6] = [
     "deployment_environment_name",
 ];
 
-/// What series of a metric may have, and which values where these are a closed list.
+/// Labels of a metric, each with its values where these are a closed list.
 #[derive(Debug, Clone, Default)]
 struct Labels(BTreeMap<String, Option<BTreeSet<String>>>);
 
-/// By its name in Prometheus.
+/// Labels by the Prometheus name of the metric.
 type Known = BTreeMap<String, Labels>;
 
 fn text(path: &str) -> String {
@@ -88,7 +88,7 @@ fn word<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn ticked(cell: &str) -> Vec<String> {
     cell.split('`')
         .skip(1)
@@ -154,7 +154,7 @@ fn alerts() -> Vec<Value> {
     all.filter(|rule| rule["alert"].is_string()).collect()
 }
 
-/// With what rules make: their own series, and those that Prometheus keeps of alerts.
+/// The catalogue with the series that rules record, and the series of Prometheus about alerts.
 fn known() -> Known {
     let mut known = catalogue(&text(CATALOGUE));
     assert!(known.len() > 50, "{CATALOGUE} is read");
@@ -190,8 +190,8 @@ fn boards() -> Vec<(String, Value)> {
     read.collect()
 }
 
-/// Every expression of a board, and where it stands.
-fn asked(board: &Value) -> Vec<(String, String)> {
+/// Every expression of a board, with the title of its panel.
+fn expressions_of(board: &Value) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for panel in list(board, "panels") {
         for target in list(panel, "targets") {
@@ -219,15 +219,15 @@ fn every_expression() -> Vec<(String, String)> {
         (name, word(&rule, "expr").to_owned())
     });
     let of_boards = boards().into_iter().flat_map(|(name, board)| {
-        let all = asked(&board).into_iter();
+        let all = expressions_of(&board).into_iter();
         all.map(move |(place, expression)| (format!("{name}: {place}"), expression))
     });
     of_rules.chain(of_boards).collect()
 }
 
-/// Values that no series can have.
+/// Values of a matcher that no series can have.
 fn never(matcher: &Matcher, closed: Option<&BTreeSet<String>>) -> Vec<String> {
-    // A variable of Grafana, or a pattern that is no list of words.
+    // Variables of Grafana and patterns other than lists of words are passed over.
     let words = matcher.value.split('|');
     let plain = words.filter(|word| {
         word.chars()
@@ -241,8 +241,8 @@ fn never(matcher: &Matcher, closed: Option<&BTreeSet<String>>) -> Vec<String> {
     lost.map(str::to_owned).collect()
 }
 
-/// What an expression uses that nobody tells.
-fn untold(known: &Known, read: &Used) -> Vec<String> {
+/// Metrics, labels and values of an expression that do not exist.
+fn unknown(known: &Known, read: &Used) -> Vec<String> {
     let mut found = Vec::new();
     let mut labels = BTreeSet::new();
     for selector in &read.selectors {
@@ -268,7 +268,7 @@ fn untold(known: &Known, read: &Used) -> Vec<String> {
 }
 
 #[test]
-fn what_boards_and_alerts_use_is_told() {
+fn boards_and_alerts_use_metrics_that_exist() {
     let known = known();
     let mut found = Vec::new();
     let mut count = 0;
@@ -276,18 +276,18 @@ fn what_boards_and_alerts_use_is_told() {
         match used(&expression) {
             Ok(read) => {
                 count += read.selectors.len();
-                let lost = untold(&known, &read).into_iter();
+                let lost = unknown(&known, &read).into_iter();
                 found.extend(lost.map(|it| format!("{place}: {it}")));
             }
             Err(error) => found.push(format!("{place}: {error}: {expression}")),
         }
     }
-    assert!(count > 100, "only {count} metrics were looked at");
-    assert_none("boards and alerts use what is told", &found);
+    assert!(count > 100, "only {count} metrics were checked");
+    assert_none("boards and alerts use metrics that exist", &found);
 }
 
 #[test]
-fn what_is_told_is_on_a_board() {
+fn every_metric_is_on_a_board() {
     let expressions = every_expression().into_iter();
     let read = expressions.filter_map(|(_, expression)| used(&expression).ok());
     let used: BTreeSet<String> = read
@@ -308,16 +308,18 @@ fn what_is_told_is_on_a_board() {
         .filter(|name| !shown(name) && !NOT_SHOWN.contains(name))
         .map(str::to_owned)
         .collect();
-    assert_none("a metric that nobody looks at", &found);
+    assert_none("a metric that is on no board", &found);
 }
 
 #[test]
-fn t8_every_alert_there_should_be_has_a_page() {
+fn every_required_alert_exists_and_has_a_page() {
     let mut found = Vec::new();
     let all = alerts();
     let names: BTreeSet<&str> = all.iter().map(|alert| word(alert, "alert")).collect();
     assert_eq!(names.len(), all.len(), "an alert has a name of its own");
-    let lost = T8.iter().filter(|(_, alert)| !names.contains(alert));
+    let lost = REQUIRED_ALERTS
+        .iter()
+        .filter(|(_, alert)| !names.contains(alert));
     found.extend(lost.map(|(what, _)| format!("no alert for: {what}")));
     let index = text(&format!("{PAGES}/README.md"));
     let mut pages = BTreeSet::from([Path::new(PAGES).join("README.md")]);
@@ -325,15 +327,15 @@ fn t8_every_alert_there_should_be_has_a_page() {
         let name = word(alert, "alert");
         let path = word(&alert["annotations"], "runbook");
         let page = read(Path::new(path)).unwrap_or_default();
-        let told = |page: &str| page.contains(&format!("`{name}`"));
-        if !told(&page) || !page.contains("**Do.**") || !told(&index) {
+        let names_it = |page: &str| page.contains(&format!("`{name}`"));
+        if !names_it(&page) || !page.contains("**Do.**") || !names_it(&index) {
             found.push(format!("{name}: {path} does not say what to do"));
         }
         if !["page", "ticket", "info"].contains(&word(&alert["labels"], "severity")) {
-            found.push(format!("{name}: for whom?"));
+            found.push(format!("{name}: the severity is missing"));
         }
         if word(&alert["annotations"], "summary").is_empty() {
-            found.push(format!("{name}: what is it?"));
+            found.push(format!("{name}: the summary is missing"));
         }
         pages.insert(path.into());
     }
@@ -344,7 +346,7 @@ fn t8_every_alert_there_should_be_has_a_page() {
 }
 
 #[test]
-fn every_alert_is_seen_to_fire_and_not_to() {
+fn every_alert_has_examples_of_firing_and_of_silence() {
     let file = yaml(&format!("{HOME}/alerts-test.yml"));
     let groups = list(&file, "tests").iter();
     let tries: Vec<&Value> = groups
@@ -361,11 +363,14 @@ fn every_alert_is_seen_to_fire_and_not_to() {
         .filter(|name| !tried(name, true) || !tried(name, false))
         .map(str::to_owned)
         .collect();
-    assert_none("an alert without an example of both", &found);
+    assert_none(
+        "an alert needs an example that fires and one that does not",
+        &found,
+    );
 }
 
 #[test]
-fn t7_boards_are_as_grafana_takes_them() {
+fn boards_load_in_grafana() {
     let sources = yaml(&format!("{HOME}/grafana/datasources/hayward.yaml"));
     let sources: BTreeSet<&str> = list(&sources, "datasources")
         .iter()
@@ -378,11 +383,11 @@ fn t7_boards_are_as_grafana_takes_them() {
     let mut ids = BTreeSet::new();
     for (name, board) in &boards {
         if !ids.insert(word(board, "uid")) || word(board, "title").is_empty() {
-            found.push(format!("{name} is not told from others"));
+            found.push(format!("{name} has no title or uid of its own"));
         }
         found.extend(faults(board, &sources).map(|fault| format!("{name}: {fault}")));
     }
-    assert_none("a board is as Grafana takes it", &found);
+    assert_none("a board loads in Grafana", &found);
 }
 
 fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item = String> + 'a {
@@ -397,7 +402,7 @@ fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item 
             left + wide <= x || x + w <= left || top + high <= y || y + h <= top
         };
         if w == 0 || h == 0 || x + w > 24 || !places.iter().all(apart) {
-            found.push(format!("{title} lies badly"));
+            found.push(format!("{title} overlaps or is too wide"));
         }
         places.push((x, y, w, h));
         if title.is_empty() || !ids.insert(panel["id"].as_u64()) {
@@ -406,29 +411,29 @@ fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item 
             ));
         }
         if !sources.contains(word(&panel["datasource"], "uid")) {
-            found.push(format!("{title} asks nobody"));
+            found.push(format!("{title} has no data source"));
         }
         if list(panel, "targets").is_empty() {
-            found.push(format!("{title} asks nothing"));
+            found.push(format!("{title} has no expression"));
         }
     }
     let variables: BTreeSet<&str> = list(&board["templating"], "list")
         .iter()
         .map(|variable| word(variable, "name"))
         .collect();
-    for (place, expression) in asked(board) {
+    for (place, expression) in expressions_of(board) {
         for part in expression.split('$').skip(1) {
             let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             let name = &part[..end.unwrap_or(part.len())];
             if name != "__rate_interval" && !variables.contains(name) {
-                found.push(format!("{place}: ${name} is no variable"));
+                found.push(format!("{place}: ${name} is not a variable of the board"));
             }
         }
     }
     found.into_iter()
 }
 
-/// Where promtool is installed, as it is where all checks run.
+/// Skipped where promtool is not installed. The gate has it.
 #[test]
 fn promtool_accepts_rules_examples_and_boards() {
     let home = root().join(HOME);
@@ -437,24 +442,25 @@ fn promtool_accepts_rules_examples_and_boards() {
     };
     assert!(version.status.success());
     let run = |arguments: &[&str]| {
-        let said = Command::new("promtool")
+        let output = Command::new("promtool")
             .args(arguments)
             .current_dir(&home)
             .output()
             .expect("promtool runs, for it did before");
         assert!(
-            said.status.success(),
+            output.status.success(),
             "promtool {arguments:?}\n{}{}",
-            String::from_utf8_lossy(&said.stdout),
-            String::from_utf8_lossy(&said.stderr)
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
         );
     };
     run(&["check", "config", "prometheus.yml"]);
     run(&["test", "rules", "alerts-test.yml"]);
-    // Expressions of boards as if they were rules.
+    // Expressions of boards are checked as rules.
     let expressions = every_expression().into_iter();
-    let asked = expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
-    let rules: Vec<Value> = asked
+    let asked_of_metrics =
+        expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
+    let rules: Vec<Value> = asked_of_metrics
         .enumerate()
         .map(|(number, (_, expression))| {
             let expression = expression.replace("$__rate_interval", "5m");
@@ -463,17 +469,17 @@ fn promtool_accepts_rules_examples_and_boards() {
         .collect();
     let file = serde_json::json!({"groups": [{"name": "boards", "rules": rules}]});
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boards.json");
-    std::fs::write(&path, file.to_string()).expect("a file of ours");
+    std::fs::write(&path, file.to_string()).expect("the test folder can be written");
     run(&["check", "rules", &path.display().to_string()]);
 }
 
 #[test]
-fn the_checks_see_what_they_should() {
+fn unknown_metrics_labels_and_values_are_found() {
     let page = "| `a.b` | `a_b_seconds` | histogram | `s` | `c.d`, `e` | x | what |\n\
                 | `f` | `f_total` | counter | `{g}` |  | x | what |\n\
                 | `c.d` | `one`, `two` |\n| `e` | what the policy names |\n";
     let known = catalogue(page);
-    let lost = |expression: &str| untold(&known, &used(expression).unwrap()).join("; ");
+    let lost = |expression: &str| unknown(&known, &used(expression).unwrap()).join("; ");
     assert_eq!(
         lost("sum by (le, e) (a_b_seconds_bucket{c_d=\"one\", e=\"any\"})"),
         ""

@@ -7,6 +7,7 @@ use hayward_tests_house::debt::{Finding, assert_within_debt};
 use hayward_tests_house::source::{has_ending, sources};
 use hayward_tests_house::spec::{Codes, begins_with_code, defined, is_page};
 use hayward_tests_house::{assert_none, files, read};
+use regex::Regex;
 use syn::visit::{self, Visit};
 
 #[test]
@@ -80,6 +81,50 @@ fn a_comment_has_at_most_one_code() {
     assert_within_debt(
         "several-codes",
         "a comment has at most one code, last, in parentheses: keep the one that says most",
+        found,
+    );
+}
+
+#[test]
+fn codes_are_in_parentheses() {
+    let codes = Codes::from_pages();
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let cited = codes.of_text(&comment.text);
+            let bare = cited
+                .into_iter()
+                .filter(|code| !comment.text.contains(&format!("({code})")));
+            found.extend(bare.map(|code| Finding {
+                package: source.package.clone(),
+                text: format!("{}: {code}", source.at(comment.line)),
+            }));
+        }
+    }
+    assert_within_debt(
+        "bare-codes",
+        "a code comes after a sentence that is true without it, in parentheses: \"… (I13)\"",
+        found,
+    );
+}
+
+#[test]
+fn sections_are_cited_in_words() {
+    let number = Regex::new(r"\b[Ss]ections? \d|\(\d{1,2}\.\d{1,2}(-\d+)?[,)]")
+        .expect("a regular expression");
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let cited = number.find(&comment.text);
+            found.extend(cited.map(|cited| Finding {
+                package: source.package.clone(),
+                text: format!("{}: {}", source.at(comment.line), cited.as_str()),
+            }));
+        }
+    }
+    assert_within_debt(
+        "section-numbers",
+        "name the page of docs/spec and its section in words, or leave the reference out",
         found,
     );
 }

@@ -1,5 +1,5 @@
-//! What the README tells people to type exists: recipes of the justfile, subcommands of the
-//! program, and routes for `curl` with their methods.
+//! Commands in the README exist: recipes of the justfile, subcommands of the program, and routes
+//! for `curl` with their methods.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ const PORTS: [(&str, &str); 5] = [
     ("7403", "node-status"),
     ("7404", "blocklist"),
 ];
-/// What every service answers beside its own API.
+/// Paths that every service answers, next to its own API.
 const EVERYWHERE: [&str; 5] = [
     "/livez",
     "/readyz",
@@ -24,8 +24,8 @@ const EVERYWHERE: [&str; 5] = [
     "/docs",
 ];
 
-/// The commands of the README: lines of fenced blocks, joined where a backslash ends them, and
-/// what stands in backquotes. Output shown in a block looks like no command and is passed over.
+/// The commands of the README: lines of fenced blocks, joined at a final backslash, and texts in
+/// backquotes. Output in a block does not read as a command and is passed over.
 fn commands() -> Vec<String> {
     let text = read(Path::new("README.md")).expect("the repository has a README.md");
     let mut all = Vec::new();
@@ -87,8 +87,7 @@ fn recipes_exist() {
     assert_none("the README names recipes that the justfile lacks", &found);
 }
 
-/// The subcommands, read from the enums that derive them: asking the program itself would mean
-/// building the whole house before it can be inspected.
+/// The subcommands, read from the enums that derive them, so that the program need not be built.
 fn subcommands() -> BTreeSet<String> {
     let here = Path::new("services/hayward/src");
     let mut names = BTreeSet::from(["help".to_owned()]);
@@ -161,7 +160,7 @@ fn subcommands_exist() {
     );
 }
 
-/// Method, service where the port tells it, and path.
+/// Method, service by its port, and path.
 fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
     let bare = |word: &str| word.trim_matches(['"', '\'']).to_owned();
     let url = words
@@ -234,7 +233,7 @@ fn routes_exist() {
 }
 
 #[test]
-fn the_reading_of_commands_is_right() {
+fn commands_are_read_correctly() {
     let words = [
         "-s",
         "-X",

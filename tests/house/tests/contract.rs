@@ -1,4 +1,4 @@
-//! What breaks a client and what does not, on small documents (A1).
+//! Changes that break a client and changes that do not, on small documents (A1).
 
 use hayward_tests_house::contract::{breaks, promises};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn document() -> Value {
     })
 }
 
-/// What is found when the value at this place is another.
+/// The breaks that are found when the value at this place is another.
 fn changed(pointer: &str, value: Value) -> Vec<String> {
     let mut now = document();
     *now.pointer_mut(pointer).expect("it is there") = value;
@@ -95,7 +95,7 @@ fn additions_pass() {
 }
 
 #[test]
-fn what_is_taken_away_is_named() {
+fn removals_are_named() {
     for (pointer, name, expected) in [
         ("/paths", "/v1/orders", "POST /v1/orders is gone"),
         (
@@ -137,7 +137,7 @@ fn what_is_taken_away_is_named() {
 }
 
 #[test]
-fn what_is_asked_for_or_left_out_is_named() {
+fn new_requirements_and_absences_are_named() {
     for (pointer, value, expected) in [
         (
             format!("{ORDER}/required"),
@@ -199,12 +199,12 @@ fn changed_types_are_named() {
 }
 
 #[test]
-fn promises_are_what_the_document_says_without_words() {
-    let kept: Value = serde_json::from_str(&promises(&document())).unwrap();
-    assert_eq!(breaks(&kept, &document()), [""; 0]);
-    assert_eq!(breaks(&document(), &kept), [""; 0]);
-    let order = &kept["components"]["schemas"]["Order"]["properties"];
+fn promises_are_the_document_without_descriptions() {
+    let promised: Value = serde_json::from_str(&promises(&document())).unwrap();
+    assert_eq!(breaks(&promised, &document()), [""; 0]);
+    assert_eq!(breaks(&document(), &promised), [""; 0]);
+    let order = &promised["components"]["schemas"]["Order"]["properties"];
     assert_eq!(order["description"], json!({ "type": "string" }));
-    let answers = kept["paths"]["/v1/orders"]["post"]["responses"].as_object();
+    let answers = promised["paths"]["/v1/orders"]["post"]["responses"].as_object();
     assert_eq!(answers.unwrap().len(), 1);
 }

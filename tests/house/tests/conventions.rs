@@ -1,6 +1,5 @@
-//! What holds for every route of every service (section 5 of the API conventions), looked for in
-//! the descriptions: a route of tomorrow that forgets it fails here. Whoever is left out stands in
-//! a list with the reason.
+//! Conventions of every route of every service (docs/spec/api.md), checked in the descriptions.
+//! Exceptions are in lists, each with its reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,9 +16,9 @@ const SERVICES: [&str; 5] = [
 ];
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
-/// They say what is, make a secret that is shown once, or ask what would be: there is nothing to
-/// try (`docs/trying-changes.md`).
-const NOT_TRIED: [&str; 16] = [
+/// Routes without a dry run: reports, secrets that are shown once, and forecasts
+/// (`docs/trying-changes.md`).
+const WITHOUT_DRY_RUN: [&str; 16] = [
     "connect_owner",
     "create_enrolment",
     "disconnect_owner",
@@ -37,7 +36,7 @@ const NOT_TRIED: [&str; 16] = [
     "report_tasks",
     "worker_started",
 ];
-/// Reports of agents, runners and owners, and questions (0030).
+/// Reports of agents, runners and owners, and forecasts (decision 0030).
 const WITHOUT_KEY: [&str; 6] = [
     "forecast_changes",
     "lease_tasks",
@@ -46,9 +45,9 @@ const WITHOUT_KEY: [&str; 6] = [
     "report_tasks",
     "worker_started",
 ];
-/// What peers send: between them unknown fields are passed over.
+/// Bodies between services and agents, which pass over unknown fields.
 const OF_PEERS: [&str; 3] = ["put_heartbeat", "report_containers", "report_output"];
-/// The words of the application protocol, which is older than this API.
+/// Schemas of the application protocol, with its own names.
 const PROTOCOL: [&str; 12] = [
     "ApartSubmission",
     "ApplicationList",
@@ -63,7 +62,7 @@ const PROTOCOL: [&str; 12] = [
     "TaskGroupSubmission",
     "TaskSubmission",
 ];
-/// Pieces of text from a place on, and no list of objects.
+/// Pieces of text from an offset on. They are not lists of objects.
 const NO_LIST: [&str; 2] = ["read_logs", "read_work_logs"];
 
 struct Route {
@@ -78,7 +77,7 @@ impl Route {
         self.operation["operationId"].as_str().unwrap_or_default()
     }
 
-    fn says(&self, what: &str) -> String {
+    fn fault(&self, what: &str) -> String {
         let method = self.method.to_uppercase();
         format!(
             "{}: {method} {} ({}) {what}",
@@ -105,12 +104,12 @@ fn document(service: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What a `$ref` of this document stands for.
-fn meant<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+/// The schema that a `$ref` of this document names.
+fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(place) => document
             .pointer(place.trim_start_matches('#'))
-            .unwrap_or_else(|| panic!("{place} leads nowhere")),
+            .unwrap_or_else(|| panic!("{place} does not exist")),
         None => schema,
     }
 }
@@ -133,19 +132,19 @@ fn routes(service: &'static str, document: &Value) -> Vec<Route> {
     all
 }
 
-/// What is wrong with any route, each looked at beside its document.
+/// The faults of all routes.
 fn found(wrong: impl Fn(&Value, &Route) -> Option<String>) -> Vec<String> {
     let mut all = Vec::new();
     for service in SERVICES {
         let document = document(service);
         for route in routes(service, &document) {
-            all.extend(wrong(&document, &route).map(|what| route.says(&what)));
+            all.extend(wrong(&document, &route).map(|what| route.fault(&what)));
         }
     }
     all
 }
 
-/// Every property of every schema, with the schema it stands in.
+/// Calls `seen` with every property of a schema.
 fn properties(place: &str, value: &Value, seen: &mut dyn FnMut(&str, &str, &Value)) {
     if let Some(properties) = value["properties"].as_object() {
         for (name, schema) in properties {
@@ -170,7 +169,7 @@ fn every_property(mut seen: impl FnMut(&str, &str, &Value)) {
 }
 
 #[test]
-fn a2_names_are_in_snake_case_and_no_amount_is_a_fraction() {
+fn names_are_in_snake_case_and_no_amount_is_a_fraction() {
     let mut wrong = BTreeSet::new();
     every_property(|place, name, schema| {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -190,7 +189,7 @@ fn a2_names_are_in_snake_case_and_no_amount_is_a_fraction() {
 }
 
 #[test]
-fn a2_an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
+fn an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
     const DURATIONS: [&str; 7] = [
         "_wait",
         "_timeout",
@@ -205,7 +204,7 @@ fn a2_an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
         let text = schema.to_string();
         let instant = text.contains("date-time") || text.contains("/Timestamp\"");
         if name.ends_with("_at") && !instant {
-            wrong.insert(format!("{place}.{name} is no instant"));
+            wrong.insert(format!("{place}.{name} is not an instant"));
         }
         if DURATIONS.iter().any(|end| name.ends_with(end)) && text.contains("\"integer\"") {
             wrong.insert(format!("{place}.{name} has no unit"));
@@ -215,16 +214,16 @@ fn a2_an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
 }
 
 #[test]
-fn a4_a_post_takes_a_key() {
+fn a_post_takes_a_key() {
     let wrong = found(|_, route| {
         let key = route.parameter("Idempotency-Key");
         let left_out = WITHOUT_KEY.contains(&route.id());
         match (route.method, key) {
             ("post", None) if !left_out => Some("takes no Idempotency-Key".to_owned()),
             ("post", Some(key)) if key["required"] != true => {
-                Some("does not ask for its key".to_owned())
+                Some("does not require its key".to_owned())
             }
-            (_, Some(_)) if left_out => Some("takes a key: take it off the list".to_owned()),
+            (_, Some(_)) if left_out => Some("takes a key: remove it from the list".to_owned()),
             _ => None,
         }
     });
@@ -232,7 +231,7 @@ fn a4_a_post_takes_a_key() {
 }
 
 #[test]
-fn a6_every_list_has_pages_of_one_kind() {
+fn every_list_has_pages_of_one_kind() {
     let wrong = found(|document, route| {
         route.parameter("cursor")?;
         if NO_LIST.contains(&route.id()) {
@@ -245,66 +244,69 @@ fn a6_every_list_has_pages_of_one_kind() {
             return Some("gives more than 1,000 at once".to_owned());
         }
         let answer = &route.operation["responses"]["200"]["content"]["application/json"];
-        let answer = meant(document, &answer["schema"]);
+        let answer = resolved(document, &answer["schema"]);
         let next = ["next_cursor", "nextCursor"].map(|name| &answer["properties"][name]);
         if next.iter().all(|it| it.is_null()) {
-            return Some("does not say where the next page begins".to_owned());
+            return Some("has no cursor of the next page".to_owned());
         }
         let revision = &answer["properties"]["revision"];
-        revision.is_null().then(|| "says no revision".to_owned())
+        revision.is_null().then(|| "has no revision".to_owned())
     });
     assert_none("lists are alike (A6)", &wrong);
 }
 
 #[test]
-fn a10_what_changes_something_can_be_tried_and_made_to_depend_on_a_revision() {
+fn every_change_has_a_dry_run_and_can_depend_on_a_revision() {
     let wrong = found(|_, route| {
         if route.method == "get" {
             return None;
         }
-        let tried = route.parameter("dry_run").is_some();
+        let has_dry_run = route.parameter("dry_run").is_some();
         let depends = route.parameter("If-Revision").is_some();
-        match (NOT_TRIED.contains(&route.id()), tried) {
+        match (WITHOUT_DRY_RUN.contains(&route.id()), has_dry_run) {
             (false, false) => Some("takes no dry_run".to_owned()),
             (false, true) if !depends => Some("takes no If-Revision".to_owned()),
-            (true, true) => Some("can be tried: take it off the list".to_owned()),
+            (true, true) => Some("takes dry_run: remove it from the list".to_owned()),
             _ => None,
         }
     });
-    assert_none("whatever changes something can be tried (A10)", &wrong);
+    assert_none("every change has a dry run (A10)", &wrong);
 }
 
 #[test]
-fn a11_every_read_waits_for_what_its_reader_wrote() {
+fn every_read_can_wait_for_a_revision() {
     let wrong = found(|_, route| {
         let follows = route.path.ends_with("/publication") || route.path == "/v1/changes";
         let state = follows || !route.path.starts_with("/v1/") || route.path == "/v1/status";
         let missing = route.parameter("min_revision").is_none();
         (route.method == "get" && !state && missing).then(|| "takes no min_revision".to_owned())
     });
-    assert_none("who wrote reads what they wrote (A11)", &wrong);
+    assert_none("a read takes min_revision (A11)", &wrong);
 }
 
 #[test]
-fn a15_what_people_send_is_closed_and_what_peers_send_is_open() {
+fn bodies_of_users_are_closed_and_bodies_of_services_are_open() {
     let wrong = found(|document, route| {
-        let body = meant(document, route.body()?);
-        // A map from names to whatever is closed by what its values are.
+        let body = resolved(document, route.body()?);
+        // A map from names is closed when the schema of its values is.
         let closed = match &body["additionalProperties"] {
             Value::Null => body["properties"].is_null(),
             closed => closed == false || closed.is_object(),
         };
         match (closed, OF_PEERS.contains(&route.id())) {
-            (false, false) => Some("takes fields that nobody knows".to_owned()),
-            (true, true) => Some("refuses what a newer peer says".to_owned()),
+            (false, false) => Some("takes unknown fields".to_owned()),
+            (true, true) => Some("refuses fields of a newer version".to_owned()),
             _ => None,
         }
     });
-    assert_none("unknown fields are refused, save of peers (A15)", &wrong);
+    assert_none(
+        "unknown fields are refused, except between services (A15)",
+        &wrong,
+    );
 }
 
 #[test]
-fn whoever_is_left_out_is_there() {
+fn exceptions_exist() {
     let mut ids = BTreeSet::new();
     let mut schemas = BTreeSet::new();
     for service in SERVICES {
@@ -314,9 +316,9 @@ fn whoever_is_left_out_is_there() {
         let named = document["components"]["schemas"].as_object();
         schemas.extend(named.into_iter().flatten().map(|(name, _)| name.clone()));
     }
-    let lists = [&NOT_TRIED[..], &WITHOUT_KEY, &OF_PEERS, &NO_LIST].concat();
+    let lists = [&WITHOUT_DRY_RUN[..], &WITHOUT_KEY, &OF_PEERS, &NO_LIST].concat();
     let gone = lists.iter().filter(|id| !ids.contains(**id));
     let unknown = PROTOCOL.iter().filter(|name| !schemas.contains(**name));
     let wrong: Vec<String> = gone.chain(unknown).map(|it| (*it).to_owned()).collect();
-    assert_none("a list of exceptions names what is there", &wrong);
+    assert_none("an exception names a route or schema that exists", &wrong);
 }

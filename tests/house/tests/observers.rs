@@ -1,6 +1,6 @@
-//! The files of those who watch a fleet name what is there: parts of pipelines, addresses and ports
-//! of one another, certificates. Two of their programs come from a registry that not every machine
-//! reaches, so their files have to be right without being tried.
+//! The files of the observability stack agree with each other: parts of pipelines, addresses and
+//! ports, certificates. Two of the programs come from a registry that not every machine reaches, so
+//! their files are checked without running them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,8 +29,8 @@ fn words(value: &Value) -> BTreeSet<&str> {
     list.filter_map(Value::as_str).collect()
 }
 
-/// Whatever is used and not there, or there and not used.
-fn loose(file: &str, settings: &Value) -> Vec<String> {
+/// Parts of a pipeline that are used and not defined, or defined and not used.
+fn unmatched(file: &str, settings: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let service = &settings["service"];
     let pipelines = service["pipelines"].as_object();
@@ -40,37 +40,37 @@ fn loose(file: &str, settings: &Value) -> Vec<String> {
         let there = keys(&settings[part]);
         for name in used.symmetric_difference(&there) {
             found.push(format!(
-                "{file}: {part}: {name} is only used, or only there"
+                "{file}: {part}: {name} is only used, or only defined"
             ));
         }
     }
     let (used, there) = (words(&service["extensions"]), keys(&settings["extensions"]));
     for name in used.symmetric_difference(&there) {
         found.push(format!(
-            "{file}: extensions: {name} is only used, or only there"
+            "{file}: extensions: {name} is only used, or only defined"
         ));
     }
     if pipelines.is_none_or(serde_json::Map::is_empty) {
-        found.push(format!("{file}: there is no pipeline"));
+        found.push(format!("{file}: no pipeline"));
     }
     found
 }
 
 #[test]
-fn every_part_of_a_pipeline_is_there() {
+fn every_part_of_a_pipeline_is_defined_and_used() {
     for file in ["collector.yaml", "jaeger.yaml"] {
-        assert_none(file, &loose(file, &yaml(&format!("{HOME}/{file}"))));
+        assert_none(file, &unmatched(file, &yaml(&format!("{HOME}/{file}"))));
     }
     let broken = serde_json::json!({
         "receivers": {"otlp": null},
         "service": {"pipelines": {"a": {"receivers": ["other"]}}},
     });
-    assert_eq!(loose("x", &broken).len(), 2);
+    assert_eq!(unmatched("x", &broken).len(), 2);
 }
 
-/// `host:port` of whoever is asked, and where that one says that it listens.
+/// The `host:port` that one program calls is the one that the other listens on.
 #[test]
-fn observers_ask_each_other_where_they_listen() {
+fn programs_call_each_other_where_they_listen() {
     let (collector, jaeger) = (
         yaml(&format!("{HOME}/collector.yaml")),
         yaml(&format!("{HOME}/jaeger.yaml")),
@@ -84,7 +84,7 @@ fn observers_ask_each_other_where_they_listen() {
     let own = format!("0.0.0.0:{}", own["prometheus"]["port"]);
     let otlp = &collector["receivers"]["otlp"]["protocols"];
     let traces = collector["exporters"]["otlp/traces"]["endpoint"].to_string();
-    let asked: [(&str, &str, &Value, &str); 5] = [
+    let calls: [(&str, &str, &Value, &str); 5] = [
         (
             &compose,
             "https://otel-collector",
@@ -117,20 +117,20 @@ fn observers_ask_each_other_where_they_listen() {
         ),
     ];
     let mut wrong = Vec::new();
-    for (file, host, listens, who) in asked {
+    for (file, host, listens, caller) in calls {
         let port = listens.as_str().and_then(|it| it.strip_prefix("0.0.0.0:"));
         let at = port.map(|port| format!("{host}:{port}"));
         if !at.is_some_and(|at| file.contains(&at)) {
-            wrong.push(format!("{who} asks {host} elsewhere than at {listens}"));
+            wrong.push(format!("{caller} calls {host} elsewhere than at {listens}"));
         }
     }
     assert_none("an address", &wrong);
 }
 
-/// S3: a collector that services believe shows what `prepare` makes, and they are told whom to
-/// believe.
+/// The collector presents the certificate that `prepare` makes, and services are given its
+/// authority (S3).
 #[test]
-fn the_collector_shows_the_certificate_that_is_made_for_it() {
+fn the_collector_presents_the_certificate_that_is_made_for_it() {
     let collector = yaml(&format!("{HOME}/collector.yaml"));
     let compose = text("docker-compose.yml");
     let made = ["docker/first-start.sh", "docker/prepare.sh"].map(text);
@@ -147,17 +147,17 @@ fn the_collector_shows_the_certificate_that_is_made_for_it() {
                 Some("/tls/otel-collector.key"),
             ]
         {
-            wrong.push(format!("{kind} shows {shown:?}"));
+            wrong.push(format!("{kind} presents {shown:?}"));
         }
     }
     let wanted = "--certificate otel-collector=/own/keys-collector";
     if !made.iter().all(|script| script.contains(wanted)) {
-        wrong.push(format!("not everybody who prepares says {wanted}"));
+        wrong.push(format!("not every script that prepares has {wanted}"));
     }
-    let told = compose.matches("HAYWARD_OTLP_ENDPOINT: ${").count();
+    let collectors = compose.matches("HAYWARD_OTLP_ENDPOINT: ${").count();
     let authority = "HAYWARD_OTLP_AUTHORITY: ${HAYWARD_OTLP_AUTHORITY-/keys/tls/ca.pem}";
-    if told == 0 || compose.matches(authority).count() != told {
-        wrong.push("somebody is told of the collector and not whom to believe".to_owned());
+    if collectors == 0 || compose.matches(authority).count() != collectors {
+        wrong.push("a service has the collector without its authority".to_owned());
     }
     if !compose.contains("keys-collector:/tls:ro") {
         wrong.push("the collector does not see its certificate".to_owned());

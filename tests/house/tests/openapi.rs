@@ -1,5 +1,5 @@
-//! The checked-in API documents. Each service compares its own with its code; here they are read
-//! as a client would: five documents, 3.1, every operation named, grouped and answered in words.
+//! The checked-in API documents, read as a client reads them: five documents of version 3.1, every
+//! operation named, grouped and described. Each service compares its own document with its code.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn operations(document: &Value) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn five_documents_of_the_right_kind() {
+fn there_are_five_documents_of_version_3_1() {
     let mut found = Vec::new();
     for service in SERVICES {
         match document(service) {
@@ -103,11 +103,11 @@ fn operations_are_named_grouped_and_answered() {
     );
 }
 
-/// Made with others, each of which has its id in the answer, or read with the secret alone.
-const WITHOUT_A_PLACE: [&str; 3] = ["submit_jobs", "add_tasks", "redeem_enrolment"];
+/// Operations without `Location`: bulks, whose answers have the ids, and a secret shown once.
+const WITHOUT_LOCATION: [&str; 3] = ["submit_jobs", "add_tasks", "redeem_enrolment"];
 
 #[test]
-fn a3_what_is_made_has_a_place_and_a_version() {
+fn a_creation_answers_with_location_and_etag() {
     let mut found = Vec::new();
     for service in SERVICES {
         let Ok(document) = document(service) else {
@@ -116,10 +116,10 @@ fn a3_what_is_made_has_a_place_and_a_version() {
         for (place, operation) in operations(&document) {
             let id = operation["operationId"].as_str().unwrap_or_default();
             let made = &operation["responses"]["201"]["headers"];
-            if !place.starts_with("POST") || made.is_null() || WITHOUT_A_PLACE.contains(&id) {
+            if !place.starts_with("POST") || made.is_null() || WITHOUT_LOCATION.contains(&id) {
                 continue;
             }
-            // A secret for a node is exchanged at its place, and never read.
+            // A secret for a node is exchanged and never read.
             let headers: &[&str] = match id {
                 "create_enrolment" => &["Location"],
                 _ => &["Location", "ETag"],
@@ -128,7 +128,10 @@ fn a3_what_is_made_has_a_place_and_a_version() {
             found.extend(missing.map(|name| format!("{service}: {id}: 201 without {name}")));
         }
     }
-    assert_none("a POST that makes something says where it is (A3)", &found);
+    assert_none(
+        "a POST that creates an object answers with Location and ETag (A3)",
+        &found,
+    );
 }
 
 /// Every `$ref` in the text, as a pointer.
@@ -138,7 +141,7 @@ fn references(text: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_reference_resolves() {
     let mut found = Vec::new();
     for service in SERVICES {
         let Ok(document) = document(service) else {
@@ -150,13 +153,16 @@ fn every_reference_leads_somewhere() {
     }
     found.sort();
     found.dedup();
-    assert_none("a reference to nothing stops every generator", &found);
+    assert_none(
+        "a reference that does not resolve stops every generator",
+        &found,
+    );
 }
 
-/// A1: `openapi/v1/` holds what v1 has promised. With `BLESS=1` additions are written down there,
-/// and nothing else: a promise is taken back only by deleting its file.
+/// `openapi/v1/` holds the promises of v1. `BLESS=1` writes additions there and nothing else. A
+/// promise is withdrawn only by deleting its file (A1).
 #[test]
-fn a1_nothing_that_v1_promised_is_broken() {
+fn no_promise_of_v1_is_broken() {
     let mut found = Vec::new();
     for service in SERVICES {
         let Ok(document) = document(service) else {
@@ -164,17 +170,17 @@ fn a1_nothing_that_v1_promised_is_broken() {
         };
         let path = format!("openapi/v1/{service}.json");
         let text = promises(&document);
-        let kept = read(Path::new(&path));
-        let broken = match &kept {
+        let promised = read(Path::new(&path));
+        let broken = match &promised {
             None => Vec::new(),
-            Some(kept) => match serde_json::from_str(kept) {
+            Some(promised) => match serde_json::from_str(promised) {
                 Ok(before) => breaks(&before, &document),
                 Err(error) => vec![format!("{path}: {error}")],
             },
         };
         let whole = broken.is_empty();
         found.extend(broken.iter().map(|what| format!("{service}: {what}")));
-        if whole && kept.as_deref() != Some(&text) {
+        if whole && promised.as_deref() != Some(&text) {
             if std::env::var_os("BLESS").is_some() {
                 std::fs::create_dir_all(root().join("openapi/v1")).unwrap();
                 std::fs::write(root().join(&path), text).unwrap();

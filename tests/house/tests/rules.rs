@@ -1,4 +1,4 @@
-//! The map of rules is true: every rule has a line, and what a line names is there.
+//! The map of rules is true: every rule has a row, and the files and tests of a row exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ const REASONS: [&str; 15] = [
     "unknown_node",
     "zero_share",
 ];
-/// Not built yet. What is built leaves this list, and gets a test.
+/// Rules that are not built yet.
 const NOT_YET: [&str; 1] = ["R-3.4"];
 
 fn ids() -> Vec<String> {
@@ -55,28 +55,28 @@ fn ids() -> Vec<String> {
     rules.chain(reasons).collect()
 }
 
-/// The cells of each line by its rule.
-fn lines(map: &str) -> BTreeMap<String, Vec<String>> {
-    let rows = map.lines().filter_map(|line| {
+/// The cells of each row, by the rule of the row.
+fn rows(map: &str) -> BTreeMap<String, Vec<String>> {
+    let cells = map.lines().filter_map(|line| {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
         let cells: Vec<String> = cells.split(" | ").map(str::to_owned).collect();
         (cells.len() == 4 && cells[0] != "Rule").then(|| (cells[0].clone(), cells))
     });
-    rows.collect()
+    cells.collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Paths start from `services/`, which `../` leaves.
+/// Paths start in `services/`; `../` leaves it.
 fn path(name: &str) -> PathBuf {
     name.strip_prefix("../")
         .map_or_else(|| Path::new("services").join(name), PathBuf::from)
 }
 
-fn is_there(test: &str) -> bool {
+fn exists(test: &str) -> bool {
     let Some((file, function)) = test.split_once("::") else {
         let scenario = format!("{test}.json");
         return root().join(SCENARIOS).join(scenario).is_file();
@@ -87,11 +87,11 @@ fn is_there(test: &str) -> bool {
 
 #[test]
 fn every_rule_has_a_test() {
-    let lines = lines(&read(Path::new(MAP)).expect("the map of rules"));
+    let rows = rows(&read(Path::new(MAP)).expect("the map of rules"));
     let mut found = Vec::new();
     for id in ids() {
-        let Some(cells) = lines.get(&id) else {
-            found.push(format!("{id} has no line"));
+        let Some(cells) = rows.get(&id) else {
+            found.push(format!("{id} has no row"));
             continue;
         };
         let tests = names(&cells[3]);
@@ -104,25 +104,25 @@ fn every_rule_has_a_test() {
 }
 
 #[test]
-fn what_is_named_is_there() {
-    let lines = lines(&read(Path::new(MAP)).expect("the map of rules"));
+fn named_files_and_tests_exist() {
+    let rows = rows(&read(Path::new(MAP)).expect("the map of rules"));
     let known = ids();
     let mut found = Vec::new();
-    for (id, cells) in &lines {
+    for (id, cells) in &rows {
         if !known.contains(id) {
-            found.push(format!("{id} is no rule"));
+            found.push(format!("{id} is not a rule"));
         }
         let places = names(&cells[2]).into_iter();
         let lost = places.filter(|place| !root().join(path(place)).exists());
         found.extend(lost.map(|place| format!("{id}: no file {place}")));
         let tests = names(&cells[3]).into_iter();
-        let lost = tests.filter(|test| !is_there(test));
+        let lost = tests.filter(|test| !exists(test));
         found.extend(lost.map(|test| format!("{id}: no test {test}")));
     }
-    assert_none(&format!("{MAP}: what is named is there"), &found);
+    assert_none(&format!("{MAP}: files and tests exist"), &found);
 }
 
-/// A scenario that no rule needs is a rule that was forgotten.
+/// A scenario that no rule names belongs to a forgotten rule.
 #[test]
 fn every_scenario_of_a_rule_is_on_the_map() {
     let map = read(Path::new(MAP)).expect("the map of rules");
@@ -138,10 +138,10 @@ fn every_scenario_of_a_rule_is_on_the_map() {
 }
 
 #[test]
-fn the_checks_see_what_they_should() {
-    assert!(is_there("x21") && !is_there("x99"));
-    let here = "../tests/house/tests/rules.rs::is_there";
-    assert!(is_there(here) && !is_there(&format!("{here}_not")));
+fn tests_and_scenarios_are_found() {
+    assert!(exists("x21") && !exists("x99"));
+    let here = "../tests/house/tests/rules.rs::exists";
+    assert!(exists(here) && !exists(&format!("{here}_not")));
     assert_eq!(names("`a`<br>`b::c`"), ["a", "b::c"]);
-    assert_eq!(lines("| a | b | c | d |\n| Rule | b | c | d |").len(), 1);
+    assert_eq!(rows("| a | b | c | d |\n| Rule | b | c | d |").len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Sizes and manners that neither the compiler nor clippy watches.
+//! Sizes and habits that neither the compiler nor clippy checks.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ const FUNCTION_LINES: usize = 60;
 const LINE_CHARACTERS: usize = 100;
 /// Lines of the text that opens a crate.
 const OPENING_LINES: usize = 30;
-/// The one place of each test world that may look again after a while.
-const WAITING_ROOMS: [&str; 2] = ["tests/fleet/src/wait.rs", "shared/testkit/src/wait.rs"];
+/// The module of each test crate that may poll.
+const POLLING_MODULES: [&str; 2] = ["tests/fleet/src/wait.rs", "shared/testkit/src/wait.rs"];
 
 /// The lines without `#[cfg(test)] mod … { … }` blocks, which rustfmt closes in column one.
 fn lines_without_tests(text: &str) -> usize {
@@ -130,14 +130,11 @@ fn modules_are_named_by_their_files() {
     let all = files().into_iter();
     let found = all.filter(|path| path.file_name().is_some_and(|name| name == "mod.rs"));
     let found: Vec<String> = found.map(|path| path.display().to_string()).collect();
-    assert_none(
-        "a folder of modules stands beside a file of its name",
-        &found,
-    );
+    assert_none("the module of a folder is a file of the same name", &found);
 }
 
-/// Says where any of the needles stands in Rust code, comments left out.
-fn code_that_says(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<String> {
+/// The lines of Rust code that contain any of the needles. Comments are left out.
+fn code_with(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| applies(&source.path)) {
         let path = &source.path;
@@ -151,31 +148,31 @@ fn code_that_says(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<Stri
     found
 }
 
-// The needles are put together so that this file does not find itself.
+// The needles are concatenated so that this file does not find itself.
 #[test]
-fn nothing_is_left_for_later() {
+fn no_work_is_left_for_later() {
     let needles = [
         concat!("todo", "!("),
         concat!("unimplemented", "!("),
         concat!("#[", "ignore"),
     ];
     assert_none(
-        "work is done or not begun",
-        &code_that_says(&needles, |_| true),
+        "no placeholders and no ignored tests",
+        &code_with(&needles, |_| true),
     );
 }
 
 #[test]
 fn tests_wait_for_states_not_for_time() {
-    let found = code_that_says(&[concat!("sleep", "(")], |path| {
-        let world = path.starts_with("tests/fleet") || path.starts_with("shared/testkit");
-        world && !WAITING_ROOMS.iter().any(|room| path == Path::new(room))
+    let found = code_with(&[concat!("sleep", "(")], |path| {
+        let in_fixture = path.starts_with("tests/fleet") || path.starts_with("shared/testkit");
+        in_fixture && !POLLING_MODULES.iter().any(|room| path == Path::new(room))
     });
-    assert_none("tests wait for a state, through the wait module", &found);
+    assert_none("tests wait for a state, with the wait module", &found);
 }
 
 #[test]
-fn crates_open_with_what_they_are() {
+fn crates_open_with_a_description() {
     let mut found = Vec::new();
     for package in packages().values() {
         for root in &package.roots {
@@ -190,21 +187,21 @@ fn crates_open_with_what_they_are() {
             }
         }
     }
-    assert_none("a crate opens with 1 to 30 lines on what it is", &found);
+    assert_none("a crate opens with 1 to 30 lines of description", &found);
 }
 
 #[test]
-fn crates_say_what_they_are_for() {
+fn crates_have_a_description() {
     let all = packages();
-    let silent = all
+    let undescribed = all
         .values()
         .filter(|package| package.description.split(' ').count() < 3);
-    let found: Vec<String> = silent.map(|package| package.name.clone()).collect();
+    let found: Vec<String> = undescribed.map(|package| package.name.clone()).collect();
     assert_none("a crate has a description of a sentence", &found);
 }
 
 #[test]
-fn services_have_their_page() {
+fn services_have_a_readme() {
     let all = packages();
     let found = all
         .values()
@@ -222,7 +219,7 @@ fn services_have_their_page() {
 }
 
 #[test]
-fn no_path_of_one_person_s_machine() {
+fn no_path_of_a_developer_s_machine() {
     let roots = [
         concat!("/wo", "rk/"),
         concat!("/ro", "ot/"),
@@ -242,7 +239,7 @@ fn no_path_of_one_person_s_machine() {
     assert_none("absolute paths of a developer's machine stay out", &found);
 }
 
-/// Whether the needle stands where a path begins, and not inside a longer one.
+/// Whether the line has the needle at the beginning of a path, and not inside a longer one.
 fn begins_a_path(line: &str, needle: &str) -> bool {
     line.match_indices(needle).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -251,7 +248,7 @@ fn begins_a_path(line: &str, needle: &str) -> bool {
 }
 
 #[test]
-fn the_rules_see_what_they_should() {
+fn blocks_of_tests_and_beginnings_of_paths_are_found() {
     let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
     assert_eq!(lines_without_tests(text), 2);
     assert!(begins_a_path(

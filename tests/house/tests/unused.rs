@@ -1,15 +1,15 @@
-//! Nothing is depended on in vain (S26): what a manifest names, its own files name too.
+//! Every dependency is used: a crate that a manifest names is named in its files too (S26).
 
 use std::path::Path;
 
 use hayward_tests_house::{Kind, Package, assert_none, files, packages, read};
 
-/// A crate as code writes it.
+/// The name of a crate as code writes it.
 fn word(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Whether the word stands there by itself, and not as a part of another.
+/// Whether the text has the word by itself, and not as a part of another.
 fn names(text: &str, word: &str) -> bool {
     let inner = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word).any(|(at, _)| {
@@ -27,7 +27,7 @@ fn owner<'a>(all: &'a [Package], file: &Path) -> Option<&'a Package> {
 }
 
 #[test]
-fn s26_every_dependency_is_used() {
+fn every_dependency_is_used() {
     let all: Vec<Package> = packages().into_values().collect();
     let mut unused = Vec::new();
     let sources: Vec<_> = files()
@@ -40,7 +40,7 @@ fn s26_every_dependency_is_used() {
         })
         .collect();
     for package in &all {
-        // A crate of tests has nothing else.
+        // A crate of tests has test code only.
         let is_tests = package.folder.starts_with("tests/");
         for dependency in &package.dependencies {
             let anywhere = is_tests || dependency.kind != Kind::Normal;
@@ -54,10 +54,10 @@ fn s26_every_dependency_is_used() {
             }
         }
     }
-    assert_none("a dependency that nothing uses", &unused);
+    assert_none("a dependency that is not used", &unused);
 }
 
-/// What the workspace declares, by the name that members refer to it with.
+/// The dependencies that the workspace declares, by the name that members use.
 fn declared() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the manifest of the workspace");
     let table = manifest
@@ -73,7 +73,7 @@ fn declared() -> Vec<String> {
 }
 
 #[test]
-fn what_the_workspace_declares_is_a_dependency_of_a_member() {
+fn every_declared_dependency_is_used_by_a_member() {
     let all: Vec<Package> = packages().into_values().collect();
     let used = |name: &String| {
         let mut wanted = all.iter().flat_map(|package| &package.dependencies);
@@ -86,7 +86,7 @@ fn what_the_workspace_declares_is_a_dependency_of_a_member() {
 }
 
 #[test]
-fn a_word_is_no_part_of_another() {
+fn a_part_of_a_word_is_not_the_word() {
     assert!(names("use serde::Serialize;", "serde"));
     assert!(names("#[serde(default)]", "serde"));
     assert!(!names("use serde_json::Value; my_serde::x", "serde"));
