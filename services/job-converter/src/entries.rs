@@ -392,3 +392,56 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
     };
     Some(note.map_or(first.clone(), |note| format!("{first}; {note}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use hayward_service::auth::Groups;
+    use hayward_vocabulary::WorkKind;
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::intake::Origin;
+
+    fn service_of_four() -> Work {
+        let submission = json!({ "command": ["/bin/true"], "instances": 4 });
+        let service = serde_json::from_value(submission).unwrap();
+        let origin = Origin {
+            user: "ann".parse().unwrap(),
+            actor: None,
+            groups: Groups::NONE,
+            at: Timestamp::from_unix_ms(0),
+            traceparent: None,
+            stop_grace_ms: 0,
+        };
+        let uuid = Uuid::from_u128(7);
+        let id = hayward_vocabulary::WorkId::fresh(WorkKind::Service, uuid);
+        Work::new(id, uuid, &origin, What::Service(Box::new(service)))
+    }
+
+    fn verdict(reason: &str, detail: &str) -> VerdictEntry {
+        let entry = json!({ "work": "svc_1", "reason": reason, "detail": detail,
+                            "since": "2026-01-01T00:00:00Z" });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    #[test]
+    fn a_satisfied_verdict_does_not_explain_missing_instances() {
+        let service = service_of_four();
+        let satisfied = verdict("satisfied", "has all it asked for");
+        assert_eq!(
+            running_reason(&service, 3, Some(&satisfied)).unwrap(),
+            "3 of 4 instances run"
+        );
+    }
+
+    #[test]
+    fn the_verdict_explains_missing_instances() {
+        let service = service_of_four();
+        let short = verdict("insufficient_resources", "no node has 99 GiB");
+        assert_eq!(
+            running_reason(&service, 3, Some(&short)).unwrap(),
+            "3 of 4 instances run; no node has 99 GiB"
+        );
+    }
+}

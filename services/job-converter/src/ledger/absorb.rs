@@ -437,6 +437,22 @@ mod tests {
         assert!(!is_own(false, Some(&exit(ExitCause::Node, Some("lost")))));
     }
 
+    #[test]
+    fn an_end_that_its_node_caused_names_what_the_node_did() {
+        let sentence = |code| {
+            how_it_ended(&Exit {
+                message: None,
+                ..exit(ExitCause::Node, code)
+            })
+        };
+        assert_eq!(sentence(None), "lost with its node");
+        assert_eq!(sentence(Some(NOT_OFFERED)), "was refused by its node");
+        assert_eq!(
+            sentence(Some("engine_down")),
+            "could not be run by its node"
+        );
+    }
+
     fn exit(cause: ExitCause, code: Option<&str>) -> Exit {
         Exit {
             cause_code: code.map(ToOwned::to_owned),
