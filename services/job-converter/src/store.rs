@@ -8,6 +8,7 @@ pub mod history;
 pub mod keys;
 pub mod load;
 pub mod orchestrators;
+pub mod past;
 pub mod processors;
 pub mod slots;
 pub mod sweep;
@@ -33,6 +34,8 @@ pub struct Rows {
     pub settled: Vec<slots::SettledRow>,
     pub settled_gone: Vec<String>,
     pub brakes: Vec<slots::BrakeRow>,
+    pub past: Vec<past::PastRow>,
+    pub past_gone: Vec<String>,
     pub processors: Vec<processors::ProcessorRow>,
     pub localities: Vec<processors::LocalityRow>,
     pub localities_gone: Vec<(String, String)>,
@@ -64,6 +67,8 @@ impl Rows {
             self.settled.len(),
             self.settled_gone.len(),
             self.brakes.len(),
+            self.past.len(),
+            self.past_gone.len(),
             self.processors.len(),
             self.localities.len(),
             self.localities_gone.len(),
@@ -99,6 +104,8 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     slots::insert_settled(tx, &rows.settled).await?;
     slots::delete_settled(tx, &rows.settled_gone).await?;
     slots::put_brakes(tx, &rows.brakes).await?;
+    past::insert(tx, &rows.past).await?;
+    past::delete(tx, &rows.past_gone).await?;
     processors::put(tx, &rows.processors).await?;
     processors::put_locality(tx, &rows.localities).await?;
     processors::forget_locality(tx, &rows.localities_gone).await?;

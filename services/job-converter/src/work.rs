@@ -16,6 +16,9 @@ use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
 use uuid::Uuid;
 
+use crate::store::Rows;
+use crate::store::past::PastRow;
+
 use version::Version;
 
 /// How often a task may fail unless its job says otherwise.
@@ -62,20 +65,35 @@ pub struct Job {
     pub past: Past,
 }
 
-/// Where processes ran whose allocations are gone. A runner may live longer than that, when its
-/// node was given up: what it finished is taken and shown with its node, and it gets nothing new.
-/// It is in memory only; the oldest go first.
+/// Nodes of allocations that have ended or were taken back. A runner may outlive its allocation when
+/// its node was given up: its late report is accepted and shown with its node, and it gets no new
+/// tasks. Bounded; the oldest go first.
 #[derive(Default)]
 pub struct Past(BTreeMap<AllocationId, NodeName>);
 
 impl Past {
     const MOST: usize = 1_000;
 
-    pub fn note(&mut self, id: AllocationId, node: NodeName) {
+    pub fn restore(&mut self, id: AllocationId, node: NodeName) {
         self.0.insert(id, node);
-        if self.0.len() > Self::MOST {
-            // Their ids ascend with time.
-            self.0.pop_first();
+    }
+
+    /// Adds an allocation and its row, once.
+    pub fn remember(&mut self, job: Uuid, entry: &AllocationEntry, rows: &mut Rows) {
+        let before = self.0.insert(entry.id.clone(), entry.node.clone());
+        if before.is_some() {
+            return;
+        }
+        rows.past.push(PastRow {
+            allocation: entry.id.to_string(),
+            job,
+            node: entry.node.to_string(),
+        });
+        // Ids ascend with time.
+        if self.0.len() > Self::MOST
+            && let Some((oldest, _)) = self.0.pop_first()
+        {
+            rows.past_gone.push(oldest.to_string());
         }
     }
 

@@ -14,6 +14,8 @@ mod changes;
 mod groups;
 #[path = "service/invariants.rs"]
 mod invariants;
+#[path = "service/late_reports.rs"]
+mod late_reports;
 #[path = "service/life.rs"]
 mod life;
 #[path = "service/managers.rs"]

@@ -198,6 +198,9 @@ impl Ledger {
             moment,
             batch,
         );
+        if let Some(job) = work.job_mut() {
+            job.past.remember(uuid, entry, &mut batch.rows);
+        }
         work.slots[slot].settled.insert(entry.id.clone());
         batch.rows.settled.push(SettledRow {
             allocation: entry.id.to_string(),
@@ -277,7 +280,7 @@ impl Ledger {
             batch.rows.settled_gone.push(before.id.to_string());
         }
         if let Some(job) = work.job_mut() {
-            job.past.note(before.id.clone(), before.node.clone());
+            job.past.remember(uuid, before, &mut batch.rows);
         }
         work.observe(slot);
         if alive {

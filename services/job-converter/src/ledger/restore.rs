@@ -24,6 +24,7 @@ use crate::store::applications::{HeadText, TaskText};
 use crate::store::load::{
     DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, SumRow,
 };
+use crate::store::past::PastRow;
 use crate::store::processors::{KnownRow, LocalityRow};
 use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
@@ -100,6 +101,7 @@ impl Ledger {
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
+        ledger.restore_past(stored.past)?;
         ledger.restore_settled(stored.settled)?;
         for row in stored.strikes {
             ledger.restore_brake((row.work, &row.slot), row.strikes, moment);
@@ -127,6 +129,17 @@ impl Ledger {
                 job.book.restore_failures(number(row.task), failures);
             }
         }
+    }
+
+    fn restore_past(&mut self, rows: Vec<PastRow>) -> Result<(), sqlx::Error> {
+        for row in rows {
+            let id = AllocationId::new(row.allocation).map_err(named)?;
+            let node = NodeName::new(row.node).map_err(named)?;
+            if let Some(job) = self.job(row.job) {
+                job.past.restore(id, node);
+            }
+        }
+        Ok(())
     }
 
     fn restore_settled(&mut self, rows: Vec<SlotRow>) -> Result<(), sqlx::Error> {

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::applications::{self, HeadText, TaskText};
 use super::keys::KeyRow;
+use super::past::{self, PastRow};
 use super::processors::{self, KnownRow, LocalityRow};
 
 pub struct OpenRow {
@@ -89,6 +90,7 @@ pub struct Stored {
     pub leases: Vec<HeldRow>,
     pub settled: Vec<SlotRow>,
     pub strikes: Vec<StrikesRow>,
+    pub past: Vec<PastRow>,
     pub processors: Vec<KnownRow>,
     pub localities: Vec<LocalityRow>,
     pub keys: Vec<KeyRow>,
@@ -107,6 +109,7 @@ pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
         leases: leases(tx).await?,
         settled: settled(tx).await?,
         strikes: strikes(tx).await?,
+        past: past::all(tx).await?,
         processors: processors::all(tx).await?,
         localities: processors::all_localities(tx).await?,
         keys: keys(tx).await?,

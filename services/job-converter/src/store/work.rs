@@ -183,6 +183,9 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
     sqlx::query!("delete from lease where job = any($1)", &ids)
         .execute(&mut *tx)
         .await?;
+    sqlx::query!("delete from past where job = any($1)", &ids)
+        .execute(&mut *tx)
+        .await?;
     sqlx::query!("delete from settled where work = any($1)", &ids)
         .execute(&mut *tx)
         .await?;
