@@ -3,13 +3,13 @@
 //!
 //! Each violation names the grant or vacate it concerns, so that the rest of a plan stands.
 
-mod apart;
+mod anti_affinity;
+mod could_place;
 mod holdings;
-pub(crate) mod load;
-mod openings;
+pub(crate) mod node_load;
 mod queues;
-pub(crate) mod tally;
-mod whole;
+pub(crate) mod totals;
+mod whole_nodes;
 
 use std::collections::BTreeSet;
 
@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    plan::{Grant, Plan, Vacate, VacateReason},
-    snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
+    input::snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
+    output::plan::{Grant, Plan, Vacate, VacateReason},
 };
 
+pub use could_place::Openings;
 pub use holdings::Holdings;
-pub use openings::Openings;
-use tally::{Tally, bytes_of, held_of};
+use totals::{Tally, bytes_of, held_of};
 
 /// The part of a plan a violation concerns, by its place in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -385,7 +385,7 @@ fn check_size(
         demand.size.fits(&node.capacity)
             && grant.order == quantum.node_order(&node.capacity)
             && grant.size == node.capacity
-            && whole::suits(snapshot, grant, demand, quantum)
+            && whole_nodes::suits(snapshot, grant, demand, quantum)
     } else {
         let in_reach = |node: &&Node| reaches(snapshot, class, &node.pool);
         is_sized(

@@ -9,8 +9,8 @@
 //! It ends when nothing changes any more, or after the rounds it was given. Like a plan it depends
 //! on the snapshot alone.
 
+mod advance;
 mod changes;
-mod passing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,11 @@ use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId};
 
 use crate::{
     FairShare, Plan, Planner, Reason, Snapshot, Verdict, Verdicts,
-    plan::{Receipt, Shares, VacateReason},
+    output::plan::{Receipt, Shares, VacateReason},
 };
 
+use advance::Passing;
 pub use changes::Changes;
-use passing::Passing;
 
 /// One process that starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -293,7 +293,7 @@ impl Course {
                 order: held.order,
                 reason: vacate.reason,
                 detail: vacate.detail.clone(),
-                forecast: passing::is_forecast(&vacate.allocation),
+                forecast: advance::is_forecast(&vacate.allocation),
                 receipt: receipts.get(&vacate.allocation).copied().cloned(),
             });
         }

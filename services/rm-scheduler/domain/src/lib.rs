@@ -15,81 +15,40 @@
 //!
 //! `check` is written apart from every planner: it shares the snapshot with them, and no code.
 
-mod admit;
-mod apart;
-mod apportion;
-mod beside;
-mod bits;
-mod books;
-pub mod budget;
-mod cap;
 pub mod check;
-mod deficit;
-mod defrag;
-pub mod disruption;
-pub mod evacuation;
-mod explain;
-mod fair_share;
+mod collections;
+mod defragmentation;
+mod departures;
+mod entitlement;
+mod explanation;
 pub mod forecast;
-mod forest;
-pub mod gangs;
-mod how_much;
-mod kept;
-pub mod largest;
-mod marks;
+mod incremental;
+mod index;
+mod input;
+mod lending;
 pub mod monitor;
-mod names;
-mod news;
-mod orders;
-mod overage;
-mod pack;
-mod packing;
-pub mod plan;
-mod reach;
-mod register;
-mod reserve;
-mod rest;
-mod room;
-pub mod settings;
-mod shares;
-pub mod snapshot;
-mod tell;
-mod turns;
-mod vacate;
-mod verdict;
-mod what_of;
+mod output;
+mod placement;
+mod planner;
+mod preemption;
+mod report;
+mod state;
+#[cfg(test)]
+mod tests;
 
-pub use admit::served_in;
 pub use check::{Fault, Part, Violation, check, prune};
-pub use fair_share::{Decided, FairShare, Phase, Rounds};
+pub use departures::{disruption, evacuation};
 pub use forecast::{Changes, Forecast, forecast};
-pub use news::News;
-pub use plan::{Plan, Reason, Verdict, Verdicts};
-pub use room::Room;
-pub use snapshot::Snapshot;
+pub use index::{eligibility::served_in, largest_nodes as largest, node_space::Room};
+pub use input::{delta::News, settings, snapshot, snapshot::Snapshot};
+pub use output::{
+    gangs, plan,
+    plan::{Plan, Reason, Verdict, Verdicts},
+};
+pub use planner::{Decided, FairShare, Phase, Rounds};
+pub use preemption::budget;
 
 /// Same snapshot, same plan, on every machine and any number of threads.
 pub trait Planner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan;
 }
-
-#[cfg(test)]
-mod avoids;
-#[cfg(test)]
-mod differences;
-#[cfg(test)]
-mod digests;
-#[cfg(test)]
-mod dimensions;
-#[cfg(test)]
-mod examples;
-#[cfg(test)]
-mod fleets;
-#[cfg(test)]
-mod invariants;
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod rules;
-#[cfg(test)]
-mod world;

@@ -8,8 +8,8 @@
 
 mod accounts;
 mod gangs;
+mod node_space;
 mod receipts;
-mod room;
 mod sequence;
 mod waits;
 
@@ -20,8 +20,8 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 pub use accounts::{Book, accounts_balance};
 pub use gangs::gangs_are_whole;
+pub use node_space::{BLOCKED, OVER_COMMIT, blocked_means_blocked, no_over_commit};
 pub use receipts::preemption_is_justified;
-pub use room::{BLOCKED, OVER_COMMIT, blocked_means_blocked, no_over_commit};
 pub use sequence::Sequence;
 pub use waits::{Asked, CONSERVING, EXPLAINED, explanations_are_true, work_conserving};
 

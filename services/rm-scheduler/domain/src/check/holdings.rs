@@ -3,22 +3,22 @@
 //! planned, however much is held.
 
 mod charge;
-mod numbered;
-mod terms;
+mod keyed_rows;
+mod sum_terms;
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
-use super::{apart::Groups, held_of, load::Load, queues};
-use crate::{
-    news::News,
+use super::{anti_affinity::Groups, held_of, node_load::Load, queues};
+use crate::input::{
+    delta::News,
     snapshot::{Allocation, Snapshot},
 };
 use charge::Charge;
-use numbered::Numbered;
-use terms::Terms;
+use keyed_rows::Numbered;
+use sum_terms::Terms;
 
 /// Read off a snapshot. From then on they follow it by the names of what became different.
 #[derive(Debug, Default)]

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Size, UserName, WorkKind};
 
-use super::{Fault, is_sized, load::is_exact, quantum_of};
+use super::{Fault, is_sized, node_load::is_exact, quantum_of};
 use crate::{
-    plan::Grant,
-    snapshot::{
-        Demand, Node, Snapshot,
+    input::{
         queues::{Amounts, Limit, Queue, Queued, Queues},
+        snapshot::{Demand, Node, Snapshot},
     },
+    output::plan::Grant,
 };
 
 /// The class of what is in a queue is the path of that queue.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::snapshot::{Block, BlockEffect, Demand, Node, Snapshot};
+use crate::input::snapshot::{Block, BlockEffect, Demand, Node, Snapshot};
 
 /// Any mix of them; what is named and not there changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,9 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    properties::{add, asks, fleet, nodes},
-    snapshot::{Demand, Policy, User},
-    world::{GIB, World, node_name, work_id},
+    input::snapshot::{Demand, Policy, User},
+    tests::{
+        fixture::{GIB, World, node_name, work_id},
+        properties::{add, asks, fleet, nodes},
+    },
 };
 
 fn asked(world: &mut World, id: &str, user: &str, order: u64) -> (WorkId, Demand) {

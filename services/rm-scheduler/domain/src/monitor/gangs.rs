@@ -8,7 +8,7 @@ use hayward_vocabulary::WorkId;
 use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
 
 use super::Memory;
-use crate::snapshot::Snapshot;
+use crate::input::snapshot::Snapshot;
 
 pub const GANGS: Rule = Rule {
     id: "I13",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use crate::snapshot::{Node, Snapshot};
+use crate::input::snapshot::{Node, Snapshot};
 
 /// Counts the changes of a snapshot, in the order in which they were made. After a restart
 /// everything that is read from rows came before everything that is heard, so a former term is

@@ -1,13 +1,17 @@
-mod room;
+mod node_space;
 mod waits;
 
 use hayward_vocabulary::invariant::{Finding, Outcome as Found};
 use hayward_vocabulary::{AllocationId, Outcome, Receipt, Size, Timestamp};
 
 use super::*;
-use crate::snapshot::queues::{Gang, Queued};
-use crate::snapshot::{Allocation, Snapshot};
-use crate::world::{GIB, World, node_name, work_id};
+use crate::{
+    input::{
+        queues::{Gang, Queued},
+        snapshot::{Allocation, Snapshot},
+    },
+    tests::fixture::{GIB, World, node_name, work_id},
+};
 
 fn alc(text: &str) -> AllocationId {
     AllocationId::new(text).unwrap()

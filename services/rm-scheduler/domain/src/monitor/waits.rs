@@ -7,10 +7,11 @@ use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
 use super::{Memory, Sequence};
-use crate::check::{Holdings, Openings};
-use crate::news::News;
-use crate::plan::{Reason, Verdict, Verdicts};
-use crate::snapshot::Snapshot;
+use crate::{
+    check::{Holdings, Openings},
+    input::{delta::News, snapshot::Snapshot},
+    output::plan::{Reason, Verdict, Verdicts},
+};
 
 pub const EXPLAINED: Rule = Rule {
     id: "I20",

@@ -4,7 +4,7 @@ use hayward_vocabulary::{Size, UserName};
 
 use crate::{
     check::{bytes_of, queues::Charged},
-    snapshot::{Allocation, Snapshot},
+    input::snapshot::{Allocation, Snapshot},
 };
 
 /// What was added, so that the same is taken away.

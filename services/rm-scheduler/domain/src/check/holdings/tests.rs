@@ -2,9 +2,14 @@ use hayward_vocabulary::{AllocationId, Apart, Size, Timestamp, WorkKind};
 
 use super::*;
 use crate::{
-    fleets::Draw,
-    snapshot::{Demand, Policy, queues::Queues},
-    world::{GIB, World, node_name, work_id},
+    input::{
+        queues::Queues,
+        snapshot::{Demand, Policy},
+    },
+    tests::{
+        fixture::{GIB, World, node_name, work_id},
+        random_fleets::Draw,
+    },
 };
 
 const NODES: [&str; 3] = ["n00", "n01", "m0"];
@@ -17,7 +22,7 @@ fn world() -> World {
     world
         .snapshot
         .pools
-        .insert("other".into(), crate::snapshot::Pool::default());
+        .insert("other".into(), crate::input::snapshot::Pool::default());
     world.class("kept", (Policy::FixedShare, 10, 100), "default");
     world.class("whole", (Policy::Reserve, 10, 100), "default");
     world

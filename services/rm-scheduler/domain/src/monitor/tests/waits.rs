@@ -1,7 +1,8 @@
 use super::*;
-use crate::news::News;
-use crate::plan::{Numbers, Reason, Verdict, Verdicts};
-use crate::snapshot::BlockEffect;
+use crate::{
+    input::{delta::News, snapshot::BlockEffect},
+    output::plan::{Numbers, Reason, Verdict, Verdicts},
+};
 
 fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
     Box::new(Verdict {

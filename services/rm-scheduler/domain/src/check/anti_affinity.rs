@@ -1,0 +1,72 @@
+//! Container placement, 11.1, looked at apart from the planner: who is where, by group of work that
+//! is kept apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{NodeName, WorkId};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    input::snapshot::{Demand, Snapshot},
+    output::plan::Grant,
+};
+
+/// Who belongs to which group, whether it holds anything or not.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    of_work: FxHashMap<WorkId, WorkId>,
+    members: BTreeMap<WorkId, BTreeSet<WorkId>>,
+}
+
+impl Groups {
+    /// It belongs to some group.
+    pub fn has(&self, work: &WorkId) -> bool {
+        !self.of_work.is_empty() && self.of_work.contains_key(work)
+    }
+
+    /// As this work asks now, None where it asks for nothing; true where it was in no group and is
+    /// in one now.
+    pub fn renew(&mut self, work: &WorkId, demand: Option<&Demand>) -> bool {
+        let apart = demand.and_then(|demand| demand.apart.as_ref());
+        let now = apart.map(|apart| &apart.group);
+        if self.of_work.get(work) == now {
+            return false;
+        }
+        let before = self.of_work.remove(work);
+        if let Some(before) = &before
+            && let Some(members) = self.members.get_mut(before)
+        {
+            members.remove(work);
+            if members.is_empty() {
+                self.members.remove(before);
+            }
+        }
+        if let Some(group) = now {
+            self.of_work.insert(work.clone(), group.clone());
+            let members = self.members.entry(group.clone()).or_default();
+            members.insert(work.clone());
+        }
+        before.is_none()
+    }
+
+    /// By node, or by the value of a label, which has to be there. `places` are the nodes on which
+    /// a piece of work stands, or is about to.
+    pub fn are_apart<'a, P: Iterator<Item = &'a NodeName>>(
+        &'a self,
+        snapshot: &Snapshot,
+        grant: &Grant,
+        places: impl Fn(&'a WorkId) -> P,
+    ) -> bool {
+        let demand = snapshot.demand.get(&grant.work);
+        let Some(apart) = demand.and_then(|demand| demand.apart.as_ref()) else {
+            return true;
+        };
+        let label = apart.by_label.as_ref();
+        let value = |node: &NodeName| snapshot.nodes.get(node)?.labels.get(label?);
+        let here = value(&grant.node);
+        let members = self.members.get(&apart.group).into_iter().flatten();
+        let mut others = members.filter(|work| **work != grant.work).flat_map(places);
+        (label.is_none() || here.is_some())
+            && others.all(|node| *node != grant.node && (label.is_none() || value(node) != here))
+    }
+}

@@ -1,0 +1,280 @@
+//! Whether one more process of some work could be given room as things stand, by the rules of the
+//! check alone: for who asks whether it waits in vain (I21).
+//!
+//! It is asked within the task that commits, of any number of works and nodes. So nodes that have
+//! nothing free are left out once for all, a size that fits nowhere is tried once, and what may be
+//! looked at altogether is bounded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
+
+use super::{Fault, check_grant, holdings::Holdings, node_load::Load, quantum_of, totals::Tally};
+use crate::{
+    input::snapshot::{Demand, Node, Policy, Snapshot},
+    output::plan::Grant,
+};
+
+/// Steps altogether: a node at first sight is one.
+const STEPS: u64 = 50_000;
+/// A node that is looked at closely.
+const CLOSELY: u64 = 4;
+/// For one piece of work, so that one that suits nowhere leaves the others their share.
+const FOR_ONE: u64 = STEPS / 5;
+
+/// A node with something free.
+struct Place<'a> {
+    name: &'a NodeName,
+    node: &'a Node,
+    /// In quanta.
+    room: u64,
+    free: Size,
+    load: Option<&'a Load>,
+}
+
+/// What decides whether anything fits at first sight.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Shape<'a> {
+    whole: bool,
+    size: &'a Size,
+}
+
+pub struct Openings<'a> {
+    snapshot: &'a Snapshot,
+    holdings: &'a Holdings,
+    tally: Tally<'a>,
+    /// Nodes that may be offered, in order of name.
+    candidates: Vec<(&'a NodeName, &'a Node)>,
+    /// Whom room was made or kept for, by node.
+    promised: BTreeMap<&'a NodeName, BTreeSet<&'a WorkId>>,
+    fit_nowhere: BTreeSet<Shape<'a>>,
+    steps: u64,
+}
+
+impl<'a> Openings<'a> {
+    /// Of the nodes that `suits` says may be offered. The holdings are those of the snapshot.
+    pub fn of(
+        snapshot: &'a Snapshot,
+        holdings: &'a Holdings,
+        suits: impl Fn(&NodeName) -> bool,
+    ) -> Self {
+        let all = snapshot.allocations.values();
+        // What leaves somewhere: what it leaves behind is decided on when it is gone.
+        let leaving = all.filter(|it| it.leaving || it.purged);
+        let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
+        let has_room =
+            |(name, node): &(&NodeName, &Node)| room_on(snapshot, holdings.on(name), node) > 0;
+        let candidates = snapshot.nodes.iter();
+        let candidates = candidates
+            .filter(|(_, node)| node.is_schedulable())
+            .filter(|(name, _)| !leaving.contains(name) && suits(name))
+            .filter(has_room)
+            .collect();
+        Self {
+            snapshot,
+            candidates,
+            holdings,
+            tally: Tally::of(holdings, &BTreeSet::new()),
+            promised: promised(snapshot),
+            fit_nowhere: BTreeSet::new(),
+            steps: 0,
+        }
+    }
+
+    /// Enough was looked at.
+    pub fn is_tired(&self) -> bool {
+        self.steps >= STEPS
+    }
+
+    /// A node that could take one more process of this work in this class, and is promised to
+    /// nobody else.
+    pub fn find(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
+        let (demand, policy) = self.asked(work, class)?;
+        let whole = is_whole(demand, policy);
+        let shape = Shape {
+            whole,
+            size: &demand.size,
+        };
+        if self.fit_nowhere.contains(&shape) {
+            return None;
+        }
+        let (mut fits, mut steps) = (false, 0);
+        let mut found = None;
+        for (name, node) in &self.candidates {
+            if steps >= FOR_ONE || self.steps + steps >= STEPS {
+                fits = true;
+                break;
+            }
+            steps += 1;
+            let place = self.place(name, node);
+            let Some(grant) = self.grant((work, demand), (class, policy), &place) else {
+                continue;
+            };
+            fits = true;
+            if !suits(demand, name) || self.is_promised(name, work) {
+                continue;
+            }
+            steps += CLOSELY;
+            match self.allows(&grant) {
+                Ok(()) => {
+                    found = Some(grant.node);
+                    break;
+                }
+                Err(fault) if is_of_the_work(&fault) => break,
+                Err(_) => {}
+            }
+        }
+        self.steps += steps;
+        if !fits {
+            self.fit_nowhere.insert(shape);
+        }
+        found
+    }
+
+    /// This node could take it.
+    pub fn is_open(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
+        self.steps += 1 + CLOSELY;
+        let Some((demand, policy)) = self.asked(work, class) else {
+            return false;
+        };
+        let at = self
+            .candidates
+            .binary_search_by_key(&node, |(name, _)| name);
+        let Some((name, node)) = at.ok().and_then(|at| self.candidates.get(at)) else {
+            return false;
+        };
+        let place = self.place(name, node);
+        let grant = self.grant((work, demand), (class, policy), &place);
+        let fits = grant.is_some_and(|grant| self.allows(&grant).is_ok());
+        fits && !self.is_promised(name, work)
+    }
+
+    fn asked(&self, work: &WorkId, class: &str) -> Option<(&'a Demand, Policy)> {
+        let demand = self.snapshot.demand.get(work)?;
+        let policy = match &demand.queued {
+            Some(_) => Policy::FairShare,
+            None => self.snapshot.classes.get(class)?.policy,
+        };
+        Some((demand, policy))
+    }
+
+    fn allows(&self, grant: &Grant) -> Result<(), Fault> {
+        let named = check_grant((self.snapshot, self.holdings), grant)?;
+        self.tally.would_take(self.snapshot, grant, named)
+    }
+
+    fn place<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> Place<'b> {
+        let load = self.holdings.on(name);
+        let mut free = node.capacity.clone();
+        if let Some(load) = load {
+            free.take(&load.size);
+        }
+        Place {
+            name,
+            node,
+            room: room_on(self.snapshot, load, node),
+            free,
+            load,
+        }
+    }
+
+    /// What would be granted there, where there is room at first sight.
+    fn grant(
+        &self,
+        (work, demand): (&WorkId, &Demand),
+        (class, policy): (&str, Policy),
+        place: &Place<'_>,
+    ) -> Option<Grant> {
+        let capacity = &place.node.capacity;
+        let quantum = quantum_of(self.snapshot, &place.node.pool);
+        let whole = is_whole(demand, policy);
+        let (order, size) = if whole {
+            (quantum.node_order(capacity), capacity.clone())
+        } else {
+            (
+                quantum.work_order(&demand.size),
+                quantum.granted(&demand.size),
+            )
+        };
+        let fits = order <= place.room && size.fits(&place.free) && demand.size.fits(capacity);
+        if !fits {
+            return None;
+        }
+        let gpus = match (whole, place.load) {
+            (true, _) => Vec::new(),
+            (false, Some(load)) => load.open_gpus(capacity, &size)?,
+            (false, None) => Load::default().open_gpus(capacity, &size)?,
+        };
+        Some(Grant {
+            work: work.clone(),
+            kind: demand.kind,
+            user: demand.user.clone(),
+            class: class.into(),
+            node: place.name.clone(),
+            order,
+            size,
+            fixed: policy != Policy::FairShare,
+            gpus,
+            group: None,
+        })
+    }
+
+    /// Room was made or kept there for somebody else.
+    fn is_promised(&self, node: &NodeName, work: &WorkId) -> bool {
+        let owners = self.promised.get(node).into_iter().flatten();
+        owners.into_iter().any(|owner| *owner != work)
+    }
+}
+
+/// A reservation of a class that gives out whole machines.
+fn is_whole(demand: &Demand, policy: Policy) -> bool {
+    policy == Policy::Reserve && demand.kind == WorkKind::Reservation
+}
+
+/// What its owner says of where it may go.
+fn suits(demand: &Demand, name: &NodeName) -> bool {
+    let required = demand
+        .queued
+        .as_ref()
+        .and_then(|it| it.required_node.as_ref());
+    let listed = demand.machines.is_empty() || demand.machines.contains(name);
+    listed && !demand.avoids.contains(name) && required.is_none_or(|it| it == name)
+}
+
+/// In quanta.
+fn room_on(snapshot: &Snapshot, load: Option<&Load>, node: &Node) -> u64 {
+    let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+    has.saturating_sub(load.map_or(0, |load| load.order))
+}
+
+fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
+    let mut promised: BTreeMap<&NodeName, BTreeSet<&WorkId>> = BTreeMap::new();
+    for (owner, nodes) in &snapshot.carried.claims {
+        for node in nodes {
+            promised.entry(node).or_default().insert(owner);
+        }
+    }
+    for kept in snapshot.carried.queues.values() {
+        for (node, held) in &kept.reservations {
+            promised.entry(node).or_default().insert(&held.work);
+        }
+        let rooms = kept.gang.iter().flat_map(|room| &room.nodes);
+        for (node, parts) in rooms {
+            promised.entry(node).or_default().extend(parts.keys());
+        }
+    }
+    promised
+}
+
+/// It would be refused on any other node as well.
+fn is_of_the_work(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::UnknownWork(_)
+            | Fault::Misdescribed(_)
+            | Fault::WrongClass(_)
+            | Fault::TooMany { .. }
+            | Fault::OverAllotment { .. }
+            | Fault::OverQuota { .. }
+    )
+}

@@ -1,0 +1,43 @@
+//! What sums of what is held rest on beside the things themselves.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::Quantum;
+
+use crate::input::snapshot::{Policy, Pool, Snapshot};
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    quantum: Quantum,
+    pools: BTreeMap<String, Pool>,
+    /// With their pools.
+    classes: BTreeMap<String, (Policy, String)>,
+    /// Pools with queues.
+    trees: Vec<String>,
+}
+
+impl Terms {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let classes = snapshot.classes.iter();
+        Self {
+            quantum: snapshot.quantum.clone(),
+            pools: snapshot.pools.clone(),
+            classes: classes
+                .map(|(name, class)| (name.clone(), (class.policy, class.pool.clone())))
+                .collect(),
+            trees: snapshot.queues.keys().cloned().collect(),
+        }
+    }
+
+    /// Sums that were made on these terms are those of this snapshot.
+    pub fn hold_in(&self, snapshot: &Snapshot) -> bool {
+        let classes = snapshot.classes.iter();
+        let classes = classes.map(|(name, class)| (name, class.policy, &class.pool));
+        let known = self.classes.iter();
+        let known = known.map(|(name, (policy, pool))| (name, *policy, pool));
+        self.quantum == snapshot.quantum
+            && self.pools == snapshot.pools
+            && known.eq(classes)
+            && self.trees.iter().eq(snapshot.queues.keys())
+    }
+}

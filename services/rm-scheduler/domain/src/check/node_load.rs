@@ -1,0 +1,91 @@
+//! What lies on one node.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::Size;
+
+use crate::input::snapshot::GPU_MILLI;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Load {
+    pub order: u64,
+    pub size: Size,
+    /// Thousandths in use, by gpu.
+    gpus: BTreeMap<u64, u64>,
+}
+
+impl Load {
+    pub fn add(&mut self, order: u64, size: &Size, gpus: &[u64]) {
+        self.order = self.order.saturating_add(order);
+        self.size.add(size);
+        for gpu in gpus {
+            *self.gpus.entry(*gpu).or_default() += size.gpu_milli.min(GPU_MILLI);
+        }
+    }
+
+    /// Takes out what was added; false where a sum had run over, so that what is left is not known.
+    pub(super) fn take(&mut self, order: u64, size: &Size, gpus: &[u64]) -> bool {
+        let is_exact = self.order < u64::MAX && is_exact(&self.size);
+        self.order = self.order.saturating_sub(order);
+        self.size.take(size);
+        for gpu in gpus {
+            if let Some(used) = self.gpus.get_mut(gpu) {
+                *used = used.saturating_sub(size.gpu_milli.min(GPU_MILLI));
+            }
+        }
+        is_exact
+    }
+
+    /// The first gpus that could take a process of this size, where there are enough of them.
+    pub fn open_gpus(&self, capacity: &Size, size: &Size) -> Option<Vec<u64>> {
+        let part = size.gpu_milli.min(GPU_MILLI);
+        let needed = usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
+        let open = (0..capacity.gpu_milli.div_ceil(GPU_MILLI)).filter(|gpu| {
+            let has = capacity.gpu_milli - gpu * GPU_MILLI;
+            let used = self.gpus.get(gpu).copied().unwrap_or(0);
+            used + part <= has.min(GPU_MILLI)
+        });
+        let open: Vec<u64> = open.take(needed).collect();
+        (open.len() == needed).then_some(open)
+    }
+
+    /// Of nothing that this part of it takes is more given out than there is: a node that lost
+    /// something else while that was held has room all the same.
+    pub fn is_within(&self, capacity: &Size, size: &Size) -> bool {
+        let plain = |part: u64, given: u64, has: u64| part == 0 || given <= has;
+        let extra = |(name, part): (&String, &u64)| {
+            let of = |size: &Size| size.extras.get(name).copied().unwrap_or(0);
+            plain(*part, of(&self.size), of(capacity))
+        };
+        let all = &self.size;
+        plain(size.memory_bytes, all.memory_bytes, capacity.memory_bytes)
+            && plain(size.cpu_milli, all.cpu_milli, capacity.cpu_milli)
+            && plain(size.gpu_milli, all.gpu_milli, capacity.gpu_milli)
+            && size.extras.iter().all(extra)
+    }
+
+    /// These are there and take no more than they have.
+    pub fn gpus_suffice(&self, capacity: &Size, gpus: &[u64]) -> bool {
+        gpus.iter().all(|gpu| {
+            let before = gpu.saturating_mul(GPU_MILLI);
+            let has = capacity.gpu_milli.saturating_sub(before).min(GPU_MILLI);
+            self.gpus.get(gpu).is_none_or(|used| *used <= has)
+        })
+    }
+
+    /// Without parts of which nothing is left.
+    #[cfg(test)]
+    pub(super) fn normal(&self) -> Self {
+        let mut normal = self.clone();
+        normal.size.extras.retain(|_, amount| *amount > 0);
+        normal.gpus.retain(|_, used| *used > 0);
+        normal
+    }
+}
+
+/// No sum in here has run over: sums stop at the largest number there is.
+pub(super) fn is_exact(size: &Size) -> bool {
+    let plain = [size.memory_bytes, size.cpu_milli, size.gpu_milli];
+    let mut all = plain.iter().chain(size.extras.values());
+    all.all(|amount| *amount < u64::MAX)
+}

@@ -1,0 +1,192 @@
+//! What is held once a plan is carried out, part by part: no node, work, user or queue has more
+//! than it may.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId, WorkKind};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Fault,
+    holdings::Holdings,
+    node_load::Load,
+    quantum_of,
+    queues::{self, Charged},
+};
+use crate::{
+    input::snapshot::{Allocation, Demand, GPU_MILLI, Node, Policy, Snapshot},
+    output::plan::Grant,
+};
+
+/// What is held, and beside it what a plan changes: grants are added one by one.
+pub(super) struct Tally<'a> {
+    holdings: &'a Holdings,
+    /// Of the nodes the plan names, with what lies there already.
+    nodes: FxHashMap<&'a NodeName, Load>,
+    /// Processes told to leave, by work.
+    told: FxHashMap<&'a WorkId, u64>,
+    /// Where processes are granted, by work.
+    granted: FxHashMap<&'a WorkId, Vec<&'a NodeName>>,
+    /// Bytes, by user and class.
+    fixed: BTreeMap<(&'a UserName, &'a str), u64>,
+    queues: queues::Held,
+}
+
+impl<'a> Tally<'a> {
+    pub fn of(holdings: &'a Holdings, told: &BTreeSet<&AllocationId>) -> Self {
+        let mut tally = Self {
+            holdings,
+            nodes: FxHashMap::default(),
+            told: FxHashMap::default(),
+            granted: FxHashMap::default(),
+            fixed: BTreeMap::new(),
+            queues: queues::Held::default(),
+        };
+        for work in told.iter().filter_map(|id| holdings.work_of_staying(id)) {
+            *tally.told.entry(work).or_default() += 1;
+        }
+        tally
+    }
+
+    /// `named` are the work and the node of the grant.
+    pub fn add(
+        &mut self,
+        snapshot: &'a Snapshot,
+        grant: &'a Grant,
+        named: (&Demand, &Node),
+    ) -> Result<(), Fault> {
+        self.would_take(snapshot, grant, named)?;
+        let (demand, node) = named;
+        let queued = demand.queued.is_some();
+        let tree = queues::tree_of(snapshot, &node.pool).filter(|_| queued);
+        if let Some((tree, _)) = tree {
+            let charged = Charged {
+                tree,
+                path: &grant.class,
+                user: &grant.user,
+                group: grant.group.as_deref(),
+            };
+            self.queues.add(charged, &grant.size);
+        }
+        let places = self.granted.entry(&grant.work).or_default();
+        places.push(&grant.node);
+        let there = || self.holdings.on(&grant.node).cloned().unwrap_or_default();
+        let on_node = self.nodes.entry(&grant.node).or_insert_with(there);
+        on_node.add(grant.order, &grant.size, &grant.gpus);
+        if grant.fixed {
+            let bytes = bytes_of(snapshot, &grant.class, grant.order);
+            let sum = self.fixed.entry((&grant.user, &grant.class)).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+        Ok(())
+    }
+
+    /// What speaks against this one beside all that is held; nothing is added.
+    pub fn would_take(
+        &self,
+        snapshot: &Snapshot,
+        grant: &Grant,
+        (demand, node): (&Demand, &Node),
+    ) -> Result<(), Fault> {
+        let single = grant.kind != WorkKind::Job;
+        let most = if single {
+            demand.max_processes.min(1)
+        } else {
+            demand.max_processes
+        };
+        if !self.are_apart(snapshot, grant) {
+            return Err(Fault::NotApart(grant.node.clone()));
+        }
+        if self.processes(&grant.work) >= most {
+            return Err(Fault::TooMany {
+                work: grant.work.clone(),
+                most,
+            });
+        }
+        let there = self.nodes.get(&grant.node);
+        let there = there.or_else(|| self.holdings.on(&grant.node));
+        let mut sum = there.cloned().unwrap_or_default();
+        sum.add(grant.order, &grant.size, &grant.gpus);
+        let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        if sum.order > holds || !sum.is_within(&node.capacity, &grant.size) {
+            return Err(Fault::NoRoom(grant.node.clone()));
+        }
+        let distinct = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
+        let needed = grant.size.gpu_milli.div_ceil(GPU_MILLI);
+        let enough = distinct == needed && grant.gpus.len() as u64 == needed;
+        let whole = grant.fixed && grant.size == node.capacity;
+        let suffice = sum.gpus_suffice(&node.capacity, &grant.gpus);
+        if !(enough || whole) || !suffice {
+            let (node, gpus) = (grant.node.clone(), grant.gpus.clone());
+            return Err(Fault::WrongGpus { node, gpus });
+        }
+        let tree = queues::tree_of(snapshot, &node.pool).filter(|_| demand.queued.is_some());
+        if let Some((tree, queues)) = tree {
+            let held = &self.holdings.queues;
+            held.allow(&self.queues, (queues, tree), grant)?;
+        }
+        if grant.fixed {
+            self.check_allotment(snapshot, grant)?;
+        }
+        Ok(())
+    }
+
+    /// Those that stay, with those that are granted.
+    fn processes(&self, work: &WorkId) -> u64 {
+        let told = self.told.get(work).copied().unwrap_or(0);
+        let granted = self.granted.get(work).map_or(0, Vec::len) as u64;
+        self.holdings.staying(work).saturating_sub(told) + granted
+    }
+
+    fn are_apart(&self, snapshot: &Snapshot, grant: &Grant) -> bool {
+        let groups = &self.holdings.groups;
+        groups.are_apart(snapshot, grant, |work| {
+            let granted = self.granted.get(work).into_iter().flatten().copied();
+            self.holdings.places_of(work).iter().chain(granted)
+        })
+    }
+
+    /// the limit of the class alone where the user has one there, else of everything
+    /// together.
+    fn check_allotment(&self, snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
+        let own = snapshot.users.get(&grant.user);
+        let of_class = own.and_then(|user| user.max_allotment_by_class.get(&*grant.class));
+        let of_user = own.and_then(|user| user.max_allotment_bytes);
+        let held = self.holdings.fixed.iter();
+        let held = held.map(|((user, class), bytes)| (user, class.as_str(), *bytes));
+        let planned = self.fixed.iter();
+        let planned = planned.map(|((user, class), bytes)| (*user, *class, *bytes));
+        let mine = held.chain(planned).filter(|(user, class, _)| {
+            **user == grant.user && (of_class.is_none() || *class == &*grant.class)
+        });
+        let bytes = bytes_of(snapshot, &grant.class, grant.order);
+        let would_hold = mine.fold(bytes, |sum, (.., bytes)| sum.saturating_add(bytes));
+        let limit = of_class
+            .copied()
+            .or(of_user)
+            .or(snapshot.tunables.global_allotment_bytes);
+        match limit {
+            Some(limit) if would_hold > limit => Err(Fault::OverAllotment {
+                user: grant.user.clone(),
+                would_hold,
+                limit,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// of a whole node, its order in quanta.
+pub(crate) fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
+    let class = snapshot.classes.get(&allocation.class);
+    match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {
+        Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.order, &allocation.size),
+        None => allocation.size.clone(),
+    }
+}
+
+pub(super) fn bytes_of(snapshot: &Snapshot, class: &str, order: u64) -> u64 {
+    let pool = snapshot.classes.get(class).map(|class| class.pool.as_str());
+    let quantum = quantum_of(snapshot, pool.unwrap_or_default());
+    order.saturating_mul(quantum.0.memory_bytes)
+}

@@ -1,0 +1,6 @@
+//! Sets and lists of small numbers.
+
+pub(crate) mod bit_set;
+pub(crate) mod buckets;
+pub(crate) mod dense_set;
+pub(crate) mod id_list;

@@ -1,0 +1,119 @@
+//! Which of those that have to go may go now, so that no work loses more at one time than it
+//! allows (W5): drains and graceful evacuations ask this in every round.
+//!
+//! A process counts as being moved from the order to leave until its successor runs or none is
+//! wanted, so work that finds no room elsewhere is not taken apart further.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::WorkId;
+
+/// A process that stands where it should not, and could be told to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// What the limit counts over: the work, or the service of an instance.
+    pub group: WorkId,
+    /// Most of the group that may be moved at one time; absent means any number.
+    pub limit: Option<u64>,
+    /// Its time is over: it goes whatever the limit says.
+    pub at_once: bool,
+}
+
+/// For each candidate, in the order they were given: may it go now? `moving` says how many of each
+/// group are being moved already.
+#[must_use]
+pub fn may_leave(candidates: &[Candidate], moving: &BTreeMap<WorkId, u64>) -> Vec<bool> {
+    let mut moving = moving.clone();
+    let mut may: Vec<bool> = candidates.iter().map(|it| it.at_once).collect();
+    for it in candidates.iter().filter(|it| it.at_once) {
+        *moving.entry(it.group.clone()).or_default() += 1;
+    }
+    for (it, may) in candidates.iter().zip(&mut may) {
+        let moving = moving.entry(it.group.clone()).or_default();
+        if !*may && it.limit.is_none_or(|limit| *moving < limit) {
+            *may = true;
+            *moving += 1;
+        }
+    }
+    may
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tests::fixture::work_id;
+
+    const GROUPS: usize = 4;
+
+    fn limit_of(limits: &[Option<u64>], group: usize) -> Option<u64> {
+        limits[group % GROUPS]
+    }
+
+    fn candidates(picks: &[(usize, bool)], limits: &[Option<u64>]) -> Vec<Candidate> {
+        let one = |(group, at_once): &(usize, bool)| Candidate {
+            group: work_id(&format!("job_{}", group % GROUPS)),
+            limit: limit_of(limits, *group),
+            at_once: *at_once,
+        };
+        picks.iter().map(one).collect()
+    }
+
+    fn being_moved(counts: &[u64]) -> BTreeMap<WorkId, u64> {
+        let of = |(group, count): (usize, &u64)| (work_id(&format!("job_{group}")), *count);
+        counts.iter().enumerate().map(of).collect()
+    }
+
+    proptest! {
+        /// Never more than the limit, unless time is over; and as many as the limit allows.
+        #[test]
+        fn as_many_as_the_limit_allows_and_no_more(
+            picks in prop::collection::vec((0..GROUPS, prop::bool::weighted(0.1)), 0..30),
+            limits in prop::collection::vec(prop::option::of(0..4_u64), GROUPS),
+            counts in prop::collection::vec(0..4_u64, GROUPS),
+        ) {
+            let all = candidates(&picks, &limits);
+            let moving = being_moved(&counts);
+            let may = may_leave(&all, &moving);
+            prop_assert_eq!(&may, &may_leave(&all, &moving));
+            for (group, limit) in limits.iter().enumerate() {
+                let name = work_id(&format!("job_{group}"));
+                let mine = || all.iter().zip(&may).filter(|(it, _)| it.group == name);
+                let forced = mine().filter(|(it, _)| it.at_once).count() as u64;
+                let go = mine().filter(|(_, may)| **may).count() as u64;
+                let asked = mine().count() as u64;
+                let room = limit.map_or(u64::MAX, |limit| {
+                    limit.saturating_sub(counts[group] + forced)
+                });
+                prop_assert_eq!(go, forced + room.min(asked - forced));
+            }
+        }
+
+        /// Whatever the limits, what has no time left goes.
+        #[test]
+        fn a_deadline_empties_everything(
+            picks in prop::collection::vec((0..GROUPS, Just(true)), 0..30),
+            limits in prop::collection::vec(prop::option::of(0..4_u64), GROUPS),
+        ) {
+            let all = candidates(&picks, &limits);
+            prop_assert!(may_leave(&all, &BTreeMap::new()).into_iter().all(|may| may));
+        }
+
+        /// Wave after wave empties what allows any at all, never above the limit.
+        #[test]
+        fn waves_empty_a_node(count in 1..40_usize, limit in 1..5_u64) {
+            let mut left = candidates(&vec![(0, false); count], &[Some(limit); GROUPS]);
+            let mut waves = 0;
+            while !left.is_empty() {
+                let may = may_leave(&left, &BTreeMap::new());
+                let go = may.iter().filter(|may| **may).count() as u64;
+                prop_assert!(go > 0 && go <= limit);
+                let mut may = may.into_iter();
+                left.retain(|_| !may.next().unwrap_or(false));
+                waves += 1;
+            }
+            prop_assert_eq!(waves, (count as u64).div_ceil(limit));
+        }
+    }
+}

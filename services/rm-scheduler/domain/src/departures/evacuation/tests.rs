@@ -1,0 +1,275 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{AllocationId, NodeName, WorkKind};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    departures::disruption::{Candidate, may_leave},
+    input::snapshot::BlockEffect,
+    output::plan::{Vacate, VacateReason},
+    tests::fixture::{World, node_name, work_id},
+};
+
+const PROCESS: Leaver = Leaver {
+    process_of_a_service: true,
+    time_is_over: false,
+    taken_over: false,
+    moved_by_order: false,
+    awaits_its_start: false,
+};
+
+#[test]
+fn which_way_something_leaves() {
+    let part_of_a_job = Leaver {
+        process_of_a_service: false,
+        ..PROCESS
+    };
+    let taken_over = Leaver {
+        taken_over: true,
+        ..PROCESS
+    };
+    let moved_by_order = Leaver {
+        moved_by_order: true,
+        ..PROCESS
+    };
+    let awaits_its_start = Leaver {
+        awaits_its_start: true,
+        ..PROCESS
+    };
+    for (leaver, before, after) in [
+        (PROCESS, Way::PlaceFirst, Way::Now),
+        (part_of_a_job, Way::Now, Way::Now),
+        // Scenario 29: its standby takes over.
+        (taken_over, Way::Now, Way::Now),
+        (moved_by_order, Way::Stay, Way::Now),
+        (awaits_its_start, Way::Stay, Way::Now),
+    ] {
+        assert_eq!(way(&leaver), before, "{leaver:?}");
+        let late = Leaver {
+            time_is_over: true,
+            ..leaver
+        };
+        assert_eq!(way(&late), after, "{late:?}");
+    }
+}
+
+/// Services whose nodes are drained one after the other, as rm-scheduler and container-manager
+/// carry it out together.
+struct Story {
+    world: World,
+    drained: BTreeSet<NodeName>,
+    limit: Option<u64>,
+    /// Successors, and what each takes over from.
+    follows: BTreeMap<AllocationId, AllocationId>,
+}
+
+impl Story {
+    fn new(rooms: &[u64], services: &[(u64, u64)], limit: Option<u64>, departure: u64) -> Self {
+        let mut world = World::new().nodes(rooms);
+        world.departure = departure;
+        for (at, (processes, order)) in services.iter().enumerate() {
+            for process in 0..*processes {
+                world.service(&format!("svc_{at}.{process}"), "ann", *order);
+            }
+        }
+        Self {
+            world,
+            drained: BTreeSet::new(),
+            limit,
+            follows: BTreeMap::new(),
+        }
+    }
+
+    fn drain(&mut self, node: &str) {
+        self.world.block(node, BlockEffect::Mark);
+        self.drained.insert(node_name(node));
+    }
+
+    /// It is there and no node is told of it: what it takes over from has not ended.
+    fn is_held(&self, id: &AllocationId) -> bool {
+        let before = self.follows.get(id);
+        before.is_some_and(|it| self.world.snapshot.allocations.contains_key(it))
+    }
+
+    fn of_work(&self, work: &WorkId) -> Vec<AllocationId> {
+        let all = self.world.snapshot.allocations.iter();
+        let ours = all.filter(|(_, it)| it.work == *work);
+        ours.map(|(id, _)| id.clone()).collect()
+    }
+
+    fn sought(&self) -> Vec<(AllocationId, WorkId)> {
+        let all = || self.world.snapshot.allocations.iter();
+        let goes = |(id, it): &(&AllocationId, &crate::input::snapshot::Allocation)| {
+            let leaver = Leaver {
+                awaits_its_start: self.is_held(id),
+                ..PROCESS
+            };
+            let here = self.drained.contains(&it.node) && !it.leaving;
+            here && way(&leaver) == Way::PlaceFirst
+        };
+        let candidates: Vec<_> = all().filter(goes).collect();
+        let asked: Vec<Candidate> = candidates
+            .iter()
+            .map(|(_, it)| Candidate {
+                group: it.work.whole(),
+                limit: self.limit,
+                at_once: false,
+            })
+            .collect();
+        let mut moving: BTreeMap<WorkId, u64> = BTreeMap::new();
+        for id in self.follows.values() {
+            if let Some(it) = self.world.snapshot.allocations.get(id) {
+                *moving.entry(it.work.whole()).or_default() += 1;
+            }
+        }
+        let may = may_leave(&asked, &moving);
+        let chosen = candidates.into_iter().zip(may).filter(|(_, may)| *may);
+        chosen
+            .map(|((id, it), _)| (id.clone(), it.work.clone()))
+            .collect()
+    }
+
+    fn step(&mut self) {
+        let sought = self.sought();
+        self.leaving(&sought, true);
+        let mut plan = self.world.plan();
+        let works: Vec<WorkId> = sought.iter().map(|(_, work)| work.clone()).collect();
+        let found = found(&works, &plan.grants);
+        let (mut stay, mut go) = (Vec::new(), Vec::new());
+        for (one, found) in sought.into_iter().zip(found) {
+            let side = if found { &mut go } else { &mut stay };
+            side.push(one);
+        }
+        self.leaving(&stay, false);
+        plan.vacates.extend(go.iter().map(|(id, _)| Vacate {
+            allocation: id.clone(),
+            reason: VacateReason::Blocked,
+            detail: "a test says so".into(),
+            purge: false,
+        }));
+        let before: BTreeSet<AllocationId> =
+            self.world.snapshot.allocations.keys().cloned().collect();
+        self.world.carry_out(&plan);
+        for (id, work) in go {
+            let fresh = self.of_work(&work);
+            let fresh = fresh.into_iter().find(|it| !before.contains(it));
+            self.follows.insert(fresh.expect("its grant"), id);
+        }
+    }
+
+    fn leaving(&mut self, which: &[(AllocationId, WorkId)], leaving: bool) {
+        for (id, _) in which {
+            let known = self.world.snapshot.allocations.get_mut(id);
+            known.expect("it is there").leaving = leaving;
+        }
+    }
+
+    fn holds_what_it_should(&self) -> Result<(), TestCaseError> {
+        let snapshot = &self.world.snapshot;
+        for work in snapshot.demand.keys() {
+            let all = self.of_work(work);
+            let started = all.iter().filter(|id| !self.is_held(id)).count();
+            prop_assert_eq!(started, 1, "of {}: one runs, always", work);
+            prop_assert!(all.len() <= 2, "of {}: {:?}", work, all);
+        }
+        for (name, node) in &snapshot.nodes {
+            let here = snapshot.allocations.values().filter(|it| it.node == *name);
+            let used: u64 = here.map(|it| it.size.memory_bytes).sum();
+            prop_assert!(
+                used <= node.capacity.memory_bytes,
+                "{} holds too much",
+                name
+            );
+        }
+        Ok(())
+    }
+
+    fn on_drained(&self) -> usize {
+        let all = self.world.snapshot.allocations.values();
+        all.filter(|it| self.drained.contains(&it.node)).count()
+    }
+}
+
+fn services() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    prop::collection::vec((1..4_u64, 1..3_u64), 1..4)
+}
+
+proptest! {
+    // A case is a hundred rounds.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Never two active at once, never none, nothing over-committed, whatever the room; and what
+    /// found no place is where it was.
+    #[test]
+    fn one_of_each_runs_all_the_time(
+        services in services(),
+        spare in 0..6_u64,
+        limit in prop::option::of(1..3_u64),
+        departure in 1..4_u64,
+        second in 0..8_usize,
+    ) {
+        let needed: u64 = services.iter().map(|(count, order)| count * order).sum();
+        let mut story = Story::new(&[needed, 0, 0], &services, limit, departure);
+        while story.world.snapshot.allocations.len() < story.world.snapshot.demand.len() {
+            story.step();
+        }
+        story.holds_what_it_should()?;
+        for (name, quanta) in [("n01", spare), ("n02", needed)] {
+            story.world.node_in("default", name, quanta);
+        }
+        story.world.block("n02", BlockEffect::Mark);
+        story.drain("n00");
+        for round in 0..12 {
+            if round == second {
+                story.drain("n01");
+            }
+            story.step();
+            story.holds_what_it_should()?;
+        }
+        prop_assert!(spare >= needed || story.on_drained() > 0);
+        // With room for all, everything comes away in the end.
+        story.world.node("n02").block = None;
+        story.drain("n01");
+        for _ in 0..80 {
+            story.step();
+            story.holds_what_it_should()?;
+        }
+        prop_assert_eq!(story.on_drained(), 0);
+    }
+
+}
+
+proptest! {
+    /// A grant is one place.
+    #[test]
+    fn no_grant_serves_two(
+        sought in prop::collection::vec(0..4_usize, 0..8),
+        granted in prop::collection::vec(0..4_usize, 0..8),
+    ) {
+        let name = |at: &usize| work_id(&format!("svc_{at}.0"));
+        let grants: Vec<Grant> = granted.iter().map(|at| grant(name(at))).collect();
+        let works: Vec<WorkId> = sought.iter().map(name).collect();
+        let found = found(&works, &grants);
+        for at in 0..4 {
+            let of = |all: &[usize]| all.iter().filter(|it| **it == at).count();
+            let placed = sought.iter().zip(&found).filter(|(it, found)| **it == at && **found);
+            prop_assert_eq!(placed.count(), of(&sought).min(of(&granted)));
+        }
+    }
+}
+
+fn grant(work: WorkId) -> Grant {
+    Grant {
+        work,
+        kind: WorkKind::Service,
+        user: "ann".parse().unwrap(),
+        class: "fixed".into(),
+        node: node_name("n00"),
+        order: 1,
+        size: hayward_vocabulary::Size::default(),
+        fixed: true,
+        gpus: Vec::new(),
+        group: None,
+    }
+}

@@ -1,0 +1,476 @@
+//! The one routine that divides holes among entities: classes, then users, then jobs.
+//!
+//! Entities come sorted; the sort decides who gets remainders. The table is consumed. Arithmetic is
+//! exact; products are taken in 128 bits.
+
+mod amounts;
+mod equal_weights;
+
+pub(crate) use amounts::Amounts;
+pub(crate) use equal_weights::{Band, Member, divide};
+
+use super::hole_table::Holes;
+use crate::input::snapshot::Standing;
+
+/// What a division does beyond R-9.1 (W-4).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
+    /// the first of the sort can gain one in each pass, and the last none.
+    pub level: bool,
+    /// Holes of an order are divided among those who want that order or a larger one.
+    pub rivals: bool,
+}
+
+/// Who takes part, what each wants, and then: what each got.
+#[derive(Default)]
+pub(crate) struct Claims {
+    weights: Vec<u64>,
+    standings: Vec<Standing>,
+    /// What is wanted of one order, ascending; some may be empty.
+    lanes: Vec<Lane>,
+    pass: Pass,
+}
+
+#[derive(Default)]
+struct Lane {
+    order: u64,
+    /// By entity.
+    lots: Vec<Lot>,
+}
+
+struct Lot {
+    entity: usize,
+    /// Still.
+    want: u64,
+    given: u64,
+}
+
+impl Claims {
+    /// Nobody takes part any more; memory is kept.
+    pub fn clear(&mut self) {
+        self.weights.clear();
+        self.standings.clear();
+        for lane in &mut self.lanes {
+            lane.lots.clear();
+        }
+    }
+
+    /// The next entity. Who is behind is served first with what rounding leaves, who is ahead last
+    /// (W-4).
+    pub fn enter(&mut self, weight: u64, standing: Standing) {
+        self.weights.push(weight.max(1));
+        self.standings.push(standing);
+    }
+
+    /// The newest entity wants so many processes of this order.
+    pub fn want(&mut self, order: u64, count: u64) {
+        let place = self.lanes.partition_point(|lane| lane.order < order);
+        self.want_at(place, order, count);
+    }
+
+    /// The newest entity wants all these.
+    pub fn want_all(&mut self, wants: &Amounts) {
+        let mut place = 0;
+        for (order, count) in wants.iter() {
+            while self.lanes.get(place).is_some_and(|lane| lane.order < order) {
+                place += 1;
+            }
+            self.want_at(place, order, count);
+        }
+    }
+
+    /// `place` is where the lane of the order is or would be.
+    fn want_at(&mut self, place: usize, order: u64, count: u64) {
+        let entity = self.weights.len() - 1;
+        if self.lanes.get(place).is_none_or(|lane| lane.order != order) {
+            let lots = Vec::new();
+            self.lanes.insert(place, Lane { order, lots });
+        }
+        if count == 0 {
+            return;
+        }
+        let lots = &mut self.lanes[place].lots;
+        match lots.last_mut().filter(|lot| lot.entity == entity) {
+            Some(lot) => lot.want = lot.want.saturating_add(count),
+            None => lots.push(Lot {
+                entity,
+                want: count,
+                given: 0,
+            }),
+        }
+    }
+
+    /// What each entity got, by order, in the order they entered.
+    pub fn given(&self) -> Vec<Amounts> {
+        let each = self
+            .weights
+            .iter()
+            .map(|_| Amounts::with_room(self.lanes.len()));
+        let mut given: Vec<Amounts> = each.collect();
+        self.each(|entity, order, count| given[entity].push(order, count));
+        given
+    }
+
+    /// Processes each entity got, of whatever order.
+    pub fn processes(&self) -> Vec<u64> {
+        let mut given = vec![0; self.weights.len()];
+        self.each(|entity, _, count| given[entity] += count);
+        given
+    }
+
+    /// By order, and then as they entered.
+    fn each(&self, mut tell: impl FnMut(usize, u64, u64)) {
+        for lane in &self.lanes {
+            for lot in lane.lots.iter().filter(|lot| lot.given > 0) {
+                tell(lot.entity, lane.order, lot.given);
+            }
+        }
+    }
+
+    pub fn apportion(&mut self, mut holes: Holes, manner: Manner) {
+        if self.are_met_by(&holes) {
+            for lot in self.lanes.iter_mut().flat_map(|lane| &mut lane.lots) {
+                (lot.given, lot.want) = (lot.want, 0);
+            }
+            return;
+        }
+        // Everyone is in the first pass, also who wants nothing.
+        let mut state = std::mem::take(&mut self.pass);
+        state.open_for(self.weights.len(), manner);
+        while state.active.iter().any(|takes_part| *takes_part) && holes.quanta() > 0 {
+            if !self.pass(&mut holes, &mut state) {
+                break;
+            }
+            self.retain_able(&mut state, &holes);
+        }
+        self.pass = state;
+        self.sweep(&mut holes);
+    }
+
+    /// Where there is one hole of its size for every process that is wanted, passes and sweep end
+    /// with each in a hole of its own size.
+    fn are_met_by(&self, holes: &Holes) -> bool {
+        let lanes = self.lanes.iter().filter(|lane| !lane.lots.is_empty());
+        let wanted = lanes.map(|lane| {
+            let sum = lane.lots.iter().map(|lot| lot.want);
+            (lane.order, sum.fold(0, u64::saturating_add))
+        });
+        holes.are(wanted)
+    }
+
+    /// Drops entities that want nothing more, or nothing that still fits.
+    fn retain_able(&self, state: &mut Pass, holes: &Holes) {
+        let largest = holes.largest();
+        state.able.fill(false);
+        for lane in self.lanes.iter().take_while(|lane| lane.order <= largest) {
+            for lot in lane.lots.iter().filter(|lot| lot.want > 0) {
+                state.able[lot.entity] = true;
+            }
+        }
+        for (active, able) in state.active.iter_mut().zip(&state.able) {
+            *active &= able;
+        }
+    }
+
+    /// True when it gave anything.
+    fn pass(&mut self, holes: &mut Holes, state: &mut Pass) -> bool {
+        state.begin(holes.quanta(), &self.weights, &self.standings);
+        let mut first = true;
+        let mut anything = false;
+        let lanes = self.lanes.iter_mut().rev();
+        for lane in lanes.filter(|lane| !lane.lots.is_empty()) {
+            let order = lane.order;
+            // An order nobody wants changes nothing but this: who deserves nothing leaves the
+            // divisor before the first order somebody wants.
+            if first && holes.largest() > order {
+                state.close_all(&self.weights);
+                first = false;
+            }
+            let fitting = holes.processes(order);
+            if fitting == 0 {
+                continue;
+            }
+            if state.weight == 0 {
+                break;
+            }
+            let weight = state.divisor(&lane.lots, &self.weights);
+            let mut taken = 0;
+            // Neighbours mostly weigh the same.
+            let mut known = (0, 0);
+            for lot in &mut lane.lots {
+                let at = lot.entity;
+                if lot.want == 0 || !state.active[at] {
+                    continue;
+                }
+                if known.0 != self.weights[at] {
+                    let quota = scaled(fitting * order, self.weights[at], weight, true);
+                    known = (self.weights[at], quota);
+                }
+                let due = known
+                    .1
+                    .min(state.deserved[at].saturating_sub(state.got[at]));
+                // Rounding up to one process keeps large work from starving. Who had too
+                // much that way waits until the others had theirs (W-6).
+                let least = u64::from(due > 0 && self.standings[at] != Standing::Ahead);
+                let count = (due / order).max(least);
+                let count = count.min(lot.want).min(fitting - taken);
+                if count > 0 {
+                    (lot.given, lot.want) = (lot.given + count, lot.want - count);
+                    state.got[at] += count * order;
+                    taken += count;
+                    // After the first order somebody wants all are looked at.
+                    if !first {
+                        state.close(at, &self.weights);
+                    }
+                }
+            }
+            anything |= taken > 0;
+            holes.take(taken, order);
+            if first {
+                state.close_all(&self.weights);
+            }
+            first = false;
+        }
+        anything
+    }
+
+    /// What rounding left over goes one process at a time into holes of exactly its size.
+    fn sweep(&mut self, holes: &mut Holes) {
+        if !self.lanes.iter().any(|lane| holes.has(lane.order)) {
+            return;
+        }
+        let mut lots: Vec<(usize, usize, usize)> = Vec::new();
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let wanting = lane.lots.iter().enumerate();
+            let wanting = wanting.filter(|(_, lot)| lot.want > 0);
+            lots.extend(wanting.map(|(place, lot)| (lot.entity, self.lanes.len() - at, place)));
+        }
+        // By entity, largest order first.
+        lots.sort_unstable();
+        let mut gave = true;
+        while gave && holes.quanta() > 0 {
+            gave = false;
+            for (_, from_end, place) in &lots {
+                let at = self.lanes.len() - from_end;
+                let lane = &mut self.lanes[at];
+                let lot = &mut lane.lots[*place];
+                if lot.want > 0 && holes.remove(lane.order) {
+                    (lot.given, lot.want) = (lot.given + 1, lot.want - 1);
+                    gave = true;
+                }
+            }
+        }
+    }
+}
+
+/// The state of one pass over the orders, largest first.
+#[derive(Default)]
+struct Pass {
+    /// Takes part.
+    active: Vec<bool>,
+    able: Vec<bool>,
+    /// Quanta, by entity; 0 for those that take no part.
+    deserved: Vec<u64>,
+    got: Vec<u64>,
+    /// Takes part, and has not got what it deserves yet.
+    open: Vec<bool>,
+    /// Sum of the weights of all entities that are open.
+    weight: u64,
+    /// Quanta that rounding left and that each was handed, over all passes.
+    extras: Vec<u64>,
+    /// Wants this order or a larger one.
+    as_large: Vec<bool>,
+    /// Whose turn it is to be handed a quantum.
+    turns: Vec<(u64, Standing, usize)>,
+    manner: Manner,
+}
+
+impl Pass {
+    fn open_for(&mut self, entities: usize, manner: Manner) {
+        self.manner = manner;
+        for flags in [&mut self.active, &mut self.able, &mut self.open] {
+            flags.clear();
+            flags.resize(entities, true);
+        }
+        for sums in [&mut self.deserved, &mut self.got, &mut self.extras] {
+            sums.clear();
+            sums.resize(entities, 0);
+        }
+        self.as_large.clear();
+        self.as_large.resize(entities, false);
+    }
+
+    fn begin(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
+        self.got.fill(0);
+        self.as_large.fill(false);
+        self.deserved.fill(0);
+        self.open.clone_from(&self.active);
+        let active = || (0..weights.len()).filter(|at| self.active[*at]);
+        self.weight = active().map(|at| weights[at]).sum();
+        let mut rest = total;
+        let mut known = (0, 0);
+        for (at, weight) in weights.iter().copied().enumerate() {
+            if self.active[at] {
+                if known.0 != weight {
+                    known = (weight, scaled(total, weight, self.weight, false));
+                }
+                self.deserved[at] = known.1;
+                rest -= self.deserved[at];
+            }
+        }
+        self.hand_out(rest, standings);
+    }
+
+    /// What rounding left, a quantum each.
+    fn hand_out(&mut self, rest: u64, standings: &[Standing]) {
+        if rest == 0 {
+            return;
+        }
+        let had = |at: usize| {
+            if self.manner.level {
+                self.extras[at]
+            } else {
+                0
+            }
+        };
+        let active = (0..standings.len()).filter(|at| self.active[*at]);
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.clear();
+        turns.extend(active.map(|at| (had(at), standings[at], at)));
+        let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+        // It does not matter in which order the first of them are.
+        if rest < turns.len() {
+            turns.select_nth_unstable(rest);
+        }
+        for (_, _, at) in turns.iter().take(rest).copied() {
+            self.deserved[at] += 1;
+            self.extras[at] += 1;
+        }
+        self.turns = turns;
+    }
+
+    /// Sum of the weights among which the holes of an order are divided. Orders come from the
+    /// largest down.
+    fn divisor(&mut self, lots: &[Lot], weights: &[u64]) -> u64 {
+        if !self.manner.rivals {
+            return self.weight;
+        }
+        for lot in lots.iter().filter(|lot| lot.want > 0) {
+            self.as_large[lot.entity] = true;
+        }
+        let rivals = (0..weights.len()).filter(|at| self.open[*at] && self.as_large[*at]);
+        rivals.map(|at| weights[at]).sum::<u64>().max(1)
+    }
+
+    /// Takes the satisfied out of the divisor, each once per pass [C-1].
+    fn close(&mut self, at: usize, weights: &[u64]) {
+        if self.open[at] && self.got[at] >= self.deserved[at] {
+            self.open[at] = false;
+            self.weight -= weights[at];
+        }
+    }
+
+    fn close_all(&mut self, weights: &[u64]) {
+        for at in 0..weights.len() {
+            self.close(at, weights);
+        }
+    }
+}
+
+fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
+    // Division in 128 bits costs ten times as much, and is hardly ever needed.
+    if let Some(product) = amount.checked_mul(weight) {
+        return if up {
+            product.div_ceil(sum)
+        } else {
+            product / sum
+        };
+    }
+    let product = u128::from(amount) * u128::from(weight);
+    let sum = u128::from(sum);
+    let quotient = if up {
+        product.div_ceil(sum)
+    } else {
+        product / sum
+    };
+    u64::try_from(quotient).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Manner = Manner {
+        level: false,
+        rivals: false,
+    };
+
+    fn run(sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
+        run_with(RULES, sizes, entities)
+    }
+
+    fn run_with(manner: Manner, sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
+        let mut holes = Holes::default();
+        for size in sizes {
+            holes.add(*size, 1);
+        }
+        let mut claims = Claims::default();
+        for (weight, order, want) in entities {
+            claims.enter(*weight, Standing::Even);
+            claims.want(*order, *want);
+        }
+        claims.apportion(holes, manner);
+        claims.processes()
+    }
+
+    #[test]
+    fn x15_two_passes_divide_the_residues() {
+        assert_eq!(
+            run(&[2, 2, 2, 2, 2, 2, 1, 1, 1], &[(1, 2, 99), (1, 1, 99)]),
+            [4, 7]
+        );
+    }
+
+    #[test]
+    fn x7_x8_x9_classes_by_weight_with_remainders_in_sort_order() {
+        assert_eq!(run(&[5; 4], &[(100, 2, 99), (100, 1, 99)]), [6, 8]);
+        assert_eq!(
+            run(&[1; 7], &[(100, 1, 99), (100, 1, 99), (100, 1, 99)]),
+            [3, 2, 2]
+        );
+        assert_eq!(run(&[2; 5], &[(900, 1, 99), (100, 2, 99)]), [8, 1]);
+    }
+
+    #[test]
+    fn c_1_a_satisfied_entity_leaves_the_divisor_once() {
+        let given = run(&[4, 4, 4, 4], &[(1, 4, 99), (1, 1, 99)]);
+        assert_eq!(given, [2, 8]);
+    }
+
+    #[test]
+    fn w_4_one_remainder_each_before_anybody_has_a_second() {
+        // The first two want little, and what they leave is divided in passes of its own.
+        let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
+        assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
+        let level = Manner {
+            level: true,
+            ..RULES
+        };
+        assert_eq!(run_with(level, &[29], &claims), [1, 4, 8, 8, 8]);
+    }
+
+    #[test]
+    fn w_4_large_processes_get_their_due_of_holes_nobody_else_needs() {
+        let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
+        let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
+        assert!(run(&holes, &claims)[0] < 15);
+        let rivals = Manner {
+            rivals: true,
+            ..RULES
+        };
+        // A seventh of 1200 is 21; what other rounding leaves may go to it as well.
+        let large = run_with(rivals, &holes, &claims)[0];
+        assert!((21..=24).contains(&large), "{large}");
+    }
+}

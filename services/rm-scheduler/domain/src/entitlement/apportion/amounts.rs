@@ -1,0 +1,81 @@
+//! Processes per order.
+
+use crate::entitlement::hole_table::Holes;
+
+/// There are few orders, so they stand in a row: that is quicker to walk over, to compare and to
+/// copy than a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Amounts {
+    /// Order and processes, ascending by order; there are never 0.
+    by_order: Vec<(u64, u64)>,
+}
+
+impl Amounts {
+    /// With memory for so many orders.
+    pub fn with_room(orders: usize) -> Self {
+        let by_order = Vec::with_capacity(orders);
+        Self { by_order }
+    }
+
+    pub fn add(&mut self, order: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let place = self.by_order.partition_point(|(other, _)| *other < order);
+        self.add_at(place, order, count);
+    }
+
+    /// `place` is where the order is or would be.
+    fn add_at(&mut self, place: usize, order: u64, count: u64) {
+        match self.by_order.get_mut(place) {
+            Some((there, sum)) if *there == order => *sum = sum.saturating_add(count),
+            _ => self.by_order.insert(place, (order, count)),
+        }
+    }
+
+    /// So many of an order that is larger than all that are here.
+    pub fn push(&mut self, order: u64, count: u64) {
+        if count > 0 {
+            self.by_order.push((order, count));
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        let mut place = 0;
+        for (order, count) in other.iter() {
+            while self
+                .by_order
+                .get(place)
+                .is_some_and(|known| known.0 < order)
+            {
+                place += 1;
+            }
+            self.add_at(place, order, count);
+            place += 1;
+        }
+    }
+
+    /// Nothing any more; memory is kept.
+    pub fn clear(&mut self) {
+        self.by_order.clear();
+    }
+
+    /// How many orders there are.
+    pub fn orders(&self) -> usize {
+        self.by_order.len()
+    }
+
+    /// Ascending by order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        self.by_order.iter().copied()
+    }
+
+    pub fn quanta(&self) -> u64 {
+        self.iter().map(|(order, count)| order * count).sum()
+    }
+
+    /// The holes a grant is for the next level down.
+    pub fn as_holes(&self) -> Holes {
+        Holes::ascending(self.iter())
+    }
+}

@@ -1,0 +1,115 @@
+//! Who is handed what rounding leaves: a quantum each, in turn. In a level division whoever had the
+//! fewest comes first, so each pass goes on where the one before ended, and after the last in turn
+//! comes the first again. So it is enough to know at which turn a pass ended. As a quantum seldom
+//! makes a process, that is looked for only when somebody asks.
+
+use super::{
+    Band, Member, before,
+    search::{Part, turn_at},
+};
+
+pub(super) struct Extras {
+    level: bool,
+    /// Quanta that rounding left, by pass.
+    left: Vec<u64>,
+    /// Passes of which it was looked for who is handed them.
+    known: usize,
+    /// Who was handed them in the last of these.
+    handed: Handed,
+}
+
+/// Who has a turn from one on and before another, which may be round the end.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Handed {
+    from: u32,
+    to: u32,
+}
+
+impl Handed {
+    pub fn has(self, turn: u32) -> bool {
+        let (is_from, is_before) = (turn >= self.from, turn < self.to);
+        if self.from > self.to {
+            is_from || is_before
+        } else {
+            is_from && is_before
+        }
+    }
+
+    /// How many of these it has.
+    pub fn count(self, members: &[Member]) -> u64 {
+        let (from, to) = (before(members, self.from), before(members, self.to));
+        let others = if self.from > self.to {
+            members.len()
+        } else {
+            0
+        };
+        (others + to - from) as u64
+    }
+
+    /// Where it begins and ends, the later one first.
+    pub fn ends(self) -> [u32; 2] {
+        [self.from.max(self.to), self.from.min(self.to)]
+    }
+}
+
+impl Extras {
+    pub fn new(level: bool) -> Self {
+        Self {
+            level,
+            left: Vec::with_capacity(8),
+            known: 0,
+            handed: Handed::default(),
+        }
+    }
+
+    /// The next pass, and what rounding leaves in it: less than a quantum for each.
+    pub fn begin(&mut self, left: u64) {
+        self.left.push(left);
+    }
+
+    /// How many passes there were, with this one.
+    pub fn passes(&self) -> u32 {
+        u32::try_from(self.left.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Did rounding leave something in this pass?
+    pub fn are_some(&self) -> bool {
+        self.left.last().is_some_and(|left| *left > 0)
+    }
+
+    /// Who is handed something in this pass.
+    pub fn handed<'t>(&mut self, bands: &[Band<'t>], memory: &mut Vec<Part<'t>>) -> Handed {
+        while let Some(left) = self.left.get(self.known).copied() {
+            let from = if self.level { self.handed.to } else { 0 };
+            let taking_part = bands.iter();
+            let taking_part = taking_part.filter(|band| band.until as usize > self.known);
+            let to = if left > 0 {
+                end(taking_part.map(|band| band.members), (from, left), memory)
+            } else {
+                from
+            };
+            self.handed = Handed { from, to };
+            self.known += 1;
+        }
+        self.handed
+    }
+}
+
+/// The turn at which so many were handed a quantum; there are more.
+fn end<'t>(
+    bands: impl Iterator<Item = &'t [Member]> + Clone,
+    (from, left): (u32, u64),
+    memory: &mut Vec<Part<'t>>,
+) -> u32 {
+    memory.clear();
+    let later = |members: &'t [Member]| Part::new(&members[before(members, from)..], 1);
+    memory.extend(bands.clone().map(later));
+    let there: u64 = memory.iter().map(Part::all).sum();
+    if left < there {
+        return turn_at(memory, left).0;
+    }
+    for (part, members) in memory.iter_mut().zip(bands) {
+        part.leave_out_of(members);
+    }
+    turn_at(memory, left - there).0
+}

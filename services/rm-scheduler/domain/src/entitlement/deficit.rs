@@ -1,0 +1,243 @@
+//! What rounding keeps from a class or user, paid back over time (W-4, W-5, W-6).
+//!
+//! A count is whole processes, a due is not. The difference is kept as an account in
+//! quantum-milliseconds. Only when it has grown to a quantum for [`PATIENCE_MS`] is it paid, by
+//! handing remainders to who is behind before others and by not rounding up who is ahead, and then
+//! until it is even again. So a steady fleet stands still from round to round, and is fair over
+//! hours.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::UserName;
+
+use super::{
+    fair_share::{Moved, Quanta},
+    groups,
+};
+use crate::{
+    index::Users,
+    input::snapshot::{Account, Policy, Standing},
+    state::Books,
+};
+
+/// A quantum owed for this long is paid. Shorter would be fairer and cost more preemptions.
+const PATIENCE_MS: i64 = 600_000;
+const MILLI: i64 = 1_000;
+const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
+
+pub(crate) fn of_class(books: &Books, class: usize) -> Standing {
+    let account = books.deficits.classes.get(books.classes[class].name);
+    account.map_or(Standing::Even, |account| account.standing)
+}
+
+/// How the users of a class stand, by name.
+pub(crate) fn of_users(books: &Books, class: usize) -> Vec<Standing> {
+    let users = books.classes[class].users;
+    let known = books.deficits.users.get(books.classes[class].name);
+    // Mostly nobody is owed anything, and then nobody has to be looked up.
+    let known = known.filter(|known| {
+        let mut accounts = known.values();
+        accounts.any(|account| account.standing != Standing::Even)
+    });
+    let standing = |user: &UserName| {
+        let account = known.and_then(|known| known.get(user));
+        account.map_or(Standing::Even, |account| account.standing)
+    };
+    users.keys().map(standing).collect()
+}
+
+/// Brings the accounts to this moment.
+pub(crate) fn settle(books: &mut Books) {
+    if !books.settings.carry_remainders {
+        return;
+    }
+    let now = books.snapshot.now;
+    let elapsed = now.ms_since(books.deficits.at);
+    let deficits = &mut books.deficits;
+    deficits.at = now;
+    let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
+    for account in deficits.classes.values_mut().chain(users) {
+        // Who asks for nothing any more is owed nothing more; the others get a new rate below.
+        *account = Account {
+            rate: 0,
+            ..account.after(elapsed)
+        };
+    }
+}
+
+impl Account {
+    /// The same account so many milliseconds later. Two steps lead to where one of their sum does.
+    #[must_use]
+    pub fn after(self, elapsed_ms: u64) -> Self {
+        let elapsed = i64::try_from(elapsed_ms).unwrap_or(i64::MAX);
+        let grown = self.rate.saturating_mul(elapsed);
+        let owed = self.owed.saturating_add(grown).clamp(-LIMIT, LIMIT);
+        let standing = match self.standing {
+            _ if owed >= PATIENCE_MS * MILLI => Standing::Behind,
+            _ if owed <= -PATIENCE_MS * MILLI => Standing::Ahead,
+            Standing::Behind if owed > 0 => Standing::Behind,
+            Standing::Ahead if owed < 0 => Standing::Ahead,
+            _ => Standing::Even,
+        };
+        Self {
+            owed,
+            standing,
+            ..self
+        }
+    }
+}
+
+/// Someone with a weight, a demand and what is had, the latter two in quanta.
+struct Claim {
+    weight: u64,
+    wants: u64,
+    has: u64,
+}
+
+/// Notes how fast each account grows from now on, by what everyone has after the round.
+pub(crate) fn note(books: &mut Books) {
+    if !books.settings.carry_remainders {
+        return;
+    }
+    let moved = Moved::of(books);
+    for tree in books.forest.roots() {
+        for (policy, classes) in groups(books, *tree) {
+            if policy == Policy::FairShare {
+                note_group(books, &classes, &moved);
+            }
+        }
+    }
+}
+
+fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
+    let users: Vec<Vec<Claim>> = classes
+        .iter()
+        .map(|at| claims_of(books, *at, moved))
+        .collect();
+    let claims: Vec<Claim> = classes
+        .iter()
+        .zip(&users)
+        .map(|(class, users)| of_class_users(books.classes[*class].class.weight.max(1), users))
+        .collect();
+    let rates_of_classes = rates(&claims);
+    for ((class, claims), rate) in classes.iter().zip(users).zip(rates_of_classes) {
+        let name = books.classes[*class].name;
+        let users = books.classes[*class].users;
+        let deficits = &mut books.deficits;
+        deficits.classes.entry(name.to_owned()).or_default().rate = rate;
+        let known = deficits.users.entry(name.to_owned()).or_default();
+        note_users(known, users, rates(&claims));
+    }
+}
+
+/// Nothing is kept of users who have no work any more.
+fn note_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
+    // Mostly the same users have work as before.
+    if !known.keys().eq(users.keys()) {
+        let account = |user| known.get(user).copied().unwrap_or_default();
+        *known = users
+            .keys()
+            .map(|user| (user.clone(), account(user)))
+            .collect();
+    }
+    for (account, rate) in known.values_mut().zip(rates) {
+        account.rate = rate;
+    }
+}
+
+fn claims_of(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
+    let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+    let quanta = books.sets.parties.quanta(class, moved).into_iter();
+    let claim = |quanta: Quanta| Claim {
+        weight: 1,
+        wants: least(quanta.wants),
+        has: least(quanta.has),
+    };
+    quanta.map(claim).collect()
+}
+
+fn of_class_users(weight: u64, users: &[Claim]) -> Claim {
+    let sum = |of: fn(&Claim) -> u64| users.iter().map(of).fold(0, u64::saturating_add);
+    Claim {
+        weight,
+        wants: sum(|claim| claim.wants),
+        has: sum(|claim| claim.has),
+    }
+}
+
+/// Thousandths of a quantum each is short of its exact part of what they have together: by weight,
+/// nobody above what it wants. The rates of all add up to nothing, but for rounding.
+fn rates(claims: &[Claim]) -> Vec<i64> {
+    let total: u128 = claims.iter().map(|claim| u128::from(claim.has)).sum();
+    let mut left = total * 1_000;
+    let mut due = vec![0_u128; claims.len()];
+    let mut open: Vec<usize> = (0..claims.len()).collect();
+    // Whoever wants less per weight than the rest is filled first; so one walk is enough.
+    open.sort_by(|a, b| {
+        let (a, b) = (&claims[*a], &claims[*b]);
+        let (x, y) = (
+            u128::from(a.wants) * u128::from(b.weight),
+            u128::from(b.wants) * u128::from(a.weight),
+        );
+        x.cmp(&y)
+    });
+    let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
+    for at in open {
+        let claim = &claims[at];
+        let part = left * u128::from(claim.weight) / weights.max(1);
+        due[at] = part.min(u128::from(claim.wants) * 1_000);
+        left -= due[at];
+        weights -= u128::from(claim.weight);
+    }
+    due.iter()
+        .zip(claims)
+        .map(|(due, claim)| {
+            let due = i64::try_from(*due).unwrap_or(i64::MAX);
+            let has = i64::try_from(u128::from(claim.has) * 1_000).unwrap_or(i64::MAX);
+            due.saturating_sub(has)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tests::fixture::World;
+
+    proptest! {
+        #[test]
+        fn an_account_gets_to_the_same_place_in_one_step_and_in_two(
+            owed in -2 * PATIENCE_MS * MILLI..2 * PATIENCE_MS * MILLI,
+            rate in -5_000..5_000_i64,
+            (one, two) in (0..5_000_000_u64, 0..5_000_000_u64),
+        ) {
+            let account = Account { owed, rate, standing: Standing::Even }.after(0);
+            prop_assert_eq!(account.after(one).after(two), account.after(one + two));
+        }
+    }
+
+    #[test]
+    fn w_4_who_asks_for_nothing_any_more_is_owed_nothing_more() {
+        let mut world = World::eager().nodes(&[3]);
+        world.class("rival", (Policy::FairShare, 10, 100), "default");
+        world.job("one", "a", 1);
+        world.job_in("rival", "two", "b", 1);
+        world.step();
+        let rate = |world: &World| world.snapshot.carried.deficits.classes["rival"].rate;
+        assert_eq!(rate(&world).abs(), 500);
+        world.snapshot.demand.remove("two");
+        world.step();
+        assert_eq!(rate(&world), 0);
+    }
+
+    #[test]
+    fn w_4_exact_parts_by_weight_and_never_above_what_is_wanted() {
+        let claim = |weight, wants, has| Claim { weight, wants, has };
+        let light_and_heavy = [claim(1, 100, 0), claim(400, 100, 12)];
+        assert_eq!(rates(&light_and_heavy), [30, -30]);
+        let capped = [claim(1, 2, 2), claim(1, 100, 5), claim(1, 100, 4)];
+        assert_eq!(rates(&capped), [0, -500, 500]);
+    }
+}

@@ -1,0 +1,226 @@
+use proptest::prelude::*;
+
+use crate::{
+    FairShare, Planner,
+    input::{
+        settings::Settings,
+        snapshot::{BlockEffect, Policy, Pool},
+    },
+    output::plan::{CapParts, Idle, PoolShare, Shares, Turn},
+    tests::fixture::{GIB, World, share},
+};
+
+/// Order, pool and what is wrong with it, of one node.
+type Place = (u64, u8, u8);
+/// Kind, class, user, order, limit and tasks of one piece of work.
+type Ask = (u8, u8, u8, u64, u64, u64);
+
+const POOLS: [&str; 3] = ["default", "below", "apart"];
+const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "there"];
+
+fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> World {
+    let mut world = if eager { World::eager() } else { World::new() };
+    world.snapshot.tunables.use_prediction = !eager;
+    world.snapshot.tunables.global_allotment_bytes = Some(7 * GIB);
+    let below = Pool {
+        parent: Some("default".into()),
+        ..Pool::default()
+    };
+    world.snapshot.pools.insert("below".into(), below);
+    world.snapshot.pools.insert("apart".into(), Pool::default());
+    world.class("heavy", (Policy::FairShare, 10, 300), "default");
+    world.class("low", (Policy::FairShare, 10, 100), "below");
+    world.class("late", (Policy::FairShare, 20, 100), "default");
+    world.class("there", (Policy::FairShare, 10, 100), "apart");
+    for (at, (order, pool, _)) in places.iter().enumerate() {
+        let pool = POOLS[usize::from(*pool)];
+        world.node_in(pool, &format!("n{at:02}"), *order);
+    }
+    for (at, (kind, class, user, order, limit, tasks)) in asks.iter().enumerate() {
+        let (id, user) = (format!("w{at:02}"), format!("u{user}"));
+        match kind {
+            0 => drop(world.reservation(&id, &user, *order)),
+            1 => drop(world.service(&id, &user, *order)),
+            _ => {
+                let class = CLASSES[usize::from(*class)];
+                let demand = world.job_in(class, &id, &user, *order);
+                (demand.max_processes, demand.remaining_tasks) = (*limit, *tasks);
+            }
+        }
+    }
+    world
+}
+
+/// What happens to the nodes once work is on them.
+fn trouble(world: &mut World, places: &[Place]) {
+    for (at, (order, _, trouble)) in places.iter().enumerate() {
+        let name = format!("n{at:02}");
+        match trouble {
+            0 => world.node(&name).lost = true,
+            1 => world.node(&name).offline = true,
+            2 => world.block(&name, BlockEffect::Mark),
+            3 => world.node(&name).takes_work = false,
+            4 => world.node(&name).capacity.memory_bytes = order / 2 * GIB,
+            5 => drop(world.snapshot.nodes.remove(name.as_str())),
+            6 => world.node(&name).pool = "unheard_of".into(),
+            _ => {}
+        }
+    }
+}
+
+/// Sums what the types promise, apart from [`Shares::faults`]: by hand, from the bottom.
+fn adds_up(shares: &Shares) {
+    assert_eq!(shares.faults(), Vec::<String>::new(), "{shares:#?}");
+    let work = shares.classes.values().flat_map(|class| {
+        let users = class.users.values();
+        users.flat_map(|user| user.work.values())
+    });
+    let held: u64 = work.map(|work| work.tally.held).sum();
+    let pools = shares.pools.values();
+    let in_pools: u64 = pools.map(|pool| pool.held + pool.held_closed).sum();
+    assert_eq!(
+        held + shares.unclassed.held,
+        in_pools + shares.elsewhere,
+        "{shares:#?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_level_is_the_sum_of_the_level_below(
+        places in prop::collection::vec((1..9_u64, 0..3_u8, 0..12_u8), 1..8),
+        asks in prop::collection::vec(
+            (0..8_u8, 0..5_u8, 0..3_u8, 1..6_u64, prop_oneof![Just(99_u64), 0..7_u64], 1..30_u64),
+            1..10,
+        ),
+        (eager, reference) in (any::<bool>(), any::<bool>()),
+    ) {
+        let mut world = fleet(&places, &asks, eager);
+        if reference {
+            world.snapshot.tunables.settings = Settings::reference();
+        }
+        for _ in 0..3 {
+            adds_up(&world.step().shares);
+        }
+        trouble(&mut world, &places);
+        // Withdrawn work holds its room until it has left it.
+        let first = world.snapshot.demand.keys().next().cloned().unwrap();
+        world.snapshot.demand.remove(&first);
+        world.departure = 3;
+        for _ in 0..4 {
+            adds_up(&world.step().shares);
+        }
+    }
+}
+
+fn pool(world: &World) -> PoolShare {
+    let mut shares = FairShare.schedule(&world.snapshot).shares;
+    shares.pools.remove("default").unwrap()
+}
+
+#[test]
+fn from_capacity_to_a_job_it_is_one_chain() {
+    let mut world = World::eager().nodes(&[6, 4]);
+    world.service("svc", "c", 1);
+    world.job("one", "a", 1);
+    world.job("two", "b", 2);
+    world.step();
+    world.block("n01", BlockEffect::Mark);
+    let plan = world.step();
+    let shares = &plan.shares;
+    let pool = &shares.pools["default"];
+    assert_eq!((pool.total, pool.blocked, pool.usable), (10, 4, 6));
+    assert_eq!((shares.capacity, pool.over, pool.free), (6, 0, 0));
+    assert_eq!(pool.held + pool.held_closed, 10);
+    let turns: Vec<(i64, Option<Turn>)> = shares
+        .priorities
+        .iter()
+        .map(|group| (group.priority, group.turn))
+        .collect();
+    let first = 6 - pool.fixed;
+    let turn = |available, taken| Some(Turn { available, taken });
+    // The service holds its room already, so its turn takes nothing more.
+    let expected = [(1, None), (5, turn(first, 0)), (10, turn(first, first))];
+    assert_eq!(turns, expected);
+    let fair = &shares.classes["fair"];
+    assert_eq!(fair.given, first);
+    assert_eq!(fair.tally.held, 9);
+    // What sits on the marked node is due where it stands.
+    assert_eq!(fair.tally.resting, fair.tally.closed);
+}
+
+#[test]
+fn a_cap_says_what_it_is_made_of() {
+    let mut world = World::new().nodes(&[64]);
+    world.job("job", "a", 1).max_processes = 40;
+    let cap = |world: &World| share(&world.plan(), "job").cap;
+    let base = CapParts {
+        base: 40,
+        ..CapParts::default()
+    };
+    let starting = CapParts {
+        initialization: Some(2),
+        ..base
+    };
+    assert_eq!(cap(&world), starting);
+    world.step();
+    let doubling = CapParts {
+        doubling: Some(4),
+        ..base
+    };
+    assert_eq!(cap(&world), doubling);
+    world.snapshot.tunables.use_prediction = true;
+    world.of("job").remaining_tasks = 30;
+    let base = CapParts { base: 30, ..base };
+    let predicted = CapParts {
+        doubling: Some(4),
+        // Of 30 tasks of a second, two processes do half a minute's worth before another helps.
+        prediction: Some(7),
+        ..base
+    };
+    assert_eq!(cap(&world), predicted);
+    // How much room there could be is said where it is less than the work could use.
+    world.node("n00").capacity.memory_bytes = 29 * GIB;
+    assert_eq!(cap(&world).room, Some(29));
+    world.node("n00").capacity.memory_bytes = 30 * GIB;
+    assert_eq!(cap(&world).room, None);
+}
+
+#[test]
+fn idle_room_says_why() {
+    let idle = |world: &World| pool(world).idle;
+    let mut world = World::eager().nodes(&[4, 4]);
+    let unasked = Idle {
+        unasked: 8,
+        ..Idle::default()
+    };
+    assert_eq!(idle(&world), unasked);
+
+    world.job("large", "a", 3);
+    let split = Idle {
+        split: 2,
+        ..Idle::default()
+    };
+    assert_eq!(idle(&world), split);
+
+    let mut capped = World::new().nodes(&[8]);
+    capped.job("starting", "a", 1);
+    let expected = Idle {
+        capped: 6,
+        ..Idle::default()
+    };
+    assert_eq!(idle(&capped), expected);
+
+    let mut cleared = World::eager().nodes(&[3]);
+    cleared.departure = 9;
+    cleared.job("old", "a", 1).max_processes = 2;
+    cleared.step();
+    cleared.reservation("whole", "b", 3);
+    let meant = Idle {
+        meant: 1,
+        ..Idle::default()
+    };
+    assert_eq!(idle(&cleared), meant);
+}

@@ -1,0 +1,126 @@
+//! What a verdict says beside its numbers.
+
+use std::fmt;
+
+use hayward_vocabulary::counted::{processes, quanta};
+
+use super::Counts;
+use crate::{entitlement::reachable::Why, explanation::unblock::Beside};
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Detail {
+    Words(Box<Why>),
+    ProcessGone,
+    HoldsItselfBack,
+    AllItCanUse,
+    NoProcess,
+    ItsShare,
+    NoMoreRoom { base: u64 },
+    Never(Box<Why>),
+    OthersLeaveFirst,
+    RoomIsSplit,
+    LacksBeside { what: Beside, counted: bool },
+    FirstTask,
+    DoneBefore,
+    Doubles,
+}
+
+/// The numbers of the work that sentences name.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    has: u64,
+    due: u64,
+    order: u64,
+}
+
+impl Named {
+    pub fn of(counts: &Counts) -> Self {
+        Self {
+            has: counts.current,
+            due: counts.counted,
+            order: counts.order,
+        }
+    }
+}
+
+impl Detail {
+    pub fn words(sentence: impl Into<Why>) -> Self {
+        Self::Words(Box::new(sentence.into()))
+    }
+
+    pub(super) fn write(&self, named: Named, out: &mut fmt::Formatter) -> fmt::Result {
+        let Named { has, due, order } = named;
+        match self {
+            Self::Words(words) => out.write_str(words),
+            Self::ProcessGone => out.write_str("its process is gone; its owner has to ask anew"),
+            Self::HoldsItselfBack => out.write_str("holds itself back: it wants no process now"),
+            Self::AllItCanUse if has == 1 => out.write_str("has the one process it can use"),
+            Self::AllItCanUse => write!(out, "has all {has} processes it can use"),
+            Self::NoProcess => {
+                let size = quanta(order);
+                write!(out, "competition leaves it no process of {size}")
+            }
+            Self::ItsShare => write!(
+                out,
+                "has its share of {}; the rest belongs to others",
+                processes(has)
+            ),
+            Self::NoMoreRoom { base } => {
+                write!(out, "has {has} of {}; no more room", processes(*base))
+            }
+            Self::Never(why) => write!(out, "one process needs {}: {why}", quanta(order)),
+            Self::OthersLeaveFirst => {
+                write!(
+                    out,
+                    "due {}, has {has}: others have to leave first",
+                    processes(due)
+                )
+            }
+            Self::RoomIsSplit => write!(
+                out,
+                "due {} of {}, has {has}: the free room is split over nodes",
+                processes(due),
+                quanta(order)
+            ),
+            Self::LacksBeside { what, counted } => {
+                let what = beside(*what);
+                write!(
+                    out,
+                    "due {}, has {has}: the nearest node has quanta for another, and too little \
+                     {what}",
+                    processes(due)
+                )?;
+                if *counted {
+                    return Ok(());
+                }
+                out.write_str(", which the quantum of the policy does not count")
+            }
+            Self::FirstTask => write!(
+                out,
+                "has {} until its first task has shown how long one takes",
+                processes(has)
+            ),
+            Self::DoneBefore => {
+                write!(
+                    out,
+                    "will be done before more than {} could help",
+                    processes(has)
+                )
+            }
+            Self::Doubles => write!(
+                out,
+                "has {} and at most doubles from round to round",
+                processes(has)
+            ),
+        }
+    }
+}
+
+fn beside(what: Beside) -> &'static str {
+    match what {
+        Beside::Memory => "memory",
+        Beside::Cpu => "cpu",
+        Beside::Gpu => "gpu",
+        Beside::Other => "of a named resource",
+    }
+}

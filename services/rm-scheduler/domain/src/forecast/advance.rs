@@ -1,0 +1,105 @@
+//! From one round to the next on a pretended fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
+
+use crate::{
+    Plan, Snapshot,
+    input::snapshot::{Allocation, Demand},
+    output::plan::Grant,
+    preemption::budget,
+};
+
+/// Behind the ids of anything that was ever granted, which begin with a hexadecimal digit there:
+/// what is granted later has the greater id, here as in a fleet.
+const FORECAST: &str = "alc_what-if-";
+
+/// Milliseconds of a task nobody knows: long enough that no job is held back for being nearly
+/// done.
+const UNKNOWN_TASK_MS: u64 = 3_600_000;
+
+pub(super) fn is_forecast(id: &AllocationId) -> bool {
+    id.as_str().starts_with(FORECAST)
+}
+
+pub(super) struct Passing<'a> {
+    snapshot: Snapshot,
+    /// Milliseconds of a task, for work that has not finished one.
+    task_ms: &'a BTreeMap<WorkId, u64>,
+    born: u64,
+}
+
+impl<'a> Passing<'a> {
+    pub fn of(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
+        Self {
+            snapshot,
+            task_ms,
+            born: 0,
+        }
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Lets a cycle pass after a plan. True when the fleet is another one then.
+    pub fn carry_out(&mut self, plan: &Plan) -> bool {
+        let mut changed = !plan.is_empty();
+        let told: BTreeSet<&AllocationId> = plan.vacates.iter().map(|it| &it.allocation).collect();
+        let now = self.snapshot.now;
+        self.snapshot.allocations.retain(|id, held| {
+            let goes = held.leaving || told.contains(id);
+            changed |= goes;
+            !goes
+        });
+        for held in self.snapshot.allocations.values_mut() {
+            changed |= !held.running;
+            held.running = true;
+            held.running_since.get_or_insert(now);
+        }
+        for grant in &plan.grants {
+            self.start(grant);
+        }
+        changed |= self.finish_first_tasks();
+        // A forecast is much shorter than an hour: nothing is forgotten in it (B5).
+        let taken_back = &mut self.snapshot.taken_back;
+        budget::receive(taken_back, &self.snapshot.nodes, &plan.receipts);
+        self.snapshot.carried = plan.carried.clone();
+        self.snapshot.round += 1;
+        self.snapshot.now = now.plus_ms(self.snapshot.tunables.cycle_ms);
+        changed
+    }
+
+    fn start(&mut self, grant: &Grant) {
+        self.born += 1;
+        let now = self.snapshot.now;
+        let held = Allocation {
+            running: true,
+            running_since: Some(now),
+            ..grant.taken_up(now)
+        };
+        let id = AllocationId::new(format!("{FORECAST}{:09}", self.born))
+            .expect("letters, digits and signs that a name may have");
+        self.snapshot.allocations.insert(id, held);
+    }
+
+    /// a job is held to its start until one task has ended.
+    fn finish_first_tasks(&mut self) -> bool {
+        let (demand, mut changed) = (&mut self.snapshot.demand, false);
+        let starting =
+            |it: &Demand| it.kind == WorkKind::Job && (it.task_ms.is_none() || !it.runnable);
+        for held in self.snapshot.allocations.values() {
+            let Some(demand) = demand.get_mut(&held.work).filter(|it| starting(it)) else {
+                continue;
+            };
+            let task_ms = self.task_ms.get(&held.work).copied();
+            demand
+                .task_ms
+                .get_or_insert(task_ms.unwrap_or(UNKNOWN_TASK_MS));
+            demand.runnable = true;
+            changed = true;
+        }
+        changed
+    }
+}

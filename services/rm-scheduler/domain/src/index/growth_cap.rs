@@ -1,0 +1,228 @@
+//! How many processes a piece of work can use in this round (section 5).
+
+use hayward_vocabulary::WorkKind;
+
+use super::{Asked, Register};
+use crate::{
+    input::snapshot::{Class, Growth, Policy, Tunables},
+    output::plan::CapParts,
+};
+
+/// The cap. What it is made of is said apart, as few ever read it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Cap {
+    /// by limit and remaining tasks alone. Sorting goes by this, because it does not move
+    /// with what the work holds.
+    pub base: u64,
+    /// What it could use if it might grow at once.
+    pub steady: u64,
+    /// what it may use in this round.
+    pub now: u64,
+    /// The same before the room there is was looked at: beyond this it shrinks by itself.
+    pub own: u64,
+    /// no rate is known yet.
+    pub starting: bool,
+}
+
+impl Cap {
+    /// More than this the work can use in no way.
+    pub fn most(&self) -> u64 {
+        self.base.max(self.steady).max(self.now).max(self.own)
+    }
+
+    fn all(processes: u64) -> Self {
+        Self {
+            base: processes,
+            steady: processes,
+            now: processes,
+            own: processes,
+            starting: false,
+        }
+    }
+
+    /// What it is made of, of work that has this.
+    pub fn parts(&self, register: &Register, at: usize, has: Has) -> CapParts {
+        let asked = &register.requests[at];
+        match asked.class {
+            Some(class) if is_held_back(asked) => {
+                self.parts_of_job(has, &register.classes[class].rules)
+            }
+            _ => self.base_alone(),
+        }
+    }
+
+    fn base_alone(&self) -> CapParts {
+        CapParts {
+            base: self.base,
+            ..CapParts::default()
+        }
+    }
+
+    /// What was predicted is what it could use if it might grow at once, so nothing is
+    /// reckoned twice.
+    fn parts_of_job(&self, has: Has, rules: &Rules) -> CapParts {
+        let mut parts = self.base_alone();
+        if self.starting {
+            parts.initialization = (rules.initial > 0).then_some(rules.initial);
+            return parts;
+        }
+        let reached = has.reached(rules);
+        if rules.doubling && reached == 0 {
+            // What it had is gone: it starts anew, whatever was predicted for it.
+            parts.initialization = Some(rules.initial.max(1));
+            return parts;
+        }
+        parts.doubling = rules.doubling.then(|| reached.saturating_mul(2));
+        parts.prediction = (self.steady != self.base).then_some(self.steady);
+        parts
+    }
+}
+
+/// The tunables of growth as they are for the work of one class (3.1).
+pub(crate) struct Rules {
+    initial: u64,
+    doubling: bool,
+    prediction: bool,
+    /// How far ahead of the start of a new process it is looked.
+    beyond_start_ms: u64,
+    /// What left a node had been reached before: its successors need not double their way again.
+    keep_reached: bool,
+}
+
+impl Rules {
+    pub fn of(tunables: &Tunables, class: &Class) -> Self {
+        // the growth of other work goes by the fleet's values.
+        let fleet = Growth::default();
+        let growth = if class.policy == Policy::FairShare {
+            &class.growth
+        } else {
+            &fleet
+        };
+        let fudge_ms = growth
+            .prediction_fudge_ms
+            .unwrap_or(tunables.prediction_fudge_ms);
+        Self {
+            initial: growth
+                .initialization_cap
+                .unwrap_or(tunables.initialization_cap),
+            doubling: growth
+                .expand_by_doubling
+                .unwrap_or(tunables.expand_by_doubling),
+            prediction: growth.use_prediction.unwrap_or(tunables.use_prediction),
+            beyond_start_ms: tunables.cycle_ms + fudge_ms,
+            keep_reached: tunables.settings.steady_counts,
+        }
+    }
+}
+
+/// What a piece of work has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Has {
+    pub current: u64,
+    /// On their way out.
+    pub leaving: u64,
+    /// How long what it holds took to start, on average.
+    pub mean_start_ms: u64,
+}
+
+impl Has {
+    /// The most it has shown that it can use.
+    fn reached(&self, rules: &Rules) -> u64 {
+        self.current + if rules.keep_reached { self.leaving } else { 0 }
+    }
+}
+
+/// The cap of one piece of work that has this, before the room there is was looked at.
+pub(crate) fn of(register: &Register, at: usize, has: Has) -> Cap {
+    let asked = &register.requests[at];
+    let Some(class) = asked.class else {
+        return Cap::default();
+    };
+    if is_held_back(asked) {
+        cap_of_job(asked, has, &register.classes[class].rules)
+    } else if asked.completing {
+        Cap::all(has.current)
+    } else {
+        // Instances and reservations are one process; those held are never cut by start-up.
+        Cap::all(asked.max_processes.min(1))
+    }
+}
+
+/// By start-up, by doubling or by prediction.
+fn is_held_back(asked: &Asked) -> bool {
+    asked.kind == WorkKind::Job && !asked.completing
+}
+
+fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> Cap {
+    let current = has.current;
+    let threads = u64::from(demand.threads.max(1));
+    // work is never asked to shrink because its tasks run out.
+    let want = demand.remaining_tasks.div_ceil(threads).max(current);
+    let limit = if demand.keeps_what_it_holds {
+        current
+    } else {
+        demand.max_processes
+    };
+    let base = want.min(limit);
+    let starting = !demand.runnable || demand.task_ms == 0;
+    let mut potential = base;
+    if rules.prediction && !starting {
+        let horizon = has.mean_start_ms + rules.beyond_start_ms;
+        let predicted = predicted(demand, current, horizon, base);
+        if predicted < base {
+            potential = predicted.max(current);
+        }
+        if rules.keep_reached {
+            // A lowered limit counts whatever was predicted.
+            potential = potential.min(base);
+        }
+    }
+    //
+    let reached = has.reached(rules);
+    let now = match (starting, rules.doubling) {
+        (true, _) if rules.initial > 0 => potential.min(rules.initial),
+        (true, _) | (false, false) => potential,
+        // What it had is gone: it starts anew, whatever was predicted for it.
+        (false, true) if reached == 0 => base.min(rules.initial.max(1)),
+        (false, true) => potential.min(reached.saturating_mul(2)),
+    };
+    let cap = Cap {
+        base,
+        steady: if starting { now } else { potential.max(now) },
+        now,
+        own: now,
+        starting,
+    };
+    debug_assert_eq!(now, cap.parts_of_job(has, rules).least());
+    cap
+}
+
+/// processes still useful once a new one could have started.
+fn predicted(demand: &Asked, current: u64, horizon_ms: u64, base: u64) -> u64 {
+    let threads = u64::from(demand.threads.max(1));
+    let done = done_within(horizon_ms, (current, threads), demand.task_ms.max(1));
+    let left = demand.remaining_tasks.saturating_sub(done);
+    match (left.div_ceil(threads), current) {
+        (0, 0) => base,
+        (0, current) => current,
+        (predicted, _) => predicted,
+    }
+}
+
+/// Tasks that this many threads of so many processes do in this time, rounded half up, in exact
+/// integers. Most numbers are small, and small numbers are divided sooner.
+fn done_within(ms: u64, (processes, threads): (u64, u64), task_ms: u64) -> u64 {
+    let rounded = |time: u64| {
+        let time = time.checked_mul(2)?.checked_add(task_ms)?;
+        Some(time / task_ms.checked_mul(2)?)
+    };
+    let time = ms
+        .checked_mul(processes)
+        .and_then(|time| time.checked_mul(threads));
+    time.and_then(rounded).unwrap_or_else(|| {
+        let time = u128::from(ms) * u128::from(processes) * u128::from(threads);
+        let task_ms = u128::from(task_ms);
+        let tasks = time.saturating_mul(2).saturating_add(task_ms) / (2 * task_ms);
+        u64::try_from(tasks).unwrap_or(u64::MAX)
+    })
+}

@@ -1,0 +1,226 @@
+//! How many quanta one process counts as.
+//!
+//! Work is rounded up to whole quanta and nodes are rounded down, so a process that
+//! asks for all a node has would count as more than the node holds and could never run. Its order
+//! is therefore capped at the order of the largest node that its size fits.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{Quantum, Size};
+
+use super::pool_tree::Forest;
+use crate::input::snapshot::{Class, Policy, Snapshot};
+
+/// The largest of some nodes: every other one is no larger than one of these in any dimension and
+/// holds no more quanta.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LargestNodes {
+    nodes: Vec<Node>,
+    /// A node has room that makes no whole quantum, so that an order may have to be capped.
+    caps: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    capacity: Size,
+    order: u64,
+}
+
+impl Node {
+    fn of(quantum: &Quantum, capacity: &Size) -> Self {
+        Self {
+            capacity: capacity.clone(),
+            order: quantum.node_order(capacity),
+        }
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.order <= other.order && self.capacity.fits(&other.capacity)
+    }
+}
+
+impl LargestNodes {
+    pub fn of<'a>(quantum: &Quantum, capacities: impl IntoIterator<Item = &'a Size>) -> Self {
+        let mut largest = Self::default();
+        for capacity in capacities {
+            largest.add(quantum, capacity);
+        }
+        // The same nodes in any sequence give the same value.
+        let key = |node: &Node| (node.order, node.capacity.clone());
+        largest.nodes.sort_by_key(key);
+        largest
+    }
+
+    /// By class: of the nodes that work of the class may use.
+    pub fn by_class(snapshot: &Snapshot) -> BTreeMap<&str, Self> {
+        let forest = Forest::new(&snapshot.pools);
+        let classes = snapshot.classes.iter();
+        let largest = classes.map(|(name, class)| {
+            let nodes = Self::in_reach(snapshot, &forest, class);
+            (name.as_str(), nodes)
+        });
+        largest.collect()
+    }
+
+    fn in_reach(snapshot: &Snapshot, forest: &Forest, class: &Class) -> Self {
+        let Some(home) = forest.find(&class.pool) else {
+            return Self::default();
+        };
+        let top = snapshot.pools.get(forest.name(forest.root(home)));
+        let quantum = top.and_then(|top| top.quantum.as_ref());
+        let reaches = |pool: usize| match class.policy {
+            Policy::FairShare => forest.is_within(pool, home),
+            _ => pool == home,
+        };
+        let nodes = snapshot.nodes.values();
+        let nodes = nodes.filter(|node| forest.find(&node.pool).is_some_and(reaches));
+        let capacities = nodes.map(|node| &node.capacity);
+        Self::of(quantum.unwrap_or(&snapshot.quantum), capacities)
+    }
+
+    fn add(&mut self, quantum: &Quantum, capacity: &Size) {
+        let known = self.nodes.iter().any(|it| it.capacity == *capacity);
+        if known {
+            return;
+        }
+        let node = Node::of(quantum, capacity);
+        self.caps |= quantum.work_order(capacity) > node.order;
+        if self.nodes.iter().any(|it| node.is_within(it)) {
+            return;
+        }
+        self.nodes.retain(|it| !it.is_within(&node));
+        self.nodes.push(node);
+    }
+
+    /// Quanta of the largest of these nodes that a process of this size fits on.
+    fn holding(&self, size: &Size) -> Option<u64> {
+        let nodes = self.nodes.iter().filter(|it| size.fits(&it.capacity));
+        nodes.map(|it| it.order).max()
+    }
+
+    /// False where every node is made of whole quanta: then no order is capped.
+    pub fn caps(&self) -> bool {
+        self.caps
+    }
+}
+
+/// Quanta of one process of this size where it may use the nodes that `largest` describes. A node
+/// smaller than one quantum holds nothing, and caps nothing.
+pub fn order_of<'a>(
+    quantum: &Quantum,
+    size: &Size,
+    largest: impl IntoIterator<Item = &'a LargestNodes>,
+) -> u64 {
+    let order = quantum.work_order(size);
+    let holding = largest.into_iter().filter_map(|it| it.holding(size)).max();
+    let cap = holding.filter(|largest| *largest > 0);
+    cap.map_or(order, |cap| order.min(cap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        News, Planner as _, Rounds, check,
+        input::snapshot::Node as Machine,
+        planner::FairShare,
+        tests::fixture::{GIB, World, node_name},
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    fn quantum_with_cpu() -> Quantum {
+        Quantum(Size {
+            cpu_milli: 1_000,
+            ..Size::memory(GIB)
+        })
+    }
+
+    fn size(memory_mib: u64, cpu_milli: u64) -> Size {
+        Size {
+            cpu_milli,
+            ..Size::memory(memory_mib * MIB)
+        }
+    }
+
+    #[test]
+    fn an_order_is_capped_at_the_largest_node_that_the_size_fits() {
+        let quantum = Quantum::default();
+        let nodes = [Size::memory(8_500 * MIB), Size::memory(4_500 * MIB)];
+        let largest = [LargestNodes::of(&quantum, &nodes)];
+        let order = |mib| order_of(&quantum, &Size::memory(mib * MIB), &largest);
+        assert_eq!((order(8_500), order(8_501)), (8, 9));
+        // The larger node holds five quanta, so that is what it counts as.
+        assert_eq!(order(4_500), 5);
+        assert_eq!(order_of(&quantum, &Size::memory(5 * GIB), []), 5);
+    }
+
+    #[test]
+    fn with_several_dimensions_the_order_is_capped_at_the_nodes_smallest() {
+        let quantum = quantum_with_cpu();
+        let largest = [LargestNodes::of(&quantum, &[size(8 * 1_024, 2_000)])];
+        let asked = size(8 * 1_024, 1_000);
+        let order = order_of(&quantum, &asked, &largest);
+        assert_eq!(order, 2);
+        assert_eq!(quantum.granted_at(order, &asked), size(8 * 1_024, 2_000));
+    }
+
+    #[test]
+    fn nodes_of_whole_quanta_cap_nothing() {
+        let whole = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB)]);
+        assert!(!whole.caps());
+        let part = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
+        assert!(part.caps());
+    }
+
+    fn with_memory(world: &mut World, name: &str, bytes: u64) -> Machine {
+        let node = world.node(name);
+        node.capacity.memory_bytes = bytes;
+        node.clone()
+    }
+
+    #[test]
+    fn a_request_for_exactly_a_nodes_memory_runs() {
+        let all = 8 * GIB + 300 * MIB;
+        for id in ["service", "job", "reservation"] {
+            let mut world = World::eager().nodes(&[8, 4]);
+            with_memory(&mut world, "n00", all);
+            let demand = match id {
+                "service" => world.service(id, "a", 1),
+                "job" => world.job(id, "a", 1),
+                _ => world.reservation(id, "a", 1),
+            };
+            (demand.size.memory_bytes, demand.max_processes) = (all, 1);
+            let plan = world.plan();
+            assert_eq!(plan.grants.len(), 1, "{id}");
+            let grant = &plan.grants[0];
+            assert_eq!((grant.order, grant.node.as_str()), (8, "n00"), "{id}");
+            assert_eq!(grant.size.memory_bytes, all, "{id}");
+            assert_eq!(check(&world.snapshot, &plan), Ok(()), "{id}");
+        }
+    }
+
+    /// Whatever changes a node, a plan from news is the plan from everything.
+    #[test]
+    fn an_order_follows_the_nodes_as_they_come_change_and_go() {
+        let mut world = World::eager().nodes(&[8]);
+        let all = 8 * GIB + 300 * MIB;
+        let demand = world.job("j", "a", 1);
+        (demand.size.memory_bytes, demand.max_processes) = (all, 1);
+        let mut rounds = Rounds::default();
+        let first = rounds.decide(&world.snapshot, &News::everything()).plan;
+        assert!(first.grants.is_empty());
+        let mut orders = Vec::new();
+        for bytes in [all, 16 * GIB, 8 * GIB, all] {
+            with_memory(&mut world, "n00", bytes);
+            let news = News {
+                nodes: [node_name("n00")].into(),
+                ..News::default()
+            };
+            let plan = rounds.decide(&world.snapshot, &news).plan;
+            assert_eq!(plan.grants, FairShare.schedule(&world.snapshot).grants);
+            orders.push(plan.grants.first().map(|grant| grant.order));
+        }
+        assert_eq!(orders, [Some(8), Some(9), None, Some(8)]);
+    }
+}

@@ -1,0 +1,154 @@
+//! Room on one node: quanta, the full vector, and its gpus one by one.
+//!
+//! Fit is tested on all three (D6). A part of a gpu sits on one gpu, whole gpus are taken whole, so
+//! the sum over gpus alone would promise what no gpu has.
+
+use hayward_vocabulary::Size;
+
+use crate::input::snapshot::GPU_MILLI;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Room {
+    pub order: u64,
+    pub size: Size,
+    /// Thousandths that are free, by gpu.
+    pub gpus: Vec<u64>,
+}
+
+impl Room {
+    pub fn new(order: u64, capacity: &Size) -> Self {
+        let whole = capacity.gpu_milli / GPU_MILLI;
+        let rest = capacity.gpu_milli % GPU_MILLI;
+        let gpus = (0..whole)
+            .map(|_| GPU_MILLI)
+            .chain((rest > 0).then_some(rest))
+            .collect();
+        Self {
+            order,
+            size: capacity.clone(),
+            gpus,
+        }
+    }
+
+    /// How many processes of this order and size fit at the same time.
+    pub fn fitting(&self, order: u64, size: &Size) -> u64 {
+        let by_order = self.order / order.max(1);
+        if by_order == 0 || self.size.gpu_milli < size.gpu_milli {
+            return 0;
+        }
+        by_order
+            .min(times(size, &self.size))
+            .min(self.fitting_gpus(size.gpu_milli))
+    }
+
+    pub fn fitting_gpus(&self, milli: u64) -> u64 {
+        match milli {
+            0 => u64::MAX,
+            part if part < GPU_MILLI => self.gpus.iter().map(|free| free / part).sum(),
+            whole => {
+                let free = self.gpus.iter().filter(|free| **free == GPU_MILLI).count();
+                free as u64 / whole.div_ceil(GPU_MILLI)
+            }
+        }
+    }
+
+    /// The gpus one process would sit on: a part goes where it leaves the least.
+    pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
+        let numbered = (0_u64..).zip(&self.gpus);
+        if milli == 0 {
+            return Vec::new();
+        }
+        if milli < GPU_MILLI {
+            let fits = numbered.filter(|(_, free)| **free >= milli);
+            return fits
+                .min_by_key(|(at, free)| (**free, *at))
+                .map(|(at, _)| at)
+                .into_iter()
+                .collect();
+        }
+        let whole = numbered.filter(|(_, free)| **free == GPU_MILLI);
+        let count = usize::try_from(milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
+        whole.map(|(at, _)| at).take(count).collect()
+    }
+
+    pub fn take(&mut self, order: u64, size: &Size, gpus: &[u64]) {
+        self.order = self.order.saturating_sub(order);
+        self.size.take(size);
+        self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
+    }
+
+    /// Makes it the other, in the memory it has.
+    pub(crate) fn set(&mut self, to: &Self) {
+        let Size {
+            memory_bytes,
+            cpu_milli,
+            gpu_milli,
+            extras,
+        } = &to.size;
+        self.order = to.order;
+        (self.size.memory_bytes, self.size.cpu_milli) = (*memory_bytes, *cpu_milli);
+        self.size.gpu_milli = *gpu_milli;
+        if !self.size.extras.is_empty() || !extras.is_empty() {
+            self.size.extras.clone_from(extras);
+        }
+        self.gpus.clone_from(&to.gpus);
+    }
+
+    pub fn give(&mut self, order: u64, size: &Size, gpus: &[u64]) {
+        self.order += order;
+        self.size.add(size);
+        self.each_gpu(gpus, size.gpu_milli, |free, milli| {
+            (free + milli).min(GPU_MILLI)
+        });
+    }
+
+    fn each_gpu(&mut self, gpus: &[u64], milli: u64, change: impl Fn(u64, u64) -> u64) {
+        let each = milli.min(GPU_MILLI);
+        for at in gpus {
+            let at = usize::try_from(*at).unwrap_or(usize::MAX);
+            if let Some(free) = self.gpus.get_mut(at) {
+                *free = change(*free, each);
+            }
+        }
+    }
+}
+
+/// How many of `size` fit into `room` at the same time, by the sums of each dimension.
+pub(crate) fn times(size: &Size, room: &Size) -> u64 {
+    let ratio = |size: u64, room: u64| room.checked_div(size).unwrap_or(u64::MAX);
+    let sums = ratio(size.memory_bytes, room.memory_bytes)
+        .min(ratio(size.cpu_milli, room.cpu_milli))
+        .min(ratio(size.gpu_milli, room.gpu_milli));
+    let extras = size.extras.iter();
+    extras
+        .map(|(name, amount)| ratio(*amount, room.extras.get(name).copied().unwrap_or(0)))
+        .fold(sums, u64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus(milli: u64) -> Size {
+        Size {
+            gpu_milli: milli,
+            ..Size::default()
+        }
+    }
+
+    #[test]
+    fn parts_of_a_gpu_sit_on_one_and_whole_ones_are_taken_whole() {
+        let mut room = Room::new(100, &gpus(2_000));
+        assert_eq!(room.fitting(1, &gpus(600)), 2);
+        let first = room.choose_gpus(600);
+        room.take(1, &gpus(600), &first);
+        // 1400 of 2000 are free, and only one gpu is.
+        assert_eq!(room.fitting(1, &gpus(700)), 1);
+        assert_eq!(room.fitting(1, &gpus(1_000)), 1);
+        assert_eq!(room.fitting(1, &gpus(2_000)), 0);
+        assert_eq!((first, room.choose_gpus(400)), (vec![0], vec![0]));
+        assert_eq!(room.choose_gpus(1_000), [1]);
+        room.give(1, &gpus(600), &[0]);
+        assert_eq!(room, Room::new(100, &gpus(2_000)));
+    }
+}

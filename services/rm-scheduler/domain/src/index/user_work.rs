@@ -1,0 +1,123 @@
+//! The work of each user in its class, by time and id.
+
+use hayward_vocabulary::Timestamp;
+
+use super::{Departed, Register, Splice};
+use crate::collections::id_list::Numbers;
+
+impl Register {
+    pub(super) fn leave_class(&mut self, at: usize) {
+        let asked = &self.requests[at];
+        let Some(class) = asked.class else { return };
+        let user_at = asked.user_at;
+        self.departed.push(Departed {
+            at,
+            class,
+            user: asked.user.clone(),
+            work: asked.id.clone(),
+        });
+        let users = &mut self.classes[class].users;
+        let Some(group) = users.get_mut(user_at) else {
+            return;
+        };
+        let guess = guess(group, |of| self.requests[of].submitted_at, at);
+        let Some(place) = place_of(group, at, guess) else {
+            return;
+        };
+        group.remove(place);
+        if group.is_empty() {
+            users.remove(user_at);
+        }
+        self.splices.push(Splice {
+            class,
+            user_at,
+            place,
+            at,
+            joins: false,
+        });
+    }
+
+    pub(super) fn join_class(&mut self, at: usize) {
+        let asked = &self.requests[at];
+        let Some(class) = asked.class else { return };
+        let user_at = asked.user_at;
+        let users = &mut self.classes[class].users;
+        let place = if let Some(group) = users.get_mut(user_at) {
+            let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
+            // What comes mostly is the youngest.
+            let place = if group.last().is_none_or(|last| key(last) < key(at)) {
+                group.len()
+            } else {
+                group.partition_point(|other| key(other) < key(at))
+            };
+            group.insert(place, at);
+            place
+        } else {
+            let user = (asked.user.clone(), user_at);
+            users.insert(user, Numbers::from_iter([at]));
+            0
+        };
+        self.splices.push(Splice {
+            class,
+            user_at,
+            place,
+            at,
+            joins: true,
+        });
+    }
+}
+
+/// About where a piece of work stands among those of its user: most users send work evenly. To look
+/// for its time would be to wait for a row at each step, while numbers lie side by side.
+fn guess(group: &Numbers, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else {
+        return 0;
+    };
+    let since_first = |of: usize| submitted_at(of).ms_since(submitted_at(first));
+    let part = u128::from(since_first(at)) * (group.len() as u128 - 1);
+    let place = part / u128::from(since_first(last).max(1));
+    usize::try_from(place).unwrap_or(0).min(group.len() - 1)
+}
+
+/// The place of a number that stands in no order, looked for from a guess on to both sides.
+fn place_of(group: &Numbers, at: usize, guess: usize) -> Option<usize> {
+    let stands = |place: &usize| group.get(*place) == Some(at);
+    let farther = |far: usize| {
+        let before = guess.checked_sub(far).filter(stands);
+        before.or_else(|| Some(guess + far).filter(stands))
+    };
+    (0..group.len()).find_map(farther)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_found_wherever_it_is_guessed() {
+        let group = Numbers::from_iter([7, 3, 9, 4, 1]);
+        for guess in 0..group.len() {
+            for (place, at) in group.iter().enumerate() {
+                assert_eq!(place_of(&group, at, guess), Some(place));
+            }
+            assert_eq!(place_of(&group, 5, guess), None);
+        }
+    }
+
+    #[test]
+    fn who_stands_between_two_is_guessed_between_them() {
+        let times = [10, 20, 20, 40, 110];
+        let guessed = |at| {
+            guess(
+                &(0..5).collect(),
+                |of| Timestamp::from_unix_ms(times[of]),
+                at,
+            )
+        };
+        assert_eq!([0, 1, 3, 4].map(guessed), [0, 0, 1, 4]);
+        assert_eq!(
+            guess(&Numbers::from_iter([3]), |_| Timestamp::from_unix_ms(5), 3),
+            0
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! The users of a class with their work: in the order of their names, and found by their numbers.
+//! Names lie somewhere in memory, and to look for one among others is to wait at each step.
+
+use hayward_vocabulary::UserName;
+
+use crate::collections::id_list::Numbers;
+
+#[derive(Default)]
+pub(crate) struct Users {
+    /// By name.
+    rows: Vec<User>,
+    /// By number: the place among them.
+    places: Vec<Option<u32>>,
+}
+
+struct User {
+    name: UserName,
+    number: usize,
+    /// By time and id; never empty.
+    work: Numbers,
+}
+
+impl Users {
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &UserName> {
+        self.rows.iter().map(|user| &user.name)
+    }
+
+    /// Of the users, by their names.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|user| user.number)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Numbers> {
+        self.rows.iter().map(|user| &user.work)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &Numbers)> {
+        self.rows.iter().map(|user| (&user.name, &user.work))
+    }
+
+    pub fn contains_key(&self, name: &UserName) -> bool {
+        self.place_by_name(name).is_ok()
+    }
+
+    pub fn name(&self, number: usize) -> Option<&UserName> {
+        let place = self.place(number)?;
+        Some(&self.rows[place].name)
+    }
+
+    pub fn get(&self, number: usize) -> Option<&Numbers> {
+        let place = self.place(number)?;
+        Some(&self.rows[place].work)
+    }
+
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Numbers> {
+        let place = self.place(number)?;
+        Some(&mut self.rows[place].work)
+    }
+
+    /// The work of a user, who had none so far.
+    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: Numbers) {
+        let place = self.place_by_name(&name).unwrap_or_else(|place| place);
+        let user = User { name, number, work };
+        self.rows.insert(place, user);
+        if self.places.len() <= number {
+            self.places.resize(number + 1, None);
+        }
+        self.number_from(place);
+    }
+
+    /// Forgets a user who has no work any more.
+    pub(super) fn remove(&mut self, number: usize) {
+        if let Some(place) = self.place(number) {
+            self.rows.remove(place);
+            self.places[number] = None;
+            self.number_from(place);
+        }
+    }
+
+    fn number_from(&mut self, place: usize) {
+        for (user, at) in self.rows.iter().zip(0..).skip(place) {
+            self.places[user.number] = Some(at);
+        }
+    }
+
+    fn place(&self, number: usize) -> Option<usize> {
+        let place = self.places.get(number).copied().flatten();
+        place.map(|place| place as usize)
+    }
+
+    fn place_by_name(&self, name: &UserName) -> Result<usize, usize> {
+        self.rows.binary_search_by(|user| user.name.cmp(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_stands_by_name_and_is_found_by_number() {
+        let mut users = Users::default();
+        let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
+        for (number, name) in names.iter().enumerate() {
+            users.insert((name.clone(), number), Numbers::from_iter([10 + number]));
+        }
+        users.remove(0);
+        users.remove(7);
+        assert!(users.keys().map(UserName::as_str).eq(["a", "q", "z"]));
+        let found = [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(Numbers::first));
+        assert_eq!(found, [None, Some(11), Some(12), Some(13), None]);
+        assert!(users.contains_key(&names[1]) && !users.contains_key(&names[0]));
+        users.insert((names[0].clone(), 0), Numbers::from_iter([5]));
+        assert!(users.values().flat_map(Numbers::iter).eq([12, 5, 13, 11]));
+    }
+}

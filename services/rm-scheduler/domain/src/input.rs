@@ -1,0 +1,7 @@
+//! What a decision may depend on: public types without logic.
+
+pub(crate) mod delta;
+pub mod external;
+pub mod queues;
+pub mod settings;
+pub mod snapshot;

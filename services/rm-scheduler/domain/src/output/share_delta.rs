@@ -1,0 +1,111 @@
+//! What became different in the shares of a fleet from one round to the next.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use hayward_vocabulary::{UserName, WorkId};
+
+use super::shares::{ClassShare, Shares, Tally, UserShare};
+use crate::explanation::shares::PackedShare;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShareNews {
+    /// Work that left a class and user; it may have come back to the same or another.
+    pub gone: Vec<(Arc<str>, UserName, WorkId)>,
+    /// Sums of the fleet and of all classes, and of users what may differ; no work.
+    pub shares: Shares,
+    /// Whose work is said to differ.
+    pub users: Vec<OfUser>,
+    /// Of work what may differ, that of the first user first.
+    pub work: Vec<(WorkId, PackedShare)>,
+}
+
+/// One user in one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfUser {
+    pub class: Arc<str>,
+    pub user: UserName,
+    /// So many pieces of its work are said to differ.
+    pub pieces: usize,
+}
+
+impl ShareNews {
+    /// Each user with its work.
+    pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, PackedShare)])> {
+        let mut rest = self.work.as_slice();
+        self.users.iter().map(move |user| {
+            let (work, others) = rest.split_at(user.pieces);
+            rest = others;
+            (user, work)
+        })
+    }
+}
+
+impl ClassShare {
+    /// The same sums with other users.
+    pub(crate) fn with(&self, users: BTreeMap<UserName, UserShare>) -> Self {
+        Self {
+            tree: self.tree.clone(),
+            users,
+            ..*self
+        }
+    }
+}
+
+impl UserShare {
+    /// All but the work itself.
+    pub(crate) fn sums(&self) -> (u64, u64, Tally) {
+        (self.given, self.left, self.tally)
+    }
+}
+
+impl Shares {
+    pub fn absorb(&mut self, news: ShareNews) {
+        for (class, user, work) in news.gone {
+            let class = self.classes.get_mut(&*class);
+            let Some(users) = class.map(|class| &mut class.users) else {
+                continue;
+            };
+            if let Some(share) = users.get_mut(&user) {
+                share.work.remove(&work);
+                if share.work.is_empty() {
+                    users.remove(&user);
+                }
+            }
+        }
+        let mut before = std::mem::replace(self, news.shares);
+        for (name, class) in &mut self.classes {
+            let Some(known) = before.classes.remove(name) else {
+                continue;
+            };
+            let news = std::mem::replace(&mut class.users, known.users);
+            for (name, mut user) in news {
+                match class.users.entry(name) {
+                    Entry::Vacant(place) => drop(place.insert(user)),
+                    Entry::Occupied(mut place) => {
+                        user.work = std::mem::take(&mut place.get_mut().work);
+                        place.insert(user);
+                    }
+                }
+            }
+        }
+        let mut work = news.work.into_iter();
+        for OfUser {
+            class,
+            user,
+            pieces,
+        } in news.users
+        {
+            let of_user = work.by_ref().take(pieces);
+            let class = self.classes.get_mut(&*class);
+            let user = class.and_then(|class| class.users.get_mut(&user));
+            let shares = of_user.map(|(id, packed)| (id, packed.share()));
+            match user {
+                Some(user) => user.work.extend(shares),
+                None => shares.for_each(drop),
+            }
+        }
+    }
+}

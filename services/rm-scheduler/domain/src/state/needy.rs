@@ -1,0 +1,140 @@
+//! Who is needy, from round to round. Numbers say who came and who went; names are what is
+//! carried over. Most stay, and to count a name once more waits for its memory: so the names are
+//! those of two rounds ago, which nobody reads any more, and of these only some come and go.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use hayward_vocabulary::WorkId;
+
+use super::Books;
+use crate::{collections::bit_set::Bits, incremental::prefetch::fetch, index::Register};
+
+/// What a round found, for the next.
+#[derive(Default)]
+pub(crate) struct Needy {
+    /// As they are carried over.
+    pub names: Arc<BTreeSet<WorkId>>,
+    numbers: Bits,
+    older: Option<Older>,
+}
+
+/// Names that were carried over before, and how those that are now differ.
+pub(crate) struct Older {
+    names: Arc<BTreeSet<WorkId>>,
+    since: Change,
+}
+
+struct Change {
+    gone: Vec<WorkId>,
+    come: Vec<WorkId>,
+}
+
+/// Who was needy before this round.
+#[derive(Default)]
+pub(crate) struct WasNeedy<'a> {
+    pub numbers: Bits,
+    /// Who was as well, and is withdrawn since.
+    withdrawn: Vec<&'a WorkId>,
+    pub older: Option<Older>,
+}
+
+impl<'a> WasNeedy<'a> {
+    /// By what is carried over. Where that is what the last round found, only who went has to be
+    /// looked up.
+    pub fn of(register: &'a Register, ids: &Arc<BTreeSet<WorkId>>, known: Needy) -> Self {
+        let Needy {
+            names,
+            mut numbers,
+            older,
+        } = known;
+        if register.anew || !Arc::ptr_eq(&names, ids) {
+            numbers.clear();
+            numbers.extend(ids.iter().filter_map(|id| register.request(id)));
+            return Self {
+                numbers,
+                ..Self::default()
+            };
+        }
+        // News says of nobody that he went and came, so nobody is back already.
+        let gone = register.vacated.iter().zip(&register.withdrawn);
+        let withdrawn = gone.filter(|(at, _)| numbers.remove(**at));
+        let withdrawn = withdrawn.map(|(_, id)| id).collect();
+        #[cfg(test)]
+        assert!(
+            numbers.iter().collect::<BTreeSet<_>>()
+                == ids.iter().filter_map(|id| register.request(id)).collect()
+        );
+        Self {
+            numbers,
+            withdrawn,
+            older,
+        }
+    }
+}
+
+impl Books<'_> {
+    /// Who is needy. Where the same are as before, they are not listed anew; where most are, who
+    /// came and went is said of the `older` names.
+    pub fn needy(&self, older: Option<Older>) -> Needy {
+        let mut numbers = Bits::default();
+        for outcome in &self.outcomes {
+            numbers.unite(&outcome.needy);
+        }
+        let (before, names) = (&self.was_needy, &self.snapshot.carried.needy);
+        let gone = before.numbers.without(&numbers);
+        let come = numbers.without(&before.numbers);
+        if gone.is_empty() && come.is_empty() && names.len() == before.numbers.len() {
+            let names = Arc::clone(names);
+            return Needy {
+                names,
+                numbers,
+                older,
+            };
+        }
+        let all_are_known = names.len() == before.numbers.len() + before.withdrawn.len();
+        let (names, older) = if all_are_known && gone.len() + come.len() < numbers.len() / 4 {
+            let gone = gone.into_iter().map(|at| self.id(at));
+            let gone = gone.chain(before.withdrawn.iter().copied());
+            let since = Change {
+                gone: gone.cloned().collect(),
+                come: come.into_iter().map(|at| self.id(at).clone()).collect(),
+            };
+            let mut now = older.and_then(Older::brought_up).unwrap_or_else(|| {
+                fetch(names.iter().map(WorkId::as_str));
+                BTreeSet::clone(names)
+            });
+            since.apply(&mut now);
+            let names = Arc::clone(names);
+            (now, Some(Older { names, since }))
+        } else {
+            let all = || numbers.iter().map(|at| self.id(at));
+            fetch(all().map(WorkId::as_str));
+            (all().cloned().collect(), None)
+        };
+        #[cfg(test)]
+        assert!(names == numbers.iter().map(|at| self.id(at).clone()).collect());
+        Needy {
+            names: Arc::new(names),
+            numbers,
+            older,
+        }
+    }
+}
+
+impl Older {
+    /// The names that came after these, in their memory; none where somebody reads them still.
+    fn brought_up(self) -> Option<BTreeSet<WorkId>> {
+        let mut names = Arc::into_inner(self.names)?;
+        self.since.apply(&mut names);
+        Some(names)
+    }
+}
+
+impl Change {
+    fn apply(&self, names: &mut BTreeSet<WorkId>) {
+        for id in &self.gone {
+            names.remove(id);
+        }
+        names.extend(self.come.iter().cloned());
+    }
+}

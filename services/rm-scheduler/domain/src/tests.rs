@@ -1,0 +1,12 @@
+//! Tests of whole rounds. Tests of one module are beside it.
+
+mod avoided_nodes;
+mod differences;
+mod digests;
+mod dimensions;
+mod examples;
+pub(crate) mod fixture;
+mod invariants;
+pub(crate) mod properties;
+pub(crate) mod random_fleets;
+mod rules;

@@ -1,0 +1,208 @@
+//! The planner decides today what it decided before: plans of random fleets against digests that
+//! are checked in. A change that is meant to decide otherwise writes them anew
+//! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
+
+use std::{fmt::Write, fs, path::Path};
+
+use super::{
+    fixture::{World, node_name},
+    random_fleets::{Draw, fleet, happen},
+};
+use crate::{
+    FairShare, News, Plan, Planner, Rounds, Snapshot, Verdicts,
+    check::Holdings,
+    output::plan::{self, Shares},
+};
+
+const FLEETS: u64 = 1_000;
+const IN_A_LINE: u64 = 10;
+const ROUNDS: u64 = 8;
+
+/// FNV-1a, 64 bits.
+fn digest(mut sum: u64, plan: &Plan) -> u64 {
+    for byte in serde_json::to_vec(plan).unwrap() {
+        sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    sum
+}
+
+/// Of what is done and of what is said, apart: what is only told otherwise moves nobody.
+#[derive(Clone, Copy)]
+struct Sums {
+    done: u64,
+    said: u64,
+}
+
+fn life(seed: u64, mut sums: Sums) -> Sums {
+    let mut draw = Draw::new(seed);
+    let mut world = fleet(&mut draw);
+    for round in 1..=ROUNDS {
+        let mut plan = FairShare.schedule(&world.snapshot);
+        sums.said = digest(sums.said, &plan);
+        world.carry_out(&plan);
+        plan.verdicts.clear();
+        plan.shares = Shares::default();
+        sums.done = digest(sums.done, &plan);
+        happen(&mut world, &mut draw, round);
+    }
+    sums
+}
+
+#[test]
+fn every_plan_is_what_it_was() {
+    let mut lines = String::new();
+    for from in (0..FLEETS).step_by(usize::try_from(IN_A_LINE).unwrap()) {
+        let basis = 0xcbf2_9ce4_8422_2325;
+        let (done, said) = (basis, basis);
+        let fleets = from..from + IN_A_LINE;
+        let Sums { done, said } = fleets.fold(Sums { done, said }, |sums, seed| life(seed, sums));
+        writeln!(lines, "{from:03} {done:016x} {said:016x}").unwrap();
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/digests.txt");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, &lines).unwrap();
+    }
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    let changed: Vec<&str> = lines
+        .lines()
+        .zip(known.lines().chain(std::iter::repeat("")))
+        .filter(|(now, before)| now != before)
+        .map(|(now, _)| now)
+        .collect();
+    assert!(
+        changed.is_empty(),
+        "these fleets are planned otherwise: {changed:?}"
+    );
+}
+
+/// Rounds that know only the news, with and without words, and who reads what they say.
+struct Told {
+    rounds: Rounds,
+    silent: Rounds,
+    holdings: Holdings,
+    before: Option<Snapshot>,
+    verdicts: Verdicts,
+    shares: Shares,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self {
+            rounds: Rounds::default(),
+            silent: Rounds::silent(),
+            holdings: Holdings::default(),
+            before: None,
+            verdicts: Verdicts::new(),
+            shares: Shares::default(),
+        }
+    }
+
+    /// Memory changes nothing: what is decided, and what is said to who reads nothing but news, is
+    /// what a planner that reads everything anew decides and says.
+    fn round(&mut self, now: &Snapshot, which: &str) -> Plan {
+        let news = self.before.as_ref();
+        let news = news.map_or_else(News::everything, |before| News::between(before, now));
+        self.before = Some(now.clone());
+        self.holdings.follow(now, &news);
+        self.holdings.assert_same(&Holdings::of(now));
+        let unsaid = self.silent.decide(now, &news).plan;
+        let decided = self.rounds.decide(now, &news);
+        assert!(
+            unsaid == decided.plan,
+            "{which}: silent, it decides otherwise"
+        );
+        if let Some(news) = decided.shares.clone() {
+            self.shares.absorb(news);
+        } else {
+            (self.shares, self.verdicts) = (self.rounds.shares(), self.rounds.verdicts());
+        }
+        self.verdicts.retain(|id, _| !decided.gone.contains(id));
+        self.verdicts.extend(plan::apart(decided.verdicts.clone()));
+        let plan = self.rounds.whole(decided);
+        let checked = self.holdings.check(now, &plan);
+        assert!(checked.is_ok(), "{which}: {checked:?}");
+        let afresh = FairShare.schedule(now);
+        if plan != afresh {
+            let difference = first_difference(&plan, &afresh);
+            panic!("{which}: {difference}");
+        }
+        assert!(
+            self.verdicts == afresh.verdicts,
+            "{which}: verdicts as read"
+        );
+        assert!(self.shares == afresh.shares, "{which}: shares as read");
+        plan
+    }
+}
+
+#[test]
+fn rounds_fed_by_news_are_rounds_from_the_beginning() {
+    for seed in 0..FLEETS / 2 {
+        let mut draw = Draw::new(seed + 7_000);
+        let mut world = fleet(&mut draw);
+        let mut told = Told::new();
+        for round in 1..=ROUNDS {
+            let plan = told.round(&world.snapshot, &format!("seed {seed}, round {round}"));
+            world.carry_out(&plan);
+            happen(&mut world, &mut draw, round);
+            some_node_goes(&mut world, &mut draw);
+        }
+    }
+}
+
+/// Trees come to rest, and are looked at again where the time that passes matters.
+#[test]
+fn rounds_in_which_work_only_goes_on_are_rounds_from_the_beginning() {
+    for seed in 0..FLEETS / 10 {
+        let mut draw = Draw::new(seed + 11_000);
+        let mut world = fleet(&mut draw);
+        let mut told = Told::new();
+        for round in 1..=2 * ROUNDS {
+            let plan = told.round(&world.snapshot, &format!("seed {seed}, round {round}"));
+            world.carry_out(&plan);
+            let passes_ms = draw.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
+            world.snapshot.now = world.snapshot.now.plus_ms(passes_ms);
+            goes_on(&mut world, &mut draw);
+        }
+    }
+}
+
+/// Work has less to do, or says otherwise how it does it.
+fn goes_on(world: &mut World, draw: &mut Draw) {
+    for demand in world.snapshot.demand.values_mut() {
+        if draw.one_in(3) {
+            demand.remaining_tasks = demand.remaining_tasks.saturating_sub(draw.below(3));
+        }
+        match draw.below(60) {
+            0 => demand.task_ms = Some(draw.below(9_000)),
+            1 => demand.threads = 1 + u32::try_from(draw.below(3)).unwrap(),
+            2 => demand.runnable = !demand.runnable,
+            3 => demand.submitted_at = demand.submitted_at.plus_ms(1),
+            4 => demand.user = draw.pick(&["u1", "u2"]).parse().unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// Also one that some work avoids, or with what it holds; it may come back later.
+fn some_node_goes(world: &mut World, draw: &mut Draw) {
+    let name = format!("n{:02}", draw.below(40));
+    if draw.one_in(3) {
+        world.snapshot.nodes.remove(name.as_str());
+    }
+    let work = world.snapshot.demand.values_mut();
+    if let Some(work) = work.filter(|_| draw.one_in(8)).last() {
+        work.avoids.insert(node_name(&name));
+    }
+}
+
+fn first_difference(plan: &Plan, afresh: &Plan) -> String {
+    let texts = [plan, afresh].map(|plan| serde_json::to_string(plan).unwrap());
+    let same = texts[0]
+        .bytes()
+        .zip(texts[1].bytes())
+        .take_while(|(a, b)| a == b);
+    let from = same.count().saturating_sub(200);
+    let around = |text: &str| text.chars().skip(from).take(400).collect::<String>();
+    format!("{} instead of {}", around(&texts[0]), around(&texts[1]))
+}

@@ -1,0 +1,164 @@
+//! Sizes are vectors (D6): fit on every dimension, parts of a gpu on one gpu, shares in quanta.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{Quantum, Size};
+
+use super::fixture::{GIB, World, share};
+use crate::{Fault, Reason, check, input::settings::Settings, output::plan::Unblock};
+
+#[test]
+fn d6_a_part_of_a_gpu_sits_on_one_gpu() {
+    let mut world = World::eager().nodes(&[16]);
+    world.node("n00").capacity.gpu_milli = 2_000;
+    world.job("parts", "a", 1).size.gpu_milli = 600;
+    let plan = world.step();
+    // Three would fit into the sum of both.
+    assert_eq!(share(&plan, "parts").current, 2);
+    let mut sits: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
+    sits.sort_unstable();
+    assert_eq!(sits, [0, 1]);
+    world.job("small", "b", 1).size.gpu_milli = 400;
+    world.job("whole", "c", 1).size.gpu_milli = 1_000;
+    let plan = world.step();
+    assert_eq!(share(&plan, "small").current, 2, "beside the others");
+    assert_eq!(share(&plan, "whole").current, 0);
+}
+
+#[test]
+fn d6_the_check_refuses_two_parts_that_one_gpu_has_not() {
+    let mut world = World::eager().nodes(&[16]);
+    world.node("n00").capacity.gpu_milli = 2_000;
+    world.job("parts", "a", 1).size.gpu_milli = 600;
+    let mut plan = world.plan();
+    for grant in &mut plan.grants {
+        grant.gpus = vec![1];
+    }
+    let violations = check(&world.snapshot, &plan).unwrap_err();
+    assert!(matches!(violations[0].fault, Fault::WrongGpus { .. }));
+    assert_eq!(violations.len(), 1);
+}
+
+#[test]
+fn d6_dominant_shares_are_even() {
+    for settings in [Settings::reference(), Settings::default()] {
+        let mut world = World::eager().nodes(&[8, 8]);
+        world.snapshot.tunables.settings = settings;
+        world.snapshot.quantum = Quantum(Size {
+            cpu_milli: 1_000,
+            ..Size::memory(GIB)
+        });
+        for node in ["n00", "n01"] {
+            world.node(node).capacity.cpu_milli = 8_000;
+        }
+        world.job("cpu", "a", 1).size.cpu_milli = 2_000;
+        world.job("memory", "b", 2).size.cpu_milli = 100;
+        let plan = world.step();
+        let seen = ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
+        assert_eq!(seen, [(2, 4), (2, 4)]);
+    }
+}
+
+#[test]
+fn d6_dominant_shares_are_even_with_gpus_in_play() {
+    for settings in [Settings::reference(), Settings::default()] {
+        let mut world = World::eager().nodes(&[16, 16]);
+        world.snapshot.tunables.settings = settings;
+        world.snapshot.quantum = Quantum(Size {
+            cpu_milli: 1_000,
+            gpu_milli: 250,
+            ..Size::memory(GIB)
+        });
+        for node in ["n00", "n01"] {
+            let capacity = &mut world.node(node).capacity;
+            (capacity.cpu_milli, capacity.gpu_milli) = (16_000, 4_000);
+        }
+        world.job("cpu", "a", 1).size.cpu_milli = 2_000;
+        world.job("gpu", "b", 1).size.gpu_milli = 1_000;
+        world.job("memory", "c", 2);
+        let plan = world.step();
+        let quanta = ["cpu", "gpu", "memory"].map(|id| {
+            let share = share(&plan, id);
+            share.order * share.current
+        });
+        // A third of 32 each, to within one process.
+        let due = |quanta: &u64| (8..=12).contains(quanta);
+        assert!(quanta.iter().all(due), "{quanta:?}");
+        assert_eq!(quanta.iter().sum::<u64>(), 32);
+    }
+}
+
+#[test]
+fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
+    let mut world = World::eager().nodes(&[16, 16, 16]);
+    for node in ["n00", "n01", "n02"] {
+        world.node(node).capacity.gpu_milli = 4_000;
+    }
+    let sizes = [300, 500, 700, 1_000, 2_000, 0, 250];
+    for at in 0..40_usize {
+        let milli = sizes[at % sizes.len()];
+        let demand = world.job(&format!("j{at:02}"), &format!("u{}", at % 4), 1);
+        (demand.size.gpu_milli, demand.max_processes) = (milli, 1 + at as u64 % 3);
+        world.step();
+        if at % 3 == 2 {
+            world.snapshot.demand.pop_first();
+        }
+        let mut used: BTreeMap<(String, u64), u64> = BTreeMap::new();
+        for it in world.snapshot.allocations.values() {
+            let milli = it.size.gpu_milli;
+            let devices = if milli < 1_000 {
+                u64::from(milli > 0)
+            } else {
+                milli / 1_000
+            };
+            assert_eq!(it.gpus.len() as u64, devices, "{it:?}");
+            for gpu in &it.gpus {
+                *used.entry((it.node.to_string(), *gpu)).or_default() += milli.min(1_000);
+            }
+        }
+        assert!(used.values().all(|milli| *milli <= 1_000), "{used:?}");
+        assert!(used.keys().all(|(_, gpu)| *gpu < 4), "{used:?}");
+    }
+}
+
+#[test]
+fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
+    let mut world = World::eager().nodes(&[16, 16]);
+    let needs = |world: &mut World, id: &str, name: &str| {
+        let size = &mut world.job(id, "a", 1).size;
+        size.extras.insert(name.to_owned(), 1);
+    };
+    needs(&mut world, "engine", "docker");
+    needs(&mut world, "licensed", "licence");
+    world.job("learns", "a", 1).size.gpu_milli = 500;
+    let capacity = &mut world.node("n01").capacity;
+    capacity.extras.insert("docker".to_owned(), 5);
+    let plan = world.step();
+    assert!(
+        plan.grants
+            .iter()
+            .all(|grant| grant.work.as_str() == "engine")
+    );
+    for (id, name) in [("licensed", "licence"), ("learns", "gpu")] {
+        let verdict = &plan.verdicts[id];
+        assert_eq!(verdict.reason, Reason::NoHostLargeEnough);
+        let told = format!("offers `{name}`");
+        assert!(verdict.detail.contains(&told), "{verdict:?}");
+        let name = name.to_owned();
+        assert_eq!(verdict.unblock, Some(Unblock::OfferResource { name }));
+    }
+}
+
+/// What it lacks is nobody's fault, and no reason to leave the rest of it empty.
+#[test]
+fn d6_a_node_that_lost_its_gpus_takes_work_that_needs_none() {
+    let mut world = World::eager().nodes(&[4]);
+    world.node("n00").capacity.gpu_milli = 1_000;
+    world.job("learns", "a", 1).size.gpu_milli = 1_000;
+    world.step();
+    world.node("n00").capacity.gpu_milli = 0;
+    world.service("plain", "b", 1);
+    let plan = world.plan();
+    assert_eq!(share(&plan, "plain").current, 1);
+    assert_eq!(check(&world.snapshot, &plan), Ok(()));
+}

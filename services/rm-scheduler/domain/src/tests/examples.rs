@@ -1,0 +1,507 @@
+//! The worked examples of section 17 that fall inside these rules, by their numbers there.
+
+use hayward_vocabulary::{Quantum, Size};
+
+use super::fixture::{GIB, World, node_name, share, work_id};
+use crate::{
+    input::snapshot::{BlockEffect, Policy, Pool},
+    output::plan::{Reason, VacateReason},
+};
+
+/// Nodes, requests as (class, user, order, cap), and the processes each has after one round.
+#[track_caller]
+fn counts(mut world: World, requests: &[(&str, &str, u64, u64)], expected: &[u64]) {
+    for (at, (class, user, order, cap)) in requests.iter().enumerate() {
+        let demand = world.job_in(class, &format!("j{at}"), user, *order);
+        if *cap > 0 {
+            demand.max_processes = *cap;
+        }
+    }
+    let plan = world.step();
+    let ids = (0..requests.len()).map(|at| format!("j{at}"));
+    let counted: Vec<u64> = ids.clone().map(|id| share(&plan, &id).counted).collect();
+    let current: Vec<u64> = ids.map(|id| share(&plan, &id).current).collect();
+    assert_eq!(counted, expected, "counted");
+    assert_eq!(current, expected, "placed");
+    assert!(world.plan().is_empty(), "the second round changes nothing");
+}
+
+fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> World {
+    let mut world = World::eager().nodes(nodes);
+    for (name, priority, weight) in classes {
+        world.class(name, (Policy::FairShare, *priority, *weight), "default");
+    }
+    world
+}
+
+#[test]
+fn x1_to_x6_users_and_jobs_in_one_class() {
+    counts(
+        eager(&[5; 2], &[]),
+        &[("fair", "a", 1, 0), ("fair", "b", 1, 0)],
+        &[5, 5],
+    );
+    let x3 = [
+        ("fair", "a", 1, 2),
+        ("fair", "b", 1, 4),
+        ("fair", "c", 1, 0),
+    ];
+    counts(eager(&[6; 3], &[]), &x3, &[2, 4, 12]);
+    let x4 = [
+        ("fair", "a", 1, 0),
+        ("fair", "a", 1, 0),
+        ("fair", "b", 1, 0),
+    ];
+    counts(eager(&[4; 3], &[]), &x4, &[3, 3, 6]);
+    counts(eager(&[5; 3], &[]), &[("fair", "a", 2, 0)], &[6]);
+    counts(
+        eager(&[5; 3], &[]),
+        &[("fair", "a", 2, 0), ("fair", "b", 1, 0)],
+        &[4, 7],
+    );
+}
+
+#[test]
+fn x2_x7_x8_x9_x10_x11_classes_by_weight() {
+    let x2 = eager(&[5; 4], &[("p", 10, 100), ("q", 10, 300)]);
+    counts(x2, &[("p", "a", 1, 0), ("q", "b", 1, 0)], &[5, 15]);
+    let x7 = eager(&[5; 4], &[("p", 10, 100), ("q", 10, 100)]);
+    counts(x7, &[("p", "a", 2, 0), ("q", "b", 1, 0)], &[6, 8]);
+    let x8 = eager(&[1; 7], &[("p", 10, 100), ("q", 10, 100), ("r", 10, 100)]);
+    counts(
+        x8,
+        &[("p", "a", 1, 0), ("q", "b", 1, 0), ("r", "c", 1, 0)],
+        &[3, 2, 2],
+    );
+    let x9 = eager(&[2; 5], &[("p", 10, 100), ("q", 10, 900)]);
+    counts(x9, &[("p", "a", 2, 0), ("q", "b", 1, 0)], &[1, 8]);
+    let x10 = eager(&[5; 3], &[("p", 6, 10), ("q", 10, 500)]);
+    counts(x10, &[("p", "a", 2, 4), ("q", "b", 1, 0)], &[4, 7]);
+    let x11 = eager(&[4; 6], &[("p", 10, 200), ("q", 10, 100)]);
+    counts(
+        x11,
+        &[("p", "a", 1, 0), ("p", "b", 1, 0), ("q", "c", 1, 0)],
+        &[8, 8, 8],
+    );
+}
+
+#[test]
+fn x12_x13_mixed_orders() {
+    counts(
+        eager(&[4, 4, 2, 2, 2], &[]),
+        &[("fair", "a", 3, 0), ("fair", "b", 2, 0)],
+        &[2, 3],
+    );
+    counts(
+        eager(&[4; 3], &[]),
+        &[("fair", "a", 4, 0), ("fair", "b", 1, 0)],
+        &[2, 4],
+    );
+}
+
+#[test]
+fn x14_orders_round_nodes_down_and_work_up() {
+    let mut world = World::eager();
+    world.snapshot.quantum = Quantum(Size::memory(4 * GIB));
+    for name in ["n0", "n1", "n2"] {
+        world.node_in("default", name, 0);
+        world.node(name).capacity = Size::memory(479 * GIB / 10);
+    }
+    world.job("j", "a", 9);
+    let plan = world.step();
+    assert_eq!((share(&plan, "j").order, share(&plan, "j").current), (3, 9));
+    assert_eq!(plan.grants[0].size, Size::memory(12 * GIB));
+    assert_eq!(plan.shares.free, 6);
+}
+
+#[test]
+fn x16_x19_x20_a_job_ramps_up() {
+    let mut x16 = World::new().nodes(&[5; 5]);
+    x16.snapshot.tunables.initialization_cap = 3;
+    x16.job("j", "a", 1);
+    assert_eq!(x16.current("j", 5), [3, 6, 12, 24, 25]);
+
+    let mut x19 = World::new().nodes(&[4; 3]);
+    let job = x19.job("j", "a", 1);
+    (job.remaining_tasks, job.threads) = (26, 4);
+    assert_eq!(x19.current("j", 4), [2, 4, 7, 7]);
+    x19.of("j").remaining_tasks = 5;
+    assert_eq!(x19.current("j", 2), [7, 7]);
+
+    let mut x20 = World::new().nodes(&[4; 3]);
+    x20.job("j", "a", 1).max_processes = 9;
+    assert_eq!(x20.current("j", 5), [2, 4, 8, 9, 9]);
+    x20.of("j").max_processes = 4;
+    assert_eq!(x20.watch(&["j"], 2), [[(4, 9, 4), (4, 4, 4)]]);
+}
+
+#[test]
+fn x17_x18_prediction_stops_growth_that_would_come_too_late() {
+    for (items, expected) in [(150, vec![4, 8, 14, 14]), (70, vec![4, 5, 5])] {
+        let mut world = World::new().nodes(&[50, 50]);
+        world.start_ms = 90_000;
+        let tunables = &mut world.snapshot.tunables;
+        tunables.use_prediction = true;
+        tunables.prediction_fudge_ms = 60_000;
+        tunables.cycle_ms = 40_000;
+        tunables.initialization_cap = 4;
+        let job = world.job("j", "a", 1);
+        (job.remaining_tasks, job.threads, job.max_processes) = (items, 2, 100);
+        let first = world.current("j", 1);
+        world.of("j").task_ms = Some(25_000);
+        let rest = world.current("j", expected.len() - 1);
+        assert_eq!([first, rest].concat(), expected);
+    }
+}
+
+#[test]
+fn x21_a_newcomer_gets_its_due_one_departure_later() {
+    let mut world = World::new().nodes(&[4; 3]);
+    world.job("j1", "a", 1);
+    assert_eq!(world.current("j1", 5), [2, 4, 8, 12, 12]);
+    world.job("j2", "b", 2);
+    let plan = world.step();
+    assert_eq!(plan.verdicts["j2"].reason, Reason::WaitingForPreemption);
+    assert_eq!(
+        (share(&plan, "j1").current, share(&plan, "j1").counted),
+        (8, 8)
+    );
+    assert_eq!(
+        (share(&plan, "j2").current, share(&plan, "j2").counted),
+        (0, 2)
+    );
+    let seen = world.watch(&["j1", "j2"], 3);
+    assert_eq!(seen[0], [(8, 8, 8), (6, 8, 6), (6, 6, 6)]);
+    assert_eq!(seen[1], [(2, 2, 2), (2, 2, 3), (3, 3, 3)]);
+    assert!(world.step().is_empty());
+}
+
+#[test]
+fn x22_departures_may_take_two_rounds() {
+    let mut world = World::new().nodes(&[5; 2]);
+    world.departure = 2;
+    world.job("j1", "a", 1);
+    world.current("j1", 5);
+    world.job("j2", "b", 1);
+    let seen = world.watch(&["j1", "j2"], 8);
+    let j1: Vec<_> = seen[0]
+        .iter()
+        .map(|(current, held, _)| (*current, *held))
+        .collect();
+    assert_eq!(
+        j1,
+        [
+            (8, 10),
+            (8, 10),
+            (8, 8),
+            (6, 8),
+            (6, 8),
+            (6, 6),
+            (5, 6),
+            (5, 6)
+        ]
+    );
+    let j2: Vec<_> = seen[1]
+        .iter()
+        .map(|(current, _, counted)| (*current, *counted))
+        .collect();
+    assert_eq!(
+        j2,
+        [
+            (0, 2),
+            (0, 2),
+            (2, 2),
+            (2, 4),
+            (2, 4),
+            (4, 4),
+            (4, 5),
+            (4, 5)
+        ]
+    );
+}
+
+#[test]
+fn x23_classes_grow_together_and_take_over() {
+    let mut world = World::new().nodes(&[4; 3]);
+    world.class("p", (Policy::FairShare, 10, 100), "default");
+    world.class("q", (Policy::FairShare, 10, 200), "default");
+    world.job_in("p", "p1", "a", 1);
+    world.job_in("q", "q1", "b", 1);
+    let seen = world.watch(&["p1", "q1"], 4);
+    assert_eq!(
+        seen[0].iter().map(|s| s.0).collect::<Vec<_>>(),
+        [2, 4, 4, 4]
+    );
+    assert_eq!(
+        seen[1].iter().map(|s| s.0).collect::<Vec<_>>(),
+        [2, 4, 8, 8]
+    );
+    world.snapshot.demand.remove("q1");
+    world
+        .snapshot
+        .allocations
+        .retain(|_, allocation| allocation.work.as_str() != "q1");
+    assert_eq!(world.current("p1", 2), [8, 12]);
+}
+
+#[test]
+fn x24_a_squatter_makes_way_for_residents() {
+    let mut world = World::new();
+    world.snapshot.pools.insert("top".into(), Pool::default());
+    let fast = Pool {
+        parent: Some("top".into()),
+        search_order: 100,
+        ..Pool::default()
+    };
+    world.snapshot.pools.insert("fast".into(), fast);
+    world.class("on-top", (Policy::FairShare, 10, 100), "top");
+    world.class("on-fast", (Policy::FairShare, 10, 100), "fast");
+    world.node_in("top", "t0", 4);
+    world.node_in("fast", "f0", 4);
+    world.job_in("on-top", "j1", "a", 1);
+    assert_eq!(world.current("j1", 3), [2, 4, 8]);
+    world.job_in("on-fast", "j2", "b", 1);
+    let seen = world.watch(&["j1", "j2"], 5);
+    let j1: Vec<_> = seen[0]
+        .iter()
+        .map(|(current, held, _)| (*current, *held))
+        .collect();
+    assert_eq!(j1, [(6, 8), (6, 6), (4, 6), (4, 4), (4, 4)]);
+    assert_eq!(
+        seen[1].iter().map(|s| s.0).collect::<Vec<_>>(),
+        [0, 2, 2, 4, 4]
+    );
+}
+
+#[test]
+fn x26_a_service_gets_room_from_a_job() {
+    let mut world = World::new().nodes(&[5; 2]);
+    world.job("j1", "a", 1);
+    world.current("j1", 5);
+    world.service("s", "b", 2);
+    let seen = world.watch(&["j1", "s"], 2);
+    assert_eq!(seen[0], [(8, 10, 8), (8, 8, 8)]);
+    assert_eq!(seen[1], [(0, 0, 1), (1, 1, 1)]);
+}
+
+#[test]
+fn x27_c_5_the_allotment_counts_what_was_promised_in_the_round() {
+    let mut world = World::new().nodes(&[5; 2]);
+    world.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
+    world.service("s1", "a", 2);
+    world.service("s2", "a", 2);
+    world.service("s3", "a", 1);
+    let plan = world.step();
+    assert_eq!(share(&plan, "s1").current, 1);
+    assert_eq!(plan.verdicts["s2"].reason, Reason::AllotmentExceeded);
+    assert_eq!(share(&plan, "s3").current, 1);
+    world.snapshot.demand.remove("s1");
+    world.step();
+    assert_eq!(share(&world.step(), "s2").current, 1);
+}
+
+#[test]
+fn x28_a_reservation_has_a_node_cleared() {
+    let mut world = World::new().nodes(&[3; 3]);
+    world.job("j1", "a", 1);
+    world.current("j1", 5);
+    world.reservation("r", "b", 3);
+    let plan = world.step();
+    assert_eq!(
+        (share(&plan, "j1").current, share(&plan, "j1").leaving),
+        (6, 3)
+    );
+    assert_eq!(share(&plan, "j1").counted, 6);
+    assert_eq!(plan.verdicts["r"].reason, Reason::WaitingForPreemption);
+    let plan = world.step();
+    assert_eq!(
+        (share(&plan, "j1").current, share(&plan, "r").current),
+        (6, 1)
+    );
+    assert!(world.step().is_empty());
+}
+
+#[test]
+fn x29_a_promised_node_is_promised_once() {
+    let mut world = World::new().nodes(&[5, 4]);
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    world.reservation("r1", "a", 4);
+    world.reservation("r2", "a", 3);
+    let plan = world.step();
+    assert_eq!(plan.grants.len(), 1);
+    assert_eq!(
+        (plan.grants[0].node.as_str(), plan.grants[0].order),
+        ("n01", 4)
+    );
+    assert_eq!(plan.verdicts["r2"].reason, Reason::ResourcesExhausted);
+    world.reservation("r3", "a", 4);
+    let plan = world.step();
+    assert_eq!(
+        (plan.grants[0].work.as_str(), plan.grants[0].node.as_str()),
+        ("r3", "n00")
+    );
+    world.reservation("r4", "a", 9);
+    assert_eq!(world.step().verdicts["r4"].reason, Reason::NoHostOfSize);
+}
+
+#[test]
+fn x30_r_6_6_a_lost_node_is_purged_and_comes_back() {
+    let mut world = World::new().nodes(&[5; 2]);
+    world.job("j1", "a", 1);
+    world.current("j1", 5);
+    world.node("n00").lost = true;
+    let plan = world.step();
+    assert_eq!(plan.vacates.len(), 5);
+    assert!(
+        plan.vacates
+            .iter()
+            .all(|v| v.purge && v.reason == VacateReason::NodeLost)
+    );
+    assert_eq!(share(&plan, "j1").current, 5);
+    assert!(world.step().is_empty());
+    world.node("n00").lost = false;
+    assert_eq!(world.current("j1", 1), [10]);
+}
+
+#[test]
+fn r_6_7_varying_off_moves_fair_work_only() {
+    let mut world = World::eager().nodes(&[4]);
+    world.job("j1", "a", 1).max_processes = 2;
+    world.service("s", "b", 1);
+    world.step();
+    world.node_in("default", "n01", 4);
+    world.node("n00").offline = true;
+    let plan = world.step();
+    assert_eq!(plan.vacates.len(), 2);
+    assert!(
+        plan.vacates
+            .iter()
+            .all(|v| !v.purge && v.reason == VacateReason::NodeOffline)
+    );
+    assert_eq!(
+        plan.grants.len(),
+        2,
+        "successors in the same round: {plan:#?}"
+    );
+}
+
+#[test]
+fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
+    let mut world = World::eager().nodes(&[4, 4, 4]);
+    world.reservation("r", "c", 0).size = Size::default();
+    world.job("j1", "a", 1).max_processes = 6;
+    world.service("s", "b", 1);
+    world.step();
+    for name in ["n00", "n01", "n02"] {
+        world.block(name, BlockEffect::Mark);
+    }
+    assert!(world.plan().is_empty(), "what is there stays");
+    world.service("late", "b", 1);
+    assert_eq!(world.plan().verdicts["late"].reason, Reason::AllBlocked);
+    for name in ["n00", "n01", "n02"] {
+        world.block(name, BlockEffect::Evacuate);
+    }
+    let plan = world.step();
+    assert_eq!(plan.vacates.len(), 7);
+    assert!(
+        plan.vacates
+            .iter()
+            .all(|v| v.reason == VacateReason::Blocked)
+    );
+    assert_eq!(
+        world
+            .snapshot
+            .allocations
+            .values()
+            .filter(|a| a.work.as_str() == "r")
+            .count(),
+        1
+    );
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn r_10_3_instances_of_one_service_spread_out() {
+    let mut world = World::new().nodes(&[4, 4]);
+    for id in ["svc_x.0", "svc_x.1", "svc_x.2"] {
+        world.service(id, "a", 1).service = Some(work_id("svc_x"));
+    }
+    let nodes: Vec<String> = world
+        .step()
+        .grants
+        .iter()
+        .map(|g| g.node.to_string())
+        .collect();
+    assert_eq!(nodes, ["n00", "n01", "n00"]);
+}
+
+#[test]
+fn r_10_6_a_withdrawn_piece_of_work_holds_its_room_until_it_is_gone() {
+    let mut world = World::eager().nodes(&[4]);
+    world.departure = 2;
+    world.job("j1", "a", 4);
+    world.step();
+    world.snapshot.demand.remove("j1");
+    world.job("j2", "b", 4);
+    let plan = world.step();
+    assert_eq!(plan.vacates[0].reason, VacateReason::WorkGone);
+    assert!(plan.grants.is_empty());
+    assert_eq!(plan.verdicts["j2"].reason, Reason::WaitingForPreemption);
+    assert!(world.step().is_empty());
+    assert_eq!(world.step().grants.len(), 1);
+}
+
+#[test]
+fn r_7_5_refusals_name_their_reason() {
+    let mut world = World::new().nodes(&[4]);
+    world.job_in("nowhere", "unknown", "a", 1);
+    world.reservation("mismatch", "a", 1).class = Some("fair".into());
+    world.service("moved", "a", 1).class = Some("fair".into());
+    world.class("closed", (Policy::FairShare, 10, 100), "default");
+    world
+        .snapshot
+        .classes
+        .get_mut("closed")
+        .unwrap()
+        .users
+        .insert("x".into());
+    world.job_in("closed", "barred", "a", 1);
+    let plan = world.plan();
+    let reason = |id: &str| (plan.verdicts[id].reason, plan.verdicts[id].refused);
+    assert_eq!(reason("unknown"), (Reason::UnknownClass, true));
+    assert_eq!(reason("mismatch"), (Reason::PolicyMismatch, true));
+    assert_eq!(reason("barred"), (Reason::NotAuthorised, true));
+    assert_eq!(plan.verdicts["moved"].class.as_deref(), Some("fixed"));
+}
+
+#[test]
+fn fit_is_tested_on_every_dimension_and_what_cannot_fit_is_not_counted() {
+    let mut world = World::eager().nodes(&[8, 8]);
+    world.node("n01").capacity.gpu_milli = 2_000;
+    world.job("gpu", "a", 1).size.gpu_milli = 1_000;
+    world.job("plain", "b", 1);
+    world.job("huge", "c", 9);
+    world
+        .job("listed", "d", 1)
+        .machines
+        .insert(node_name("elsewhere"));
+    let plan = world.step();
+    assert_eq!(share(&plan, "gpu").current, 2);
+    assert_eq!(share(&plan, "plain").current, 14);
+    assert_eq!(plan.verdicts["huge"].reason, Reason::NoHostLargeEnough);
+    assert_eq!(plan.verdicts["listed"].reason, Reason::NoListedMachine);
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn a_round_can_be_kept_and_replayed() {
+    let mut world = World::new().nodes(&[4, 4]);
+    world.job("j1", "a", 1);
+    world.step();
+    let kept = serde_json::to_string(&world.snapshot).unwrap();
+    let snapshot: crate::Snapshot = serde_json::from_str(&kept).unwrap();
+    let plan = world.plan();
+    assert_eq!(crate::Planner::schedule(&crate::FairShare, &snapshot), plan);
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<crate::Plan>(&text).unwrap(), plan);
+}

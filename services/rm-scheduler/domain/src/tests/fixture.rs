@@ -1,0 +1,269 @@
+//! A small fleet for tests: plans are carried out as the services would, round after round.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp, WorkId, WorkKind};
+
+use crate::{
+    FairShare, Plan, Planner, Snapshot, check,
+    input::snapshot::{
+        Allocation, Block, BlockEffect, Class, Demand, Node, Policy, Pool, Tunables,
+    },
+    output::plan::WorkShare,
+    preemption::budget::Hour,
+};
+
+pub const GIB: u64 = hayward_vocabulary::resources::GIB;
+
+pub struct World {
+    pub snapshot: Snapshot,
+    /// Rounds from an order to leave until the share is gone.
+    pub departure: u64,
+    pub start_ms: u64,
+    told: BTreeMap<AllocationId, u64>,
+    hour: Hour,
+    born: u64,
+}
+
+pub fn node_name(text: &str) -> NodeName {
+    NodeName::new(text).unwrap()
+}
+
+pub fn work_id(text: &str) -> WorkId {
+    WorkId::new(text).unwrap()
+}
+
+impl World {
+    /// One pool, one fair class `fair`, one fixed `fixed`, one reserve `reserve`; quantum 1 GiB.
+    pub fn new() -> Self {
+        let tunables = Tunables {
+            initialization_cap: 2,
+            use_prediction: false,
+            cycle_ms: 1_000,
+            ..Tunables::default()
+        };
+        let snapshot = Snapshot {
+            now: Timestamp::from_unix_ms(1_000_000),
+            quantum: Quantum(Size::memory(GIB)),
+            tunables,
+            pools: BTreeMap::from([("default".into(), Pool::default())]),
+            ..Snapshot::empty()
+        };
+        let mut world = Self {
+            snapshot,
+            departure: 1,
+            start_ms: 500,
+            told: BTreeMap::new(),
+            hour: Hour::default(),
+            born: 0,
+        };
+        world.class("fair", (Policy::FairShare, 10, 100), "default");
+        world.class("fixed", (Policy::FixedShare, 5, 100), "default");
+        world.class("reserve", (Policy::Reserve, 1, 100), "default");
+        for name in ["fair", "fixed", "reserve"] {
+            world.snapshot.classes.get_mut(name).unwrap().default = true;
+        }
+        world
+    }
+
+    /// Counting only: no start-up cap.
+    pub fn eager() -> Self {
+        let mut world = Self::new();
+        world.snapshot.tunables.initialization_cap = 0;
+        world
+    }
+
+    pub fn class(
+        &mut self,
+        name: &str,
+        (policy, priority, weight): (Policy, i64, u64),
+        pool: &str,
+    ) {
+        let class = Class {
+            policy,
+            priority,
+            weight,
+            pool: pool.into(),
+            default: false,
+            users: std::collections::BTreeSet::new(),
+            place: 0,
+            debug: None,
+            growth: crate::input::snapshot::Growth::default(),
+        };
+        self.snapshot.classes.insert(name.into(), class);
+    }
+
+    pub fn node_in(&mut self, pool: &str, name: &str, order: u64) {
+        let node = Node {
+            pool: pool.into(),
+            capacity: Size {
+                cpu_milli: 1_000_000,
+                ..Size::memory(order * GIB)
+            },
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: BTreeMap::new(),
+        };
+        self.snapshot.nodes.insert(node_name(name), node);
+    }
+
+    pub fn nodes(mut self, orders: &[u64]) -> Self {
+        for (at, order) in orders.iter().enumerate() {
+            self.node_in("default", &format!("n{at:02}"), *order);
+        }
+        self
+    }
+
+    pub fn node(&mut self, name: &str) -> &mut Node {
+        self.snapshot.nodes.get_mut(name).unwrap()
+    }
+
+    pub fn block(&mut self, name: &str, effect: BlockEffect) {
+        self.node(name).block = Some(Block {
+            effect,
+            reason: "a test says so".into(),
+        });
+    }
+
+    fn demand(&mut self, kind: WorkKind, id: &str, user: &str, order: u64) -> &mut Demand {
+        let single = kind != WorkKind::Job;
+        let submitted = i64::try_from(self.snapshot.demand.len()).unwrap();
+        let demand = Demand {
+            kind,
+            user: user.parse().unwrap(),
+            class: None,
+            submitted_at: Timestamp::from_unix_ms(submitted),
+            size: Size::memory(order * GIB),
+            max_processes: if single { 1 } else { 100_000 },
+            remaining_tasks: if single { 1 } else { 100_000 },
+            threads: 1,
+            task_ms: None,
+            machines: std::collections::BTreeSet::new(),
+            avoids: std::collections::BTreeSet::new(),
+            service: None,
+            apart: None,
+            managed: false,
+            runnable: true,
+            completing: false,
+            keeps_what_it_holds: false,
+            queued: None,
+        };
+        self.snapshot.demand.entry(work_id(id)).or_insert(demand)
+    }
+
+    pub fn job(&mut self, id: &str, user: &str, order: u64) -> &mut Demand {
+        self.demand(WorkKind::Job, id, user, order)
+    }
+
+    pub fn job_in(&mut self, class: &str, id: &str, user: &str, order: u64) -> &mut Demand {
+        let demand = self.job(id, user, order);
+        demand.class = Some(class.into());
+        demand
+    }
+
+    pub fn service(&mut self, id: &str, user: &str, order: u64) -> &mut Demand {
+        self.demand(WorkKind::Service, id, user, order)
+    }
+
+    pub fn reservation(&mut self, id: &str, user: &str, order: u64) -> &mut Demand {
+        self.demand(WorkKind::Reservation, id, user, order)
+    }
+
+    pub fn of(&mut self, id: &str) -> &mut Demand {
+        self.snapshot.demand.get_mut(id).unwrap()
+    }
+
+    pub fn plan(&self) -> Plan {
+        let plan = FairShare.schedule(&self.snapshot);
+        assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");
+        assert_eq!(plan.shares.faults(), Vec::<String>::new(), "{plan:#?}");
+        plan
+    }
+
+    /// One round: plan, carry out, and let a cycle pass.
+    pub fn step(&mut self) -> Plan {
+        let plan = self.plan();
+        self.carry_out(&plan);
+        plan
+    }
+
+    /// What the services do with a plan, and the cycle that passes meanwhile.
+    pub fn carry_out(&mut self, plan: &Plan) {
+        for grant in &plan.grants {
+            self.born += 1;
+            let allocation = Allocation {
+                running: true,
+                running_since: Some(self.snapshot.now.plus_ms(self.start_ms)),
+                ..grant.taken_up(self.snapshot.now)
+            };
+            let id = AllocationId::new(format!("alc_{:06}", self.born)).unwrap();
+            self.snapshot.allocations.insert(id, allocation);
+            let demand = self.snapshot.demand.get_mut(&grant.work).unwrap();
+            if demand.kind == WorkKind::Job {
+                demand.task_ms.get_or_insert(1_000);
+            }
+        }
+        let round = self.snapshot.round;
+        for vacate in &plan.vacates {
+            self.snapshot
+                .allocations
+                .get_mut(&vacate.allocation)
+                .unwrap()
+                .leaving = true;
+            let gone_at = if vacate.purge {
+                round
+            } else {
+                round + self.departure - 1
+            };
+            self.told.insert(vacate.allocation.clone(), gone_at);
+        }
+        let gone: Vec<_> = self
+            .told
+            .iter()
+            .filter(|(_, at)| **at <= round)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in gone {
+            self.told.remove(&id);
+            self.snapshot.allocations.remove(&id);
+        }
+        self.snapshot.carried = plan.carried.clone();
+        self.hour.receive(&self.snapshot, &plan.receipts);
+        self.snapshot.round += 1;
+        self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
+        self.hour.pass(self.snapshot.now);
+        self.snapshot.taken_back = self.hour.taken_back().clone();
+    }
+
+    /// What a piece of work has after each of the next rounds, as `current` or `(current, held)`.
+    pub fn current(&mut self, id: &str, rounds: usize) -> Vec<u64> {
+        (0..rounds)
+            .map(|_| share(&self.step(), id).current)
+            .collect()
+    }
+
+    /// `(current, held, counted)` of several pieces of work over the next rounds.
+    pub fn watch(&mut self, ids: &[&str], rounds: usize) -> Vec<Vec<(u64, u64, u64)>> {
+        let mut seen = vec![Vec::new(); ids.len()];
+        for _ in 0..rounds {
+            let plan = self.step();
+            for (at, id) in ids.iter().enumerate() {
+                let share = share(&plan, id);
+                seen[at].push((share.current, share.current + share.leaving, share.counted));
+            }
+        }
+        seen
+    }
+}
+
+pub fn share(plan: &Plan, id: &str) -> WorkShare {
+    plan.shares
+        .classes
+        .values()
+        .flat_map(|class| class.users.values())
+        .find_map(|user| user.work.get(id))
+        .copied()
+        .unwrap()
+}

@@ -1,0 +1,434 @@
+//! Section 19 for the rules alone: what has to hold in every cycle of any fleet, with departures
+//! confirmed at any delay. `World::plan` runs the check on each plan as well (I1, I2, I5).
+
+mod evenness;
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::WorkKind;
+use hayward_vocabulary::invariant::{Finding, Outcome as Found};
+use proptest::prelude::*;
+
+use super::fixture::{GIB, World, share};
+use crate::{
+    FairShare, Plan, Planner, Snapshot,
+    input::{
+        settings::Settings,
+        snapshot::{Policy, Pool},
+    },
+    monitor::{Asked, Memory, Sequence, explanations_are_true, no_over_commit, work_conserving},
+    output::plan::{VacateReason, WorkShare},
+};
+
+#[derive(Debug, Clone)]
+struct Ask {
+    kind: u8,
+    user: u8,
+    class: u8,
+    order: u64,
+    cap: u64,
+    tasks: u64,
+    listed: bool,
+}
+
+#[derive(Debug, Clone)]
+enum News {
+    Arrives(Ask),
+    Leaves(u8),
+    Dies(u8),
+    Returns(u8),
+    Off(u8),
+    Shrinks(u8, u64),
+    Nothing,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let cap = prop_oneof![Just(1_000_u64), 0..12_u64];
+    let listed = prop::bool::weighted(0.1);
+    (0..10_u8, 0..6_u8, 0..5_u8, 1..6_u64, cap, 1..60_u64, listed).prop_map(
+        |(kind, user, class, order, cap, tasks, listed)| Ask {
+            kind,
+            user,
+            class,
+            order,
+            cap,
+            tasks,
+            listed,
+        },
+    )
+}
+
+fn news() -> impl Strategy<Value = Vec<News>> {
+    let one = prop_oneof![
+        4 => ask().prop_map(News::Arrives),
+        1 => (0..12_u8).prop_map(News::Leaves),
+        1 => (0..8_u8).prop_map(News::Dies),
+        1 => (0..8_u8).prop_map(News::Returns),
+        1 => (0..8_u8).prop_map(News::Off),
+        1 => (0..8_u8, 0..9_u64).prop_map(|(node, order)| News::Shrinks(node, order)),
+        3 => Just(News::Nothing),
+    ];
+    prop::collection::vec(one, 4..24)
+}
+
+/// Pools of three levels, classes of random weights, a second tree beside them.
+fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> World {
+    let mut world = World::new();
+    world.departure = departure;
+    world.snapshot.tunables.settings = Settings::reference();
+    world.snapshot.tunables.fragmentation_threshold = 2;
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    world.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
+    for (place, (name, parent)) in (1_u64..).zip([
+        ("below", Some("default")),
+        ("deep", Some("below")),
+        ("beside", Some("default")),
+        ("other", None),
+    ]) {
+        let pool = Pool {
+            parent: parent.map(str::to_owned),
+            search_order: i64::try_from(place).unwrap(),
+            place,
+            quantum: None,
+        };
+        world.snapshot.pools.insert(name.into(), pool);
+    }
+    for (name, priority, pool) in [
+        ("a", 10, "default"),
+        ("b", 10, "below"),
+        ("c", 20, "default"),
+        ("d", 10, "other"),
+    ] {
+        let weight = weights[usize::try_from(priority).unwrap() % weights.len()];
+        world.class(name, (Policy::FairShare, priority, weight), pool);
+    }
+    for (at, (order, pool)) in nodes.iter().enumerate() {
+        let pool = ["default", "below", "deep", "beside", "other"][usize::from(*pool % 5)];
+        world.node_in(pool, &format!("n{at:02}"), *order);
+    }
+    world
+}
+
+fn add(world: &mut World, id: &str, ask: &Ask) {
+    let user = format!("u{}", ask.user);
+    let demand = match ask.kind {
+        0 => world.reservation(id, &user, ask.order),
+        1 | 2 => {
+            let demand = world.service(id, &user, ask.order);
+            demand.class = Some("fixed".into());
+            demand
+        }
+        3 => {
+            let demand = world.job(id, &user, ask.order);
+            demand.class = Some("fixed".into());
+            demand
+        }
+        _ => {
+            let demand = world.job(id, &user, ask.order);
+            let class = ["fair", "a", "b", "c", "d"][usize::from(ask.class % 5)];
+            demand.class = Some(class.into());
+            demand
+        }
+    };
+    if demand.kind == WorkKind::Job {
+        (demand.max_processes, demand.remaining_tasks) = (ask.cap, ask.tasks);
+    }
+    if ask.listed {
+        demand.machines = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
+    }
+}
+
+fn happen(world: &mut World, at: usize, news: &News) {
+    let mut node = |number: &u8| {
+        let name = format!("n{:02}", usize::from(*number));
+        world
+            .snapshot
+            .nodes
+            .get_mut(name.as_str())
+            .cloned()
+            .map(|node| (name, node))
+    };
+    match news {
+        News::Arrives(ask) => add(world, &format!("w{at:02}"), ask),
+        News::Leaves(number) => {
+            world
+                .snapshot
+                .demand
+                .remove(format!("w{number:02}").as_str());
+        }
+        News::Dies(number) => {
+            if let Some((name, _)) = node(number) {
+                world.node(&name).lost = true;
+            }
+        }
+        News::Returns(number) => {
+            if let Some((name, _)) = node(number) {
+                (world.node(&name).lost, world.node(&name).offline) = (false, false);
+            }
+        }
+        News::Off(number) => {
+            if let Some((name, _)) = node(number) {
+                world.node(&name).offline = true;
+            }
+        }
+        News::Shrinks(number, order) => {
+            if let Some((name, _)) = node(number) {
+                world.node(&name).capacity.memory_bytes = order * GIB;
+            }
+        }
+        News::Nothing => {}
+    }
+}
+
+fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
+    let known = snapshot.demand.keys().filter(|id| {
+        let verdict = &plan.verdicts[*id];
+        !verdict.refused
+    });
+    known
+        .map(|id| (id.to_string(), share(plan, id.as_str())))
+        .collect()
+}
+
+/// I3, I4
+fn nothing_out_of_bounds(world: &World, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
+    let now = shares(plan, &world.snapshot);
+    for (id, share) in &now {
+        let demand = &world.snapshot.demand[id.as_str()];
+        let known = before.get(id).map_or(0, |before| before.current);
+        let held = share.current + share.leaving;
+        if demand.kind == WorkKind::Job {
+            assert!(share.counted <= share.wanted, "I3 {id}: {share:?}");
+        }
+        assert!(
+            share.current <= share.counted.max(known),
+            "I3 {id}: {share:?}"
+        );
+        assert!(held >= share.current);
+    }
+    for vacate in &plan.vacates {
+        let allocation = &world.snapshot.allocations[&vacate.allocation];
+        assert!(
+            !allocation.fixed || vacate.reason != VacateReason::Preempted,
+            "I4 {vacate:?}"
+        );
+    }
+}
+
+/// I9: what is counted and waits would fit nowhere.
+fn no_hole_is_left(world: &World, plan: &Plan) {
+    let snapshot = &world.snapshot;
+    let mut free: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, node) in &snapshot.nodes {
+        let held = snapshot.allocations.values().filter(|it| it.node == *name);
+        let granted = plan.grants.iter().filter(|it| it.node == *name);
+        let used: u64 = held
+            .map(|it| it.order)
+            .chain(granted.map(|it| it.order))
+            .sum();
+        let order = snapshot.quantum.node_order(&node.capacity);
+        if node.is_schedulable() {
+            free.insert(name.as_str(), order.saturating_sub(used));
+        }
+    }
+    for (id, demand) in &snapshot.demand {
+        let class = demand
+            .class
+            .as_deref()
+            .filter(|_| demand.kind == WorkKind::Job);
+        let Some(class) = class.map(|name| &snapshot.classes[name]) else {
+            continue;
+        };
+        if class.policy != Policy::FairShare || class.pool == "below" {
+            continue;
+        }
+        let share = share(plan, id.as_str());
+        // What mending cancels in this cycle is free again, and belongs to who needs it.
+        let mended = plan.receipts.iter().any(|it| it.beneficiary.is_some())
+            || plan
+                .verdicts
+                .values()
+                .any(|v| v.reason == crate::Reason::WaitingForDefragmentation);
+        if share.counted <= share.current || mended || !demand.machines.is_empty() {
+            continue;
+        }
+        let home_only = class.pool == "other";
+        let fits = free.iter().any(|(name, free)| {
+            let other = snapshot.nodes[*name].pool == "other";
+            other == home_only && *free >= share.order
+        });
+        assert!(!fits, "I9 {id} could start: {share:?} {free:?}");
+    }
+}
+
+/// The live checks beside a fleet, as its scheduler keeps them.
+struct Watch {
+    known: Snapshot,
+    sequence: Sequence,
+    memory: Memory,
+    news: crate::News,
+}
+
+impl Watch {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut sequence = Sequence::default();
+        sequence.anew(snapshot);
+        Self {
+            known: snapshot.clone(),
+            sequence,
+            memory: Memory::default(),
+            news: crate::News::default(),
+        }
+    }
+
+    fn hear(&mut self, now: &Snapshot) {
+        for (name, node) in &now.nodes {
+            let before = self.known.nodes.get(name);
+            if before != Some(node) {
+                self.news.nodes.insert(name.clone());
+            }
+            self.sequence.node(name, before, node);
+        }
+        for work in self.known.demand.keys().chain(now.demand.keys()) {
+            if self.known.demand.get(work) != now.demand.get(work) {
+                let said = now.demand.get(work).cloned();
+                self.news.work.insert(work.clone(), said);
+            }
+        }
+        let ids = self.known.allocations.keys().chain(now.allocations.keys());
+        for id in ids.collect::<std::collections::BTreeSet<_>>() {
+            if self.known.allocations.get(id) != now.allocations.get(id) {
+                self.sequence
+                    .allocation(id, now.allocations.contains_key(id));
+                let held = now.allocations.get(id).or(self.known.allocations.get(id));
+                self.sequence.stirs(&held.unwrap().node);
+                let said = now.allocations.get(id).cloned();
+                self.news.allocations.insert(id.clone(), said);
+            }
+        }
+        self.known = now.clone();
+    }
+
+    /// A round reads everything as it is now.
+    fn planned(&mut self) {
+        self.sequence.planned();
+        self.news = crate::News::default();
+    }
+
+    fn look(&mut self, world: &World, plan: &Plan, settled: bool) -> Vec<Finding> {
+        let asked = Asked {
+            snapshot: &world.snapshot,
+            verdicts: &plan.verdicts,
+            unplanned: &self.news,
+            settled,
+            sequence: &self.sequence,
+            round: plan.round,
+            now_ms: plan.round * 1_000,
+        };
+        vec![
+            no_over_commit(&world.snapshot, &self.sequence),
+            explanations_are_true(&asked),
+            work_conserving(&asked, &mut self.memory),
+        ]
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn i1_to_i5_and_i9_hold_in_every_cycle(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        weights in prop::collection::vec(1..400_u64, 4),
+        news in news(),
+        departure in 1..4_u64,
+    ) {
+        let mut world = fleet(&nodes, &weights, departure);
+        let mut before = BTreeMap::new();
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            before.retain(|id: &String, _| world.snapshot.demand.contains_key(id.as_str()));
+            let plan = world.plan();
+            nothing_out_of_bounds(&world, &plan, &before);
+            no_hole_is_left(&world, &plan);
+            before = shares(&plan, &world.snapshot);
+            world.step();
+        }
+    }
+
+    /// What is said of a fleet that runs is true of every fleet: the live checks accuse nobody.
+    #[test]
+    fn the_live_checks_hold_in_every_cycle(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        weights in prop::collection::vec(1..400_u64, 4),
+        news in news(),
+        departure in 1..4_u64,
+    ) {
+        let mut world = fleet(&nodes, &weights, departure);
+        world.snapshot.tunables.settings = Settings::default();
+        let mut watch = Watch::of(&world.snapshot);
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            watch.hear(&world.snapshot);
+            watch.planned();
+            let plan = world.step();
+            watch.hear(&world.snapshot);
+            for finding in watch.look(&world, &plan, true) {
+                let found = !matches!(finding.outcome, Found::Violated { .. });
+                prop_assert!(found, "cycle {at}: {finding:#?}");
+            }
+        }
+    }
+
+    /// Also where room has come free and no round has yet had a chance to give it to anybody: a
+    /// busy fleet with a backlog is looked at between any two rounds.
+    #[test]
+    fn the_live_checks_hold_before_a_round_has_seen_what_happened(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        weights in prop::collection::vec(1..400_u64, 4),
+        news in news(),
+        freed in prop::collection::vec(0..40_usize, 24),
+    ) {
+        let mut world = fleet(&nodes, &weights, 1);
+        world.snapshot.tunables.settings = Settings::default();
+        let mut watch = Watch::of(&world.snapshot);
+        let mut plan = Plan::default();
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            // A process that has run to its end leaves room.
+            let ended = world.snapshot.allocations.keys().nth(freed[at]).cloned();
+            if let Some(id) = ended {
+                world.snapshot.allocations.remove(&id);
+            }
+            watch.hear(&world.snapshot);
+            for finding in watch.look(&world, &plan, false) {
+                let found = !matches!(finding.outcome, Found::Violated { .. });
+                prop_assert!(found, "before cycle {at}: {finding:#?}");
+            }
+            watch.planned();
+            plan = world.step();
+            watch.hear(&world.snapshot);
+        }
+    }
+
+    /// I11, I12: a plan depends on the snapshot alone; one that was written and read again gives
+    /// the same, so a restart changes nothing.
+    #[test]
+    fn i11_i12_a_restart_changes_nothing(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        news in news(),
+    ) {
+        let mut world = fleet(&nodes, &[100, 50, 7, 300], 1);
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            world.step();
+        }
+        let text = serde_json::to_string(&world.snapshot).unwrap();
+        let read: Snapshot = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
+    }
+}

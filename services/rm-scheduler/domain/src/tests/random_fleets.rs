@@ -1,0 +1,301 @@
+//! Random fleets that live for some rounds, drawn from a number: the same number is the same fleet
+//! on every machine. Everything a decision may depend on occurs in some of them.
+
+use hayward_vocabulary::{Quantum, Size, WorkKind};
+
+use super::fixture::{GIB, World, node_name};
+use crate::input::{
+    settings::Settings,
+    snapshot::{BlockEffect, Policy, Pool, User},
+};
+
+/// Numbers that look random (splitmix64).
+pub struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn one_in(&mut self, end: u64) -> bool {
+        self.below(end) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        let at = usize::try_from(self.below(from.len() as u64)).unwrap();
+        from[at]
+    }
+}
+
+const POOLS: [&str; 5] = ["default", "below", "deep", "beside", "other"];
+const CLASSES: [&str; 6] = ["fair", "a", "b", "c", "d", "gone"];
+
+/// A fleet of up to twenty nodes, or of up to sixty once in a while.
+pub fn fleet(draw: &mut Draw) -> World {
+    let mut world = World::new();
+    world.departure = 1 + draw.below(3);
+    world.start_ms = draw.pick(&[0, 500, 3_000]);
+    tune(&mut world, draw);
+    pools(&mut world, draw);
+    for (name, pool) in [
+        ("a", "default"),
+        ("b", "below"),
+        ("c", "default"),
+        ("d", "other"),
+    ] {
+        let (priority, weight) = (draw.pick(&[5, 10, 10, 20]), 1 + draw.below(400));
+        world.class(name, (Policy::FairShare, priority, weight), pool);
+        let class = world.snapshot.classes.get_mut(name).unwrap();
+        class.place = draw.below(2);
+        class.growth.expand_by_doubling = draw.one_in(4).then(|| draw.one_in(2));
+        if draw.one_in(6) {
+            class.users = ["u0", "u1", "u2"].map(Into::into).into();
+        }
+    }
+    let nodes = if draw.one_in(10) { 60 } else { 20 };
+    for at in 0..=draw.below(nodes) {
+        add_node(&mut world, draw, at);
+    }
+    for at in 0..draw.below(nodes * 2) {
+        add_work(&mut world, draw, at);
+    }
+    world
+}
+
+fn tune(world: &mut World, draw: &mut Draw) {
+    let mut settings = match draw.below(3) {
+        0 => Settings::reference(),
+        _ => Settings::default(),
+    };
+    for at in 0..18 {
+        if draw.one_in(12) {
+            flip(&mut settings, at);
+        }
+    }
+    let tunables = &mut world.snapshot.tunables;
+    tunables.settings = settings;
+    tunables.initialization_cap = draw.below(4);
+    tunables.expand_by_doubling = !draw.one_in(3);
+    tunables.use_prediction = draw.one_in(2);
+    tunables.cycle_ms = draw.pick(&[1_000, 60_000]);
+    tunables.fragmentation_threshold = draw.pick(&[0, 2, 3, 8]);
+    tunables.defragmentation = !draw.one_in(6);
+    tunables.reserve_overage_bytes = draw.one_in(2).then_some(GIB);
+    tunables.global_allotment_bytes = draw.one_in(2).then(|| (1 + draw.below(12)) * GIB);
+    if draw.one_in(4) {
+        world.snapshot.quantum = Quantum(Size {
+            cpu_milli: draw.pick(&[0, 500, 2_000]),
+            ..Size::memory(draw.pick(&[1, 2]) * GIB)
+        });
+    }
+    if draw.one_in(3) {
+        let by_class = [("fixed".to_owned(), 3 * GIB)];
+        let user = User {
+            max_allotment_bytes: draw.one_in(2).then_some(5 * GIB),
+            max_allotment_by_class: by_class.into_iter().collect(),
+        };
+        world.snapshot.users.insert("u1".parse().unwrap(), user);
+    }
+}
+
+fn flip(settings: &mut Settings, at: u64) {
+    let it = settings;
+    let flag = match at {
+        0 => &mut it.carry_remainders,
+        1 => &mut it.squatters_go_home,
+        2 => &mut it.count_leaving_room,
+        3 => &mut it.spare_donors,
+        4 => &mut it.count_what_fits,
+        5 => &mut it.pack,
+        6 => &mut it.evict_for_somebody,
+        7 => &mut it.lend_idle,
+        8 => &mut it.clear_promised,
+        9 => &mut it.relieve_shrunken,
+        10 => &mut it.replace_lost,
+        11 => &mut it.rest_on_closed,
+        12 => &mut it.reserve_whole_nodes,
+        13 => &mut it.steady_counts,
+        14 => &mut it.level_remainders,
+        15 => &mut it.holes_among_rivals,
+        16 => &mut it.lose_least,
+        _ => &mut it.pack_gpus,
+    };
+    *flag = !*flag;
+}
+
+fn pools(world: &mut World, draw: &mut Draw) {
+    for (place, (name, parent)) in (1_u64..).zip([
+        ("below", Some("default")),
+        ("deep", Some("below")),
+        ("beside", Some("default")),
+        ("other", None),
+    ]) {
+        let quantum = (name == "other" && draw.one_in(3)).then(|| Quantum(Size::memory(2 * GIB)));
+        let pool = Pool {
+            parent: parent.map(str::to_owned),
+            search_order: i64::try_from(draw.below(3)).unwrap(),
+            place,
+            quantum,
+        };
+        world.snapshot.pools.insert(name.into(), pool);
+    }
+}
+
+pub fn add_node(world: &mut World, draw: &mut Draw, at: u64) {
+    let pool = draw.pick(&["default", "default", "below", "deep", "beside", "other"]);
+    let name = format!("n{at:02}");
+    world.node_in(pool, &name, draw.below(9));
+    let node = world.node(&name);
+    node.capacity.gpu_milli = draw.pick(&[0, 0, 0, 2_000, 1_500]);
+    node.capacity.cpu_milli = draw.pick(&[1_000_000, 4_000]);
+    if draw.one_in(6) {
+        node.capacity.extras.insert("licence".into(), 2);
+    }
+}
+
+pub fn add_work(world: &mut World, draw: &mut Draw, at: u64) {
+    let (id, user) = (format!("w{at:03}"), format!("u{}", draw.below(6)));
+    let order = 1 + draw.below(5);
+    let demand = match draw.below(12) {
+        0 => world.reservation(&id, &user, order),
+        1 | 2 => world.service(&id, &user, order),
+        _ => world.job(&id, &user, order),
+    };
+    match demand.kind {
+        WorkKind::Job => {
+            let class = draw.pick(&CLASSES);
+            demand.class = (!draw.one_in(8)).then(|| class.into());
+            demand.max_processes = draw.pick(&[0, 1, 2, 5, 9, 1_000]);
+            demand.remaining_tasks = 1 + draw.below(40);
+            demand.threads = u32::try_from(1 + draw.below(3)).unwrap();
+            demand.size.gpu_milli = draw.pick(&[0, 0, 0, 0, 400, 1_000, 2_000]);
+            demand.size.cpu_milli = draw.pick(&[0, 100, 1_500]);
+            demand.runnable = !draw.one_in(8);
+            if draw.one_in(12) {
+                demand.class = Some("fixed".into());
+            }
+            if draw.one_in(9) {
+                demand.size.extras.insert("licence".into(), 1);
+            }
+        }
+        WorkKind::Service => {
+            demand.service = draw.one_in(2).then(|| "svc".parse().unwrap());
+            demand.managed = draw.one_in(4);
+            if draw.one_in(8) {
+                demand.class = Some("reserve".into());
+            }
+        }
+        WorkKind::Reservation => {
+            demand.managed = draw.one_in(4);
+            if draw.one_in(3) {
+                demand.size = Size::default();
+            }
+        }
+    }
+    if draw.one_in(10) {
+        demand.machines = ["n00", "n01", "n07"].map(node_name).into();
+    }
+    (demand.completing, demand.keeps_what_it_holds) = (draw.one_in(20), draw.one_in(20));
+}
+
+/// What happens between two rounds.
+pub fn happen(world: &mut World, draw: &mut Draw, round: u64) {
+    for _ in 0..draw.below(4) {
+        let node = format!("n{:02}", draw.below(20));
+        let known = world.snapshot.nodes.contains_key(node.as_str());
+        match draw.below(16) {
+            0..=3 => {
+                let id = draw.below(60) + round * 60;
+                add_work(world, draw, id);
+            }
+            4..=6 => {
+                let gone = world.snapshot.demand.keys().next().cloned();
+                let id = format!("w{:03}", draw.below(40));
+                world.snapshot.demand.remove(id.as_str());
+                if let Some(gone) = gone.filter(|_| draw.one_in(3)) {
+                    world.snapshot.demand.remove(&gone);
+                }
+            }
+            7 if known => world.node(&node).lost = !draw.one_in(3),
+            8 if known => world.node(&node).offline = !draw.one_in(2),
+            9 if known => world.block(
+                &node,
+                draw.pick(&[BlockEffect::Mark, BlockEffect::Evacuate]),
+            ),
+            10 if known => world.node(&node).block = None,
+            11 if known => world.node(&node).capacity.memory_bytes = draw.below(9) * GIB,
+            12 if known => world.node(&node).pool = draw.pick(&POOLS).into(),
+            13 => {
+                let at = draw.below(20);
+                add_node(world, draw, at);
+            }
+            14 => change_policy(world, draw),
+            _ => change_work(world, draw),
+        }
+    }
+    finish_something(world, draw);
+}
+
+fn change_policy(world: &mut World, draw: &mut Draw) {
+    match draw.below(4) {
+        0 => {
+            let class = draw.pick(&CLASSES[..5]);
+            if let Some(class) = world.snapshot.classes.get_mut(class) {
+                class.weight = 1 + draw.below(400);
+            }
+        }
+        1 => world.snapshot.tunables.initialization_cap = draw.below(4),
+        2 => {
+            world.snapshot.classes.remove("c");
+        }
+        _ => tune(world, draw),
+    }
+}
+
+fn change_work(world: &mut World, draw: &mut Draw) {
+    let some = draw.below(1 + world.snapshot.demand.len() as u64);
+    let at = usize::try_from(some).unwrap();
+    let Some(demand) = world.snapshot.demand.values_mut().nth(at) else {
+        return;
+    };
+    match draw.below(10) {
+        0 => demand.max_processes = draw.below(9),
+        1 => demand.remaining_tasks = draw.below(30),
+        2 => demand.task_ms = Some(draw.below(9_000)),
+        3 => demand.completing = true,
+        4 => demand.keeps_what_it_holds = !demand.keeps_what_it_holds,
+        5 => demand.class = Some(draw.pick(&CLASSES).into()),
+        6 => demand.managed = !demand.managed,
+        7 => demand.service = draw.one_in(2).then(|| "svc".parse().unwrap()),
+        8 => demand.machines = ["n00", "n01", "n07"].map(node_name).into(),
+        _ => demand.size.memory_bytes = (1 + draw.below(6)) * GIB,
+    }
+}
+
+/// A process that ends by itself, and one that says what would be lost with it.
+fn finish_something(world: &mut World, draw: &mut Draw) {
+    let count = world.snapshot.allocations.len() as u64;
+    if count == 0 {
+        return;
+    }
+    let at = usize::try_from(draw.below(count)).unwrap();
+    let id = world.snapshot.allocations.keys().nth(at).cloned().unwrap();
+    let share = world.snapshot.allocations.get_mut(&id).unwrap();
+    share.investment_ms = Some(draw.below(5_000));
+    share.running = !draw.one_in(4);
+    if draw.one_in(5) {
+        world.snapshot.allocations.remove(&id);
+    }
+}

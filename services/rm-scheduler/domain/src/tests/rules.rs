@@ -1,0 +1,183 @@
+//! Rules that a scenario cannot express: what is granted in full, what is purged, what a round
+//! keeps.
+
+use hayward_vocabulary::Size;
+
+use super::fixture::{GIB, World, node_name, share};
+use crate::{
+    input::{settings::Settings, snapshot::BlockEffect},
+    output::plan::VacateReason,
+};
+
+fn reference() -> World {
+    let mut world = World::eager();
+    let tunables = &mut world.snapshot.tunables;
+    tunables.settings = Settings::reference();
+    tunables.fragmentation_threshold = 2;
+    world
+}
+
+#[test]
+fn r_4_3_a_process_is_granted_its_order_in_quanta() {
+    let mut world = reference();
+    world.snapshot.quantum.0 = Size::memory(4 * GIB);
+    world.node_in("default", "n00", 12);
+    world.job("j", "a", 5).max_processes = 1;
+    let plan = world.plan();
+    assert_eq!(plan.grants[0].order, 2);
+    assert_eq!(plan.grants[0].size.memory_bytes, 8 * GIB);
+}
+
+/// J, pinned to n02, leaves 3 there: W (order 4) is counted 2, has one and is needy. Next round it
+/// is placed first on the new n00, which R was promised; W has T = 2 then and is rich, so its fresh
+/// share is R's, with all that n00 has.
+#[test]
+fn r_12_12_a_fresh_share_is_handed_to_a_reservation_as_a_whole_node() {
+    let mut world = reference().nodes(&[]);
+    for (name, order) in [("n01", 4), ("n02", 5), ("n03", 1)] {
+        world.node_in("default", name, order);
+    }
+    let pinned = world.job("j", "b", 1);
+    (pinned.max_processes, pinned.machines) = (2, [node_name("n02")].into());
+    world.job("w", "a", 4).max_processes = 2;
+    let plan = world.step();
+    assert_eq!(
+        (share(&plan, "w").counted, share(&plan, "w").current),
+        (2, 1)
+    );
+    world.node_in("default", "n00", 4);
+    world.reservation("r", "c", 4);
+    let plan = world.step();
+    assert_eq!(share(&plan, "w").current, 1);
+    assert_eq!(plan.grants.len(), 1);
+    let grant = &plan.grants[0];
+    assert_eq!((grant.work.as_str(), grant.node.as_str()), ("r", "n00"));
+    assert_eq!(grant.size, world.snapshot.nodes["n00"].capacity);
+}
+
+/// R-7.5 and R-14.1: what recovery finds on a node that nobody knows is given up at once.
+#[test]
+fn r_7_5_shares_on_an_unknown_node_are_purged() {
+    let mut world = reference().nodes(&[2]);
+    world.job("j", "a", 1);
+    world.step();
+    world.snapshot.nodes.remove("n00");
+    let plan = world.plan();
+    assert_eq!(plan.vacates.len(), 2);
+    let gone = |it: &crate::output::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
+    assert!(plan.vacates.iter().all(gone), "{plan:#?}");
+    assert_eq!(share(&plan, "j").current, 0);
+}
+
+/// What becomes of a node, as a round sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Lost,
+    Forgotten,
+    Back,
+}
+
+/// An allocation before its node was lost: wanted or withdrawn, told to leave or not.
+#[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the walk takes every combination of them"
+)]
+struct Before {
+    work: &'static str,
+    leaving: bool,
+    withdrawn: bool,
+    fixed: bool,
+    block: Option<BlockEffect>,
+    offline: bool,
+}
+
+fn allocations() -> Vec<Before> {
+    let mut all = Vec::new();
+    for work in ["j", "s", "r"] {
+        for number in 0..16 {
+            let [leaving, withdrawn, fixed, offline] = [1, 2, 4, 8].map(|bit| number & bit != 0);
+            for block in [None, Some(BlockEffect::Mark), Some(BlockEffect::Evacuate)] {
+                let before = Before {
+                    work,
+                    leaving,
+                    withdrawn,
+                    fixed,
+                    block,
+                    offline,
+                };
+                all.push(before);
+            }
+        }
+    }
+    all
+}
+
+/// The round that hears of a fate: whether the allocation is given up by it.
+fn given_up(before: Before, fate: Fate) -> bool {
+    let mut world = World::eager().nodes(&[4]);
+    let demand = match before.work {
+        "j" => world.job("j", "a", 1),
+        "s" => world.service("s", "a", 1),
+        _ => world.reservation("r", "a", 4),
+    };
+    demand.max_processes = 1;
+    if before.fixed && before.work == "j" {
+        demand.class = Some("fixed".into());
+    }
+    world.step();
+    let snapshot = &mut world.snapshot;
+    let held = snapshot.allocations.values_mut().next();
+    let held = held.unwrap_or_else(|| panic!("nothing is granted: {before:?}"));
+    held.leaving = before.leaving;
+    if before.withdrawn {
+        snapshot.demand.clear();
+    }
+    let node = world.node("n00");
+    (node.offline, node.lost) = (before.offline, fate == Fate::Lost);
+    if let Some(effect) = before.block {
+        world.block("n00", effect);
+    }
+    if fate == Fate::Forgotten {
+        world.snapshot.nodes.remove("n00");
+    }
+    world.plan().vacates.iter().any(|it| it.purge)
+}
+
+/// A reservation is its owner's to give back, and goes at once when it is withdrawn (I12).
+#[test]
+fn every_allocation_is_given_up_with_its_node_but_a_reservation_that_is_wanted() {
+    for before in allocations() {
+        let kept = before.work == "r" && !before.withdrawn;
+        for fate in [Fate::Lost, Fate::Forgotten] {
+            assert_eq!(given_up(before, fate), !kept, "{before:?} {fate:?}");
+        }
+        assert!(
+            !given_up(before, Fate::Back),
+            "{before:?}: its node answers"
+        );
+    }
+}
+
+/// Nothing is carried over a restart but what is held: R asked for 3 and was given a node of 4, so
+/// its order is 4, and no second node is looked for. S and J go by their own orders.
+#[test]
+fn r_14_2_what_is_held_says_what_it_was_upgraded_to() {
+    let mut world = reference().nodes(&[4, 3]);
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    world.node("n01").takes_work = false;
+    world.reservation("r", "a", 3);
+    world.step();
+    world.node("n01").takes_work = true;
+    world.service("s", "b", 1).class = Some("fixed".into());
+    world.job("j", "c", 1);
+    world.step();
+    let before = world.plan();
+    world.snapshot.carried = crate::input::snapshot::Carried::default();
+    let plan = world.plan();
+    let r = share(&plan, "r");
+    assert_eq!((r.order, r.counted, r.current), (4, 1, 1));
+    assert_eq!((plan.grants.len(), plan.vacates.len()), (0, 0));
+    assert_eq!(plan.shares, before.shares);
+    assert_eq!((share(&plan, "s").order, share(&plan, "j").current), (1, 2));
+}
