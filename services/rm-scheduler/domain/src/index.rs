@@ -41,7 +41,7 @@ pub(crate) use users::Users;
 
 use crate::{
     input::snapshot::{Class, Node, Pool, Tunables},
-    state::Deferral,
+    output::reason::Deferral,
 };
 use growth_cap::{Cap, Has, Rules};
 use largest_nodes::LargestNodes;

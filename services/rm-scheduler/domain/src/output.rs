@@ -2,7 +2,10 @@
 
 pub mod external;
 pub mod gangs;
+pub(crate) mod packed_share;
 pub mod plan;
+pub(crate) mod reason;
+pub(crate) mod sentence;
 mod share_delta;
 mod share_sums;
-mod shares;
+pub(crate) mod shares;

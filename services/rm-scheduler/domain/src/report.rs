@@ -9,12 +9,15 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     explanation::{
-        shares::{self, OfUsers, PackedShare, Told},
+        shares::{self, OfUsers, Told},
         verdict::Finder,
     },
     incremental::{join::both, prefetch::fetch_rows},
     index::Register,
-    output::plan::{Reason, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
+    output::{
+        packed_share::PackedShare,
+        plan::{Reason, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
+    },
     state::Books,
 };
 

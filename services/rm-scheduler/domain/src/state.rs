@@ -127,14 +127,6 @@ impl<'a> ClassBook<'a> {
     }
 }
 
-/// Why a request is left out of counting, in the words of section 13.2.
-#[derive(Debug, Clone)]
-pub(crate) struct Deferral {
-    pub reason: Reason,
-    pub refused: bool,
-    pub detail: String,
-}
-
 impl<'a> Books<'a> {
     pub fn policy(&self, request: usize) -> Option<Policy> {
         self.requests[request]

@@ -10,17 +10,7 @@ pub(crate) use amounts::Amounts;
 pub(crate) use equal_weights::{Band, Member, divide};
 
 use super::hole_table::Holes;
-use crate::input::snapshot::Standing;
-
-/// What a division does beyond R-9.1 (W-4).
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Manner {
-    /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
-    /// the first of the sort can gain one in each pass, and the last none.
-    pub level: bool,
-    /// Holes of an order are divided among those who want that order or a larger one.
-    pub rivals: bool,
-}
+use crate::input::{settings::Manner, snapshot::Standing};
 
 /// Who takes part, what each wants, and then: what each got.
 #[derive(Default)]

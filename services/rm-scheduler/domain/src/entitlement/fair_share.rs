@@ -9,11 +9,15 @@ use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
 
 use super::{
     Tables,
-    apportion::{Amounts, Claims, Manner},
+    apportion::{Amounts, Claims},
     deficit,
     hole_table::Holes,
 };
-use crate::{incremental::join::both, input::snapshot::Standing, state::Books};
+use crate::{
+    incremental::join::both,
+    input::{settings::Manner, snapshot::Standing},
+    state::Books,
+};
 
 use user_count::Party;
 use user_counts::Users;

@@ -5,8 +5,8 @@ use hayward_vocabulary::{WorkKind, counted::quanta};
 use super::{Tables, reachable::nowhere};
 use crate::{
     index::Asked,
-    output::plan::Reason,
-    state::{Books, Deferral, Request},
+    output::{plan::Reason, reason::Deferral},
+    state::{Books, Request},
 };
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {

@@ -13,8 +13,8 @@ use crate::{
     collections::dense_set::Members,
     index::{Kinds, Shape},
     input::snapshot::Policy,
-    output::plan::Reason,
-    state::{Books, Deferral},
+    output::{plan::Reason, reason::Deferral},
+    state::Books,
 };
 
 /// Part of a sentence for people.

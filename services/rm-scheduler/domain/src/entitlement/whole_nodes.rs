@@ -12,9 +12,9 @@ use super::{
     fixed_share::{defer, over_allotment},
 };
 use crate::{
-    output::plan::Reason,
+    output::{plan::Reason, reason::Deferral},
     preemption::cheapest,
-    state::{Books, Deferral},
+    state::Books,
 };
 
 /// By pool, where anybody wants one, the nodes that could be promised.

@@ -2,7 +2,6 @@
 //! decided. What adds up to what is said, and tested, with the types.
 
 mod idle;
-mod packed;
 mod pools;
 mod user_totals;
 mod user_work;
@@ -13,13 +12,15 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use crate::{
     input::snapshot::Policy,
-    output::plan::{
-        ClassShare, OfUser, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
+    output::{
+        packed_share::PackedShare,
+        plan::{
+            ClassShare, OfUser, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
+        },
     },
     state::{Books, ClassBook},
 };
 
-pub use packed::PackedShare;
 pub(crate) use pools::Pools;
 use user_totals::OfClass;
 pub(crate) use user_totals::Told;

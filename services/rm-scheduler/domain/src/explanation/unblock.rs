@@ -8,7 +8,10 @@ use rustc_hash::FxHashMap;
 use crate::{
     entitlement::reachable::{never, not_offered},
     input::snapshot::Policy,
-    output::plan::{Reason, Unblock},
+    output::{
+        plan::{Reason, Unblock},
+        sentence::Beside,
+    },
     state::Books,
 };
 
@@ -35,15 +38,6 @@ impl Near {
         };
         one.map(said) == other.map(said)
     }
-}
-
-/// A dimension of a size that quanta do not have to count (D6).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
-    Memory,
-    Cpu,
-    Gpu,
-    Other,
 }
 
 /// Answers that many pieces of work share.

@@ -1,8 +1,5 @@
 //! Why each piece of work has what it has: read off the books the deciding steps left (13.2).
 
-mod detail;
-mod sentence;
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_vocabulary::{
@@ -10,18 +7,20 @@ use hayward_vocabulary::{
     counted::{processes, quanta},
 };
 
-use super::unblock::{Beside, Explainer};
+use super::unblock::Explainer;
 use crate::{
     entitlement::reachable::{never, nowhere},
     index::Served,
     input::snapshot::Policy,
-    output::plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
+    output::{
+        plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
+        reason::Deferral,
+        sentence::{Beside, Detail, Sentence},
+        shares::Counts,
+    },
     preemption::budget::Brake,
-    state::{Books, Deferral, Request},
+    state::{Books, Request},
 };
-
-use detail::Detail;
-pub use sentence::Sentence;
 
 /// What no node can take, by home pool, policy and size of one process.
 type Never<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
@@ -34,16 +33,6 @@ pub(crate) struct Finding {
     waits: bool,
     detail: Detail,
     help: Option<Box<Help>>,
-}
-
-/// Of [`Numbers`] those that everybody has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub counted: u64,
-    pub current: u64,
-    pub leaving: u64,
-    pub order: u64,
-    pub wanted: u64,
 }
 
 /// What is said only of work that waits.

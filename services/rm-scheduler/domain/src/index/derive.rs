@@ -119,7 +119,7 @@ impl Register {
         snapshot: &Snapshot,
         demand: &Demand,
         holds: bool,
-    ) -> (Option<usize>, Option<Box<crate::state::Deferral>>) {
+    ) -> (Option<usize>, Option<Box<crate::output::reason::Deferral>>) {
         let kind = demand.kind as usize;
         // No class is named with nothing, so that stands for work that names none.
         let named = demand.class.as_deref().unwrap_or_default();

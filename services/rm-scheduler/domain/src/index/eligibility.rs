@@ -4,8 +4,7 @@ use hayward_vocabulary::WorkKind;
 
 use crate::{
     input::snapshot::{Class, Demand, Policy, Snapshot},
-    output::plan::Reason,
-    state::Deferral,
+    output::{plan::Reason, reason::Deferral},
 };
 
 /// `holds`: the work already has room; then the allow list is not asked again, so that changing it

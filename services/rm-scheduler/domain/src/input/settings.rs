@@ -3,8 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::entitlement::apportion::Manner;
-
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one decision that can be taken back on its own"
@@ -141,4 +139,14 @@ impl Default for Settings {
             pack_gpus: true,
         }
     }
+}
+
+/// What a division does beyond R-9.1 (W-4).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
+    /// the first of the sort can gain one in each pass, and the last none.
+    pub level: bool,
+    /// Holes of an order are divided among those who want that order or a larger one.
+    pub rivals: bool,
 }

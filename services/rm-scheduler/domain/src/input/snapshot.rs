@@ -16,7 +16,6 @@ use super::{
     queues::{Kept, Queued, Queues},
     settings::Settings,
 };
-use crate::preemption::budget::TakenBack;
 
 pub use super::{external as outside, queues};
 
@@ -391,3 +390,6 @@ pub struct Allocation {
     #[serde(default)]
     pub purged: bool,
 }
+
+/// Quanta taken back within an hour: by the pool of the node, then whose they were.
+pub type TakenBack = BTreeMap<String, BTreeMap<UserName, u64>>;

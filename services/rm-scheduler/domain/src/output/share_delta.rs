@@ -7,8 +7,10 @@ use std::{
 
 use hayward_vocabulary::{UserName, WorkId};
 
-use super::shares::{ClassShare, Shares, Tally, UserShare};
-use crate::explanation::shares::PackedShare;
+use super::{
+    packed_share::PackedShare,
+    shares::{ClassShare, Shares, Tally, UserShare},
+};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareNews {

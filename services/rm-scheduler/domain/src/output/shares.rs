@@ -188,3 +188,13 @@ pub struct CapParts {
     /// What it could hold if everything preemptable gave way.
     pub room: Option<u64>,
 }
+
+/// Of [`Numbers`] those that everybody has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub counted: u64,
+    pub current: u64,
+    pub leaving: u64,
+    pub order: u64,
+    pub wanted: u64,
+}

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use hayward_vocabulary::{NodeName, Timestamp, UserName};
 use rustc_hash::FxHashMap;
 
+pub use crate::input::snapshot::TakenBack;
 use crate::{
     index::Share,
     input::snapshot::{Node, Snapshot},
@@ -23,9 +24,6 @@ use crate::{
 
 pub const HOUR_MS: i64 = 3_600_000;
 const MINUTE_MS: i64 = 60_000;
-
-/// Quanta taken back within an hour: by the pool of the node, then whose they were.
-pub type TakenBack = BTreeMap<String, BTreeMap<UserName, u64>>;
 
 /// The hour up to now, minute by minute. A minute counts until all of it is an hour ago.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,11 +6,14 @@ use std::hint::black_box;
 use super::Moved;
 use crate::{
     explanation::{
-        shares::{self, PackedShare, Told},
+        shares::{self, Told},
         verdict::{Finder, Finding},
     },
     index::Register,
-    output::plan::{Verdict, WorkShare},
+    output::{
+        packed_share::PackedShare,
+        plan::{Verdict, WorkShare},
+    },
     state::Books,
 };
 

@@ -3,9 +3,8 @@
 use crate::{
     index::{Asked, Register, growth_cap::Cap, node_space::Room},
     input::settings::Settings,
+    output::reason::Deferral,
 };
-
-use super::Deferral;
 
 /// What is asked together lies together: what the register says of a node first, in two lines of
 /// memory, then what the round adds, which is looked at only where it wrote something.

@@ -16,7 +16,7 @@ pub(crate) use band::{Band, Member};
 use remainder::Extras;
 use search::{Part, turn_at};
 
-/// Divides holes among these. `level` is that of [`Manner`](super::Manner). They come back with the
+/// Divides holes among these. `level` is that of [`Manner`](crate::input::settings::Manner). They come back with the
 /// largest order first, those of one owner beside each other and by their turns.
 pub(crate) fn divide<'t>(
     entering: impl ExactSizeIterator<Item = Band<'t>>,
@@ -320,8 +320,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        entitlement::apportion::{Claims, Manner},
-        input::snapshot::Standing,
+        entitlement::apportion::Claims,
+        input::{settings::Manner, snapshot::Standing},
     };
 
     proptest! {

@@ -1,22 +1,30 @@
 //! What a verdict says beside its numbers.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use hayward_vocabulary::counted::{processes, quanta};
 
-use super::Counts;
-use crate::{entitlement::reachable::Why, explanation::unblock::Beside};
+use crate::output::shares::Counts;
+
+/// A dimension of a size that quanta do not have to count (D6).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Memory,
+    Cpu,
+    Gpu,
+    Other,
+}
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Detail {
-    Words(Box<Why>),
+pub(crate) enum Detail {
+    Words(Box<Cow<'static, str>>),
     ProcessGone,
     HoldsItselfBack,
     AllItCanUse,
     NoProcess,
     ItsShare,
     NoMoreRoom { base: u64 },
-    Never(Box<Why>),
+    Never(Box<Cow<'static, str>>),
     OthersLeaveFirst,
     RoomIsSplit,
     LacksBeside { what: Beside, counted: bool },
@@ -44,7 +52,7 @@ impl Named {
 }
 
 impl Detail {
-    pub fn words(sentence: impl Into<Why>) -> Self {
+    pub fn words(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self::Words(Box::new(sentence.into()))
     }
 

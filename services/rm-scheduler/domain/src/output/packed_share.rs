@@ -3,10 +3,7 @@
 
 use hayward_vocabulary::WorkKind;
 
-use crate::{
-    explanation::verdict::Counts,
-    output::plan::{CapParts, Tally, WorkShare},
-};
+use super::shares::{CapParts, Counts, Tally, WorkShare};
 
 /// The share of a piece of work in half of the room.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 //! There are as many verdicts as there is work, and few are read: the sentence of one is put
 //! together when it is.
 
+mod detail;
+
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{
-    Counts,
-    detail::{Detail, Named},
-};
+use super::shares::Counts;
+use detail::Named;
+pub(crate) use detail::{Beside, Detail};
 
 /// One sentence for people. Written out it is text like any other.
 #[derive(Clone)]
@@ -18,7 +19,7 @@ pub struct Sentence {
 }
 
 impl Sentence {
-    pub(super) fn of(detail: &Detail, counts: &Counts) -> Self {
+    pub(crate) fn of(detail: &Detail, counts: &Counts) -> Self {
         Self {
             detail: detail.clone(),
             named: Named::of(counts),
