@@ -10,6 +10,7 @@ use crate::{
     incremental::join::both,
     index::Register,
     input::{delta::News, snapshot::Snapshot},
+    lending,
     output::plan::{Plan, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
     placement::{
         self,
@@ -210,7 +211,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     ended(Phase::Mend);
     // 8. What nobody is due is lent.
     if books.settings.lend_idle {
-        placement::lend_idle(books, tree);
+        lending::lend_idle(books, tree);
     }
     books.end_tree(tree);
     ended(Phase::Lend);

@@ -1,5 +1,6 @@
 //! FAIR_SHARE groups: classes, then users, then jobs.
 
+mod count_pass;
 mod count_runs;
 mod user_count;
 mod user_counts;
@@ -13,16 +14,11 @@ use super::{
     deficit,
     hole_table::Holes,
 };
-use crate::{
-    incremental::join::both,
-    input::{settings::Manner, snapshot::Standing},
-    state::Books,
-};
+use crate::{incremental::join::both, input::snapshot::Standing, state::Books};
 
-use user_count::Party;
-use user_counts::Users;
+use count_pass::{Course, RECOUNTS};
 pub(crate) use user_counts::{Moved, Parties, Quanta};
-use work_groups::{Seat, Seats};
+use user_counts::{Party, Seat, Seats, Users, fetch};
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     let mut parties = std::mem::take(&mut books.sets.parties);
@@ -48,27 +44,6 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     pure_shares(books, classes);
     for home in homes(books, classes) {
         subtract(books, tables, classes, home);
-    }
-}
-
-/// Recounts before the last, for which all work is held to its cap.
-const RECOUNTS: usize = 8;
-
-/// How a group is counted.
-///
-/// Growth caps move with what work holds, so counting under them alone could hand a remainder back
-/// and forth for ever. Therefore everyone is first counted as if growth were free, and only work
-/// whose count exceeds its cap is held to it, until nobody exceeds. Where no cap binds, counts do
-/// not depend on what is held, and so they stand still.
-struct Course {
-    steady: bool,
-    manner: Manner,
-}
-
-impl Course {
-    /// Is all work held to its cap after so many recounts?
-    fn holds_all(recounts: usize) -> bool {
-        recounts + 1 == RECOUNTS
     }
 }
 
@@ -159,7 +134,7 @@ fn begin_all(
     let beside = parties.split_off(parties.len() / 2);
     let begin = |parties: Vec<(&mut Party, &[(usize, usize)])>| {
         let all = parties.iter().flat_map(|(_, stirred)| numbers(stirred));
-        work_groups::fetch(books, seats, all);
+        fetch(books, seats, all);
         let mut moved = Vec::new();
         for (party, stirred) in parties {
             moved.extend(party.renew(books, numbers(stirred), seats));

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// One walk over work that is to be placed.
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     pub rooms: Rooms,
     /// Idle room is lent, and nothing is placed on nodes whose room is spoken for.
     pub lends: bool,
@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-pub(super) fn is_usable(books: &Books, lends: bool, at: usize) -> bool {
+pub(crate) fn is_usable(books: &Books, lends: bool, at: usize) -> bool {
     let kept = lends || books.settings.clear_promised;
     !(kept && is_promised(books, at) || lends && !books.machines[at].spoken.is_empty())
 }

@@ -8,7 +8,7 @@ mod upper_bound;
 
 use std::cmp::Reverse;
 
-use super::place_in_order;
+use super::attempt::place_in_order;
 use crate::{
     input::snapshot::Policy,
     state::{Books, Request},

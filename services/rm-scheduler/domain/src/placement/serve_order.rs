@@ -15,15 +15,15 @@ use crate::{
     state::{Books, ClassBook},
 };
 
-use queue::Lane;
+pub(crate) use queue::Lane;
 
 /// Who can take part as it stood after counting, kept from round to round. Work of RESERVE classes
 /// is not here: its orders may be those of nodes that were promised.
 #[derive(Default)]
 pub(crate) struct Queue {
-    by_tree: BTreeMap<usize, Line>,
+    pub by_tree: BTreeMap<usize, Line>,
     /// By request: where it stands.
-    filed: Vec<Filed>,
+    pub filed: Vec<Filed>,
     /// Work that has more than it is counted for.
     excess: Members,
     /// Stirred work that is of no tree whose turns were renewed in this round.
@@ -33,24 +33,24 @@ pub(crate) struct Queue {
 }
 
 #[derive(Default)]
-struct Line {
+pub(crate) struct Line {
     lacking: Lane,
     /// Work that could use more of what is idle. Work of one shape finds the same room, so it
     /// stands in one lane; work that names machines has one for itself.
-    borrowing: BTreeMap<Key, Lane>,
+    pub borrowing: BTreeMap<Key, Lane>,
 }
 
 /// A shape, or [`ALONE`].
-type Key = u32;
+pub(crate) type Key = u32;
 /// For work that names machines.
-const ALONE: Key = Key::MAX;
+pub(crate) const ALONE: Key = Key::MAX;
 
 /// Two of these share a line of memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Filed {
+pub(crate) struct Filed {
     turn: Turn,
     tree: u32,
-    borrows: Option<Key>,
+    pub borrows: Option<Key>,
     lacks: bool,
     /// It is among those that have more than they are counted for.
     exceeds: bool,
@@ -68,31 +68,31 @@ impl Filed {
 /// The class by its turn, then age. Larger orders come before smaller ones then, and ties end with
 /// the id: what hardly ever decides is looked up.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Turn {
+pub(crate) struct Turn {
     since: i64,
     rank: u32,
     at: u32,
 }
 
 impl Turn {
-    fn at(self) -> usize {
+    pub fn at(self) -> usize {
         self.at as usize
     }
 
     /// The class and when it was submitted, in a number that is quick to compare.
-    fn age(&self) -> i128 {
+    pub fn age(&self) -> i128 {
         (i128::from(self.rank) << 64) + i128::from(self.since)
     }
 }
 
 /// The turns of the classes in one tree: priority, policy and pool say them.
-struct Ranks {
-    keys: Vec<(i64, Policy, usize)>,
+pub(crate) struct Ranks {
+    pub keys: Vec<(i64, Policy, usize)>,
     of_class: Vec<Option<usize>>,
 }
 
 impl Ranks {
-    fn of(books: &Books, tree: usize) -> Self {
+    pub fn of(books: &Books, tree: usize) -> Self {
         let key = |class: usize| {
             let book = &books.classes[class];
             let pool = book.pool.filter(|pool| books.forest.root(*pool) == tree)?;
@@ -108,11 +108,11 @@ impl Ranks {
     }
 
     /// The rank of work of this tree.
-    fn rank(&self, books: &Books, at: usize) -> Option<usize> {
+    pub fn rank(&self, books: &Books, at: usize) -> Option<usize> {
         self.of_class[books.requests[at].class?]
     }
 
-    fn turn(&self, books: &Books, at: usize) -> Option<Turn> {
+    pub fn turn(&self, books: &Books, at: usize) -> Option<Turn> {
         Some(Turn {
             rank: u32::try_from(self.rank(books, at)?).ok()?,
             since: books.demand(at).submitted_at.unix_ms(),
@@ -120,14 +120,14 @@ impl Ranks {
         })
     }
 
-    fn named(&self, turn: Turn) -> (Policy, usize) {
+    pub fn named(&self, turn: Turn) -> (Policy, usize) {
         (self.keys[turn.rank as usize].1, turn.at())
     }
 }
 
 /// By numbers first: orders and ids lie far away, and hardly ever decide. Most of it comes in its
 /// order, or as some that are.
-fn sort(books: &Books, turns: &mut [Turn]) {
+pub(crate) fn sort(books: &Books, turns: &mut [Turn]) {
     turns.sort_by_key(Turn::age);
     for same in turns.chunk_by_mut(|one, other| one.age() == other.age()) {
         if same.len() > 1 {
@@ -142,7 +142,7 @@ fn compare(books: &Books, a: &Turn, b: &Turn) -> std::cmp::Ordering {
 }
 
 /// The larger first. Of RESERVE it may be that of a node that was promised.
-fn order(books: &Books, at: usize) -> Reverse<u64> {
+pub(crate) fn order(books: &Books, at: usize) -> Reverse<u64> {
     Reverse(match books.policy(at) {
         Some(Policy::Reserve) => books.requests[at].order,
         _ => books.demand(at).order,
@@ -179,7 +179,7 @@ fn lacks(books: &Books, at: usize, policy: Policy) -> bool {
 }
 
 /// Where it stands among those that could use more of what is idle.
-fn borrows(books: &Books, at: usize, policy: Policy) -> Option<Key> {
+pub(crate) fn borrows(books: &Books, at: usize, policy: Policy) -> Option<Key> {
     let request = &books.requests[at];
     let could = policy == Policy::FairShare && request.has() < request.cap.now;
     let key = could.then(|| u32::try_from(request.shape).ok());

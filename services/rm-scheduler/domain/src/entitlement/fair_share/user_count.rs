@@ -5,10 +5,9 @@
 use std::ops::Range;
 
 use super::{
-    Course,
+    count_pass::Course,
     count_runs::Run,
-    user_counts::Quanta,
-    work_groups::{Asks, Crowd, Seat, Seats, number},
+    work_groups::{Asks, Crowd, Quanta, Seat, Seats, number},
 };
 use crate::{
     collections::id_list::Numbers,

@@ -1,6 +1,10 @@
 //! All users in all classes: whose work came and went, and what they want and have.
 
-use super::{user_count::Party, work_groups::Seats};
+pub(crate) use super::work_groups::Quanta;
+pub(super) use super::{
+    user_count::Party,
+    work_groups::{Seat, Seats, fetch},
+};
 use crate::{index::Splice, state::Books};
 
 #[derive(Default)]
@@ -67,25 +71,6 @@ impl Users {
         let had_some = party.has_some();
         party.splice(splice, seats);
         self.are_known &= had_some && party.has_some();
-    }
-}
-
-/// What work may use and what it has, in quanta.
-#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Quanta {
-    pub wants: u128,
-    pub has: u128,
-}
-
-impl Quanta {
-    pub fn add(&mut self, other: Self) {
-        self.wants += other.wants;
-        self.has += other.has;
-    }
-
-    pub fn remove(&mut self, other: Self) {
-        self.wants -= other.wants;
-        self.has -= other.has;
     }
 }
 

@@ -2,9 +2,8 @@
 //! so nobody has to be moved when others come and go.
 
 use super::{
-    Course,
+    count_pass::Course,
     count_runs::{Run, Said},
-    user_counts::Quanta,
 };
 use crate::{entitlement::apportion::Member, incremental::prefetch::fetch_rows, state::Books};
 
@@ -296,4 +295,23 @@ pub(super) fn fetch(books: &Books, seats: &Seats, work: impl Iterator<Item = usi
 /// Places and groups are no more than pieces of work, which have numbers of this size.
 pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// What work may use and what it has, in quanta.
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Quanta {
+    pub wants: u128,
+    pub has: u128,
+}
+
+impl Quanta {
+    pub fn add(&mut self, other: Self) {
+        self.wants += other.wants;
+        self.has += other.has;
+    }
+
+    pub fn remove(&mut self, other: Self) {
+        self.wants -= other.wants;
+        self.has -= other.has;
+    }
 }

@@ -4,7 +4,7 @@ use super::{Turn, compare, sort};
 use crate::state::Books;
 
 #[derive(Default)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     pub turns: Vec<Turn>,
     /// To be taken out, in any order.
     pub gone: Vec<Turn>,
