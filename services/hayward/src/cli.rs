@@ -4,12 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{
-    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo,
-    enrol, healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, preflight,
-    prepare, queues, replay, reserve, restore, rounds, service, simulate, single, submit, tasks,
-    token, up, watch, what_if, work,
+use crate::commands::fleet::{
+    backup, completion, demo, enrol, healthcheck, preflight, prepare, restore, single, token, up,
 };
+use crate::commands::inspect::{allocations, containers, plan, queues, replay, rounds, what_if};
+use crate::commands::measure::{bench, simulate};
+use crate::commands::operate::{
+    audit, block, blocks, moves, node, nodes, orchestrators, policy, pool,
+};
+use crate::commands::work;
+use crate::commands::work::{apps, cancel, logs, reserve, service, submit, tasks, watch};
 use crate::connection::Access;
 
 /// Share machines fairly: start a fleet, submit work, watch it, see why it waits.

@@ -4,12 +4,19 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
-use hayward::commands::{
-    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo,
-    doctor, enrol, explain, healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes,
-    orchestrators, plan, planners, policy, pool, preflight, prepare, queues, replay, reserve,
-    restore, rounds, service, shares, simulate, single, status, submit, tasks, timeline, token, up,
-    watch, what_if,
+use hayward::commands::fleet::{
+    backup, completion, demo, enrol, healthcheck, node_agent, preflight, prepare, restore, single,
+    token, up,
+};
+use hayward::commands::inspect::{
+    allocations, containers, load, plan, planners, queues, replay, rounds, shares, what_if,
+};
+use hayward::commands::measure::{bench, simulate};
+use hayward::commands::operate::{
+    audit, block, blocks, doctor, moves, node, nodes, orchestrators, policy, pool, status,
+};
+use hayward::commands::work::{
+    apps, cancel, explain, job, jobs, logs, reserve, service, submit, tasks, timeline, watch,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};

@@ -1,5 +1,18 @@
 //! What the commands about jobs, services and reservations share: how a piece of work is shown.
 
+pub mod apps;
+pub mod cancel;
+pub mod explain;
+pub mod job;
+pub mod jobs;
+pub mod logs;
+pub mod reserve;
+pub mod service;
+pub mod submit;
+pub mod tasks;
+pub mod timeline;
+pub mod watch;
+
 mod processors;
 
 use anyhow::Context as _;

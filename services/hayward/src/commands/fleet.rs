@@ -1,0 +1,14 @@
+//! Commands that make, start, save and restore a fleet.
+
+pub mod backup;
+pub mod completion;
+pub mod demo;
+pub mod enrol;
+pub mod healthcheck;
+pub mod node_agent;
+pub mod preflight;
+pub mod prepare;
+pub mod restore;
+pub mod single;
+pub mod token;
+pub mod up;

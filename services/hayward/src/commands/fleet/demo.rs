@@ -1,0 +1,131 @@
+//! `hayward demo`: a fleet from nothing, real work of two users through it, a node taken away half
+//! way, and every result checked against one computed directly.
+
+mod files;
+mod report;
+mod show;
+mod work;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use hayward_service::{Shutdown, telemetry};
+
+use self::files::Share;
+use self::show::Show;
+use self::work::Work;
+use crate::commands::fleet::up::{self, Up};
+use crate::elsewhere::Elsewhere;
+use crate::fleet::Ports;
+use crate::state::State;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Hash every regular file below this directory. Default: this repository's own files, without
+    /// `.git` and `target`.
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Milliseconds each task rests before it hashes, so that there is something to watch. Default:
+    /// what makes the whole last about fifteen seconds; none for many files.
+    #[arg(long, value_name = "MS")]
+    pub pace: Option<u64>,
+}
+
+pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    let _telemetry = telemetry::init("demo", &up::quiet(&Elsewhere::default()))?;
+    let files = files::below(arguments.dir.as_deref())?;
+    if files.is_empty() {
+        bail!("there is no regular file to hash");
+    }
+    let home = tempfile::Builder::new().prefix("hayward-demo-").tempdir()?;
+    let state = State::open(home.path().join("state"))?;
+    // The account of the private database has to pass through.
+    std::fs::set_permissions(
+        home.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o711),
+    )?;
+    let files = files::readable(files, &home.path().join("files"))?;
+    println!("Starting Postgres, five services and three node agents …");
+    let fleet = up::Arguments {
+        docker: None,
+        docker_mountable: Vec::new(),
+        port: 0,
+        agents: 3,
+        database_url: None,
+        elsewhere: Elsewhere::default(),
+        scrape_listen: None,
+        unlimited: false,
+    };
+    // The services end when told to, after the agents, also when Ctrl-C was first.
+    let end = Shutdown::new();
+    let up = tokio::select! {
+        up = Up::start(state, Ports::free()?, &fleet, &end) => up?,
+        () = shutdown.wait() => {
+            end.begin();
+            bail!("stopped while starting");
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = play(&up, &files, arguments.pace) => outcome,
+        () = shutdown.wait() => {
+            Err(anyhow::anyhow!("stopped before the end; nothing is left running"))
+        }
+    };
+    let stopped = up.stop(&end).await;
+    let whole = outcome?;
+    stopped.context("the fleet did not stop in order")?;
+    Ok(if whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The demonstration itself, on a fleet that is up. True when every check held.
+async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<bool> {
+    let pace = pace.unwrap_or_else(|| files::pace(files.len()));
+    let (ada, ben) = files::shares(files);
+    println!(
+        "{} files: {} for ada (class high, weight 200), {} for ben (class normal, weight 100){}",
+        files.len(),
+        ada.len(),
+        ben.len(),
+        if pace > 0 {
+            format!("; each task rests {pace} ms first")
+        } else {
+            String::new()
+        },
+    );
+    let work = Work::submit(
+        up,
+        &[
+            Share::new("ada", "high", ada),
+            Share::new("ben", "normal", ben),
+        ],
+        pace,
+    )
+    .await?;
+    let mut show = Show::new(&work);
+    let mut blocked = false;
+    loop {
+        let seen = work.look().await?;
+        show.draw(&seen);
+        if seen.jobs.iter().all(|job| job.state.is_final()) {
+            break;
+        }
+        if !blocked && seen.finished() * 2 >= seen.total() {
+            blocked = true;
+            let node = work.block_a_node(up).await?;
+            show.say(&format!(
+                "half way: {node} is blocked and emptied; its work starts elsewhere"
+            ));
+        }
+    }
+    show.end();
+    let seen = work.look().await?;
+    let sound = report::check_and_print(&work, &seen).await?;
+    work.close().await?;
+    Ok(sound)
+}

@@ -1,0 +1,248 @@
+//! The work of the demonstration: two jobs, a service, a reservation, and what is seen of them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use hayward_blocklist_api::{BlockAction, BlockAnswer, BlockKind, BlockRequest};
+use hayward_job_converter_api::submission::{
+    JobSubmission, ReservationSubmission, ServiceSubmission, Submitted, Tasks,
+};
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_rm_scheduler_api::shares::Shares;
+use hayward_rm_scheduler_api::views::AllocationList;
+use hayward_service::Client;
+use hayward_vocabulary::{NodeName, WorkId, WorkKind};
+use serde::Serialize;
+
+use super::files::Share;
+use crate::commands::fleet::up::Up;
+use crate::prepare;
+
+/// How long the blocked node stays out.
+const BLOCK_MS: i64 = 5_000;
+
+/// A user with a job.
+pub struct Owner {
+    pub user: &'static str,
+    pub class: &'static str,
+    pub files: Vec<std::path::PathBuf>,
+    pub job: WorkId,
+    pub client: Client,
+}
+
+pub struct Work {
+    pub owners: Vec<Owner>,
+    service: WorkId,
+    reservation: WorkId,
+    scheduler: Client,
+}
+
+/// One look at everything.
+pub struct Seen {
+    /// In the order of the owners.
+    pub jobs: Vec<WorkView>,
+    pub shares: Option<Shares>,
+}
+
+impl Seen {
+    pub fn total(&self) -> u64 {
+        self.jobs
+            .iter()
+            .filter_map(|job| job.tasks)
+            .map(|tasks| tasks.total)
+            .sum()
+    }
+    pub fn finished(&self) -> u64 {
+        let tasks = self.jobs.iter().filter_map(|job| job.tasks);
+        tasks.map(|tasks| tasks.succeeded + tasks.failed).sum()
+    }
+}
+
+impl Work {
+    pub async fn submit(up: &Up, shares: &[Share], pace: u64) -> anyhow::Result<Self> {
+        let jobs = &up.addresses.job_converter;
+        let mut owners = Vec::new();
+        for share in shares {
+            prepare::user_token(&up.keys, share.user)?;
+            let client = up.client(jobs, &format!("user-{}", share.user))?;
+            owners.push((share, client));
+        }
+        let (_, ada) = owners.first().context("the demonstration has owners")?;
+        let reservation = submit(ada, "reservations", &reservation()).await?;
+        wait_until_running(ada, &format!("/v1/reservations/{reservation}")).await?;
+        let service = submit(ada, "services", &service()).await?;
+        let mut work = Self {
+            owners: Vec::new(),
+            service,
+            reservation,
+            scheduler: up.client(&up.addresses.rm_scheduler, "operator")?,
+        };
+        for (share, client) in owners {
+            if share.files.is_empty() {
+                continue;
+            }
+            let job = submit(&client, "jobs", &job(share, pace)).await?;
+            let files = share.files.clone();
+            work.owners.push(Owner {
+                user: share.user,
+                class: share.class,
+                files,
+                job,
+                client,
+            });
+        }
+        Ok(work)
+    }
+
+    /// Waits a little for news of the first job that is not over, then looks at everything.
+    pub async fn look(&self) -> anyhow::Result<Seen> {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let mut jobs = Vec::new();
+        for owner in &self.owners {
+            jobs.push(owner.client.get(&format!("/v1/jobs/{}", owner.job)).await?);
+        }
+        let shares = self.scheduler.get("/v1/shares").await.ok();
+        Ok(Seen { jobs, shares })
+    }
+
+    /// Blocks, with evacuation, the busiest node that nobody has reserved.
+    pub async fn block_a_node(&self, up: &Up) -> anyhow::Result<NodeName> {
+        let list: AllocationList = self.scheduler.get("/v1/allocations?limit=1000").await?;
+        let reserved = list
+            .allocations
+            .iter()
+            .find(|a| a.kind == WorkKind::Reservation);
+        let reserved = reserved.map(|allocation| allocation.node.clone());
+        let busy = |node: &NodeName| list.allocations.iter().filter(|a| a.node == *node).count();
+        let nodes = up.agents.iter().map(|agent| &agent.node);
+        let node = nodes
+            .filter(|node| Some(*node) != reserved.as_ref())
+            .max_by_key(|node| busy(node))
+            .context("every node is reserved")?;
+        let item = BlockRequest {
+            kind: BlockKind::Node,
+            identifier: node.to_string(),
+            action: BlockAction::Evacuate,
+            cause: "demonstration".into(),
+            end: None,
+            duration_ms: Some(BLOCK_MS),
+            permanent: false,
+            removal_no: None,
+            scope: None,
+            evacuation: None,
+        };
+        let blocklist = up.client(&up.addresses.blocklist, "operator")?;
+        let _: BlockAnswer = blocklist.put("/v1/blocklist/items", &item).await?;
+        Ok(node.clone())
+    }
+
+    /// Ends what would go on for ever.
+    pub async fn close(&self) -> anyhow::Result<()> {
+        let owner = self
+            .owners
+            .first()
+            .context("the demonstration has owners")?;
+        for path in [
+            format!("/v1/services/{}", self.service),
+            format!("/v1/reservations/{}", self.reservation),
+        ] {
+            let _: WorkView = owner.client.delete(&path).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> anyhow::Result<WorkId> {
+    let key = hayward_service::runtime::clock::fresh_uuid().to_string();
+    let answer: Submitted = client
+        .post(&format!("/v1/{what}"), body, Some(&key))
+        .await
+        .with_context(|| format!("cannot submit to {what}"))?;
+    Ok(answer.id)
+}
+
+async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let view: WorkView = client.get(path).await?;
+        if view.state == WorkState::Running {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            let reason = view.reason.unwrap_or_else(|| "no reason given".into());
+            bail!("{path} does not start: {reason}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn job(share: &Share, pace: u64) -> JobSubmission {
+    let hash = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    // With a rest, the user's own command is a shell; Hayward itself never starts one.
+    let command = if pace == 0 {
+        hash(&["sha256sum", "--"])
+    } else {
+        let rest = format!("{}.{:03}", pace / 1000, pace % 1000);
+        hash(&[
+            "sh",
+            "-c",
+            &format!("sleep {rest}; exec sha256sum -- \"$0\""),
+        ])
+    };
+    let argument = |file: &std::path::PathBuf| vec![file.to_string_lossy().into_owned()];
+    JobSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
+        container: None,
+        name: Some(format!("hash for {}", share.user)),
+        class: Some(share.class.into()),
+        command,
+        tasks: Tasks::Arguments(share.files.iter().map(argument).collect()),
+        environment: std::collections::BTreeMap::new(),
+        working_directory: None,
+        size: None,
+        max_processes: None,
+        threads: None,
+        max_attempts: None,
+        machines: Vec::new(),
+        labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
+    }
+}
+
+fn service() -> ServiceSubmission {
+    let script = "while :; do date; sleep 1; done";
+    ServiceSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
+        container: None,
+        name: Some("clock".into()),
+        class: None,
+        command: vec!["sh".into(), "-c".into(), script.into()],
+        instances: Some(1),
+        standbys: None,
+        host_affinity: None,
+        retries: None,
+        fault_domain_label: None,
+        environment: std::collections::BTreeMap::new(),
+        working_directory: None,
+        size: None,
+        machines: Vec::new(),
+        labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
+    }
+}
+
+fn reservation() -> ReservationSubmission {
+    ReservationSubmission {
+        name: Some("a machine for ada".into()),
+        class: None,
+        size: None,
+        machines: Vec::new(),
+        labels: std::collections::BTreeMap::new(),
+    }
+}

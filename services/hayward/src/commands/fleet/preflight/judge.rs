@@ -1,0 +1,291 @@
+//! From facts to a yes or a no. Pure: the same facts, the same answer.
+
+use serde::Serialize;
+
+use super::facts::{Database, Facts, Schema};
+use crate::commands::operate::doctor::{CLOCK_MS, is_low};
+use crate::output::words::{bytes, count, duration};
+
+/// The oldest server that is tried.
+const OLDEST: u32 = 15;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Yes,
+    /// It hinders nothing, and somebody should know.
+    Look,
+    No,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    pub what: &'static str,
+    pub verdict: Verdict,
+    pub found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+}
+
+fn yes(what: &'static str, found: impl Into<String>) -> Check {
+    let found = found.into();
+    Check {
+        what,
+        verdict: Verdict::Yes,
+        found,
+        action: None,
+    }
+}
+
+fn look(what: &'static str, found: impl Into<String>, action: &str) -> Check {
+    Check {
+        verdict: Verdict::Look,
+        action: Some(action.to_owned()),
+        ..yes(what, found)
+    }
+}
+
+fn no(what: &'static str, found: impl Into<String>, action: &str) -> Check {
+    Check {
+        verdict: Verdict::No,
+        ..look(what, found, action)
+    }
+}
+
+pub fn checks(facts: &Facts) -> Vec<Check> {
+    let mut checks = Vec::new();
+    match &facts.database {
+        Ok(database) => checks.extend(of_database(database, facts)),
+        Err(error) => checks.push(no(
+            "database",
+            error,
+            "see that Postgres is up, and that the address names its administrator",
+        )),
+    }
+    checks.push(of_versions(facts));
+    checks.push(of_disk(facts));
+    checks
+}
+
+fn of_database(database: &Database, facts: &Facts) -> Vec<Check> {
+    let version = database.version;
+    let named = format!("Postgres {version}");
+    let server = if version < OLDEST {
+        no(
+            "database",
+            named,
+            &format!("upgrade it: {OLDEST} is the oldest that is tried"),
+        )
+    } else if database.read_only {
+        no(
+            "database",
+            format!("{named}, read-only"),
+            "name the primary, not a standby",
+        )
+    } else {
+        yes("database", named)
+    };
+    let rights = if database.lacks.is_empty() {
+        yes("rights", "the administrator may do all that is needed")
+    } else {
+        let found = format!("the administrator {}", database.lacks.join(", "));
+        no(
+            "rights",
+            found,
+            "grant it, or name another administrator with --admin-url",
+        )
+    };
+    vec![
+        server,
+        rights,
+        of_history(database),
+        of_migrations(&database.schemas),
+        of_backup(database, facts),
+        of_clock(database.ahead_ms),
+    ]
+}
+
+fn of_history(database: &Database) -> Check {
+    let held = database.schemas.iter();
+    let held: Vec<String> = held
+        .filter_map(|it| Some(format!("{}: {}", it.name, it.went_back.as_ref()?)))
+        .collect();
+    if held.is_empty() {
+        return yes("history", "nobody has seen more than it holds");
+    }
+    no(
+        "history",
+        format!("the database went back in time: {}", held.join("; ")),
+        "put a newer backup back (`hayward restore`), or accept what is lost \
+         (`hayward restore --accept-loss`)",
+    )
+}
+
+fn of_migrations(schemas: &[Schema]) -> Check {
+    let named = |it: &Schema, numbers: &[i64]| -> Option<String> {
+        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        (!numbers.is_empty()).then(|| format!("{} {}", it.name, numbers.join(", ")))
+    };
+    let all = |of: fn(&Schema) -> &[i64]| -> Vec<String> {
+        schemas.iter().filter_map(|it| named(it, of(it))).collect()
+    };
+    let broken = all(|it| &it.broken);
+    if !broken.is_empty() {
+        let found = format!("begun and not ended: {}", broken.join("; "));
+        let action = "finish it by hand as the owner of the schema, or restore a backup";
+        return no("tables", found, action);
+    }
+    let changed = all(|it| &it.changed);
+    if !changed.is_empty() {
+        let found = format!("other than those of this version: {}", changed.join("; "));
+        let action = "this database is of another line of versions: use the program it belongs to";
+        return no("tables", found, action);
+    }
+    let contractions: Vec<String> = schemas
+        .iter()
+        .filter(|it| it.is_there)
+        .flat_map(|it| it.pending.iter().map(move |pending| (it.name, pending)))
+        .filter(|(_, pending)| !pending.contractions.is_empty())
+        .map(|(name, it)| {
+            let what = it.contractions.join(", ");
+            format!("{name} {} ({}): {what}", it.version, it.description)
+        })
+        .collect();
+    if !contractions.is_empty() {
+        let found = format!("there is no way back from {}", contractions.join("; "));
+        let action = "every service must be of the version before this one, or newer, and stay \
+                      so; then there is a way back by `hayward restore` only";
+        return look("tables", found, action);
+    }
+    let there = schemas.iter().filter(|it| it.is_there);
+    let pending: usize = there.map(|it| it.pending.len()).sum();
+    let unknown: usize = schemas.iter().map(|it| it.unknown).sum();
+    let absent = schemas.iter().filter(|it| !it.is_there).count();
+    if unknown > 0 {
+        let found = format!("{} of a newer version", number(unknown, "migration"));
+        let action = "this is a way back: nothing was taken away from the tables, and what the \
+                      newer version added is left alone";
+        return look("tables", found, action);
+    }
+    yes(
+        "tables",
+        match (pending, absent) {
+            (0, 0) => "of this version".to_owned(),
+            (0, _) => format!("{} to make", number(absent, "schema")),
+            (_, _) => format!(
+                "{} to apply, and all only add",
+                number(pending, "migration")
+            ),
+        },
+    )
+}
+
+fn number(many: usize, one: &str) -> String {
+    count(u64::try_from(many).unwrap_or(u64::MAX), one)
+}
+
+/// Whoever changes tables wants a way back.
+fn of_backup(database: &Database, facts: &Facts) -> Check {
+    let rows = database.schemas.iter().filter(|it| it.is_there);
+    let changes = rows.clone().any(|it| !it.pending.is_empty());
+    let hours = u64::from(facts.backup_hours);
+    let age = facts.backup.map(|made| facts.at.ms_since(made));
+    let found = match age {
+        Some(age) => format!("the newest is {} old", duration(age)),
+        None => "there is none".to_owned(),
+    };
+    let fresh = age.is_some_and(|age| age <= hours * 3_600_000);
+    let action = "`hayward backup`; where backups are kept elsewhere, name the folder with \
+                  --backups";
+    match (fresh, changes) {
+        (true, _) => yes("backup", found),
+        (false, true) => no("backup", found, action),
+        (false, false) if rows.count() == 0 => yes("backup", "there is nothing to save yet"),
+        (false, false) => look("backup", found, action),
+    }
+}
+
+fn of_clock(ahead_ms: i64) -> Check {
+    let by = duration(ahead_ms.unsigned_abs());
+    if ahead_ms.abs() <= CLOCK_MS {
+        return yes(
+            "clock",
+            format!("that of the database is within {by} of this one"),
+        );
+    }
+    let found = format!("that of the database is {by} off");
+    look(
+        "clock",
+        found,
+        "let both machines keep time (chrony, systemd-timesyncd)",
+    )
+}
+
+/// A15: a version talks to the one before and the one after.
+fn of_versions(facts: &Facts) -> Check {
+    let ours = env!("CARGO_PKG_VERSION");
+    let heard = facts.services.iter();
+    let heard: Vec<(&str, &str)> = heard
+        .filter_map(|(name, status)| Some((*name, status.as_ref().ok()?.version.as_str())))
+        .collect();
+    let strangers: Vec<String> = heard
+        .iter()
+        .filter(|(_, version)| !neighbours(ours, version))
+        .map(|(name, version)| format!("{name} is {version}"))
+        .collect();
+    if !strangers.is_empty() {
+        let found = format!("{} and this is {ours}", strangers.join(", "));
+        let action = "go by way of the versions between, one minor version at a time";
+        return no("versions", found, action);
+    }
+    let away = facts.services.len() - heard.len();
+    let mut versions: Vec<&str> = heard.iter().map(|(_, version)| *version).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    match (heard.len(), away) {
+        (0, _) => yes("versions", "no service runs"),
+        (_, 0) => yes(
+            "versions",
+            format!("{} run, and talk to {ours}", versions.join(", ")),
+        ),
+        (_, _) => look(
+            "versions",
+            format!("{away} of 5 services do not answer"),
+            "see `hayward doctor`: an upgrade begins with a fleet that is well",
+        ),
+    }
+}
+
+/// One line of versions, and at most one minor version apart.
+fn neighbours(one: &str, other: &str) -> bool {
+    let parts = |text: &str| -> Option<(u64, u64)> {
+        let mut parts = text.split(['.', '-', '+']);
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    };
+    match (parts(one), parts(other)) {
+        (Some((a, b)), Some((c, d))) => a == c && b.abs_diff(d) <= 1,
+        _ => false,
+    }
+}
+
+fn of_disk(facts: &Facts) -> Check {
+    let Some((free, total)) = facts.disk else {
+        return look(
+            "disk",
+            "there is no state directory here",
+            "look at the disk of the database yourself",
+        );
+    };
+    let found = format!("{} of {} left", bytes(free), bytes(total));
+    if is_low(free, total) {
+        return no(
+            "disk",
+            found,
+            "make room: a database without any stops the fleet",
+        );
+    }
+    yes("disk", found)
+}
+
+#[cfg(test)]
+mod tests;

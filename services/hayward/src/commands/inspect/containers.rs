@@ -1,0 +1,91 @@
+//! `hayward containers`: what runs on the machines, and for a while what ran.
+
+use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerState, ContainerView};
+
+use crate::commands::inspect::allocations::Filter;
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{exit, word};
+use crate::output::{Cell, Look, Table, Tone, toned};
+
+const PAGES: Pages = Pages {
+    list: "containers",
+    next: "next_cursor",
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Those that ended too.
+    #[arg(long)]
+    pub all: bool,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    let client = session.client(Service::ContainerManager, Role::Reader)?;
+    let path = format!("/v1/containers{}", arguments.filter.query());
+    let mut answer = pages::all(&client, &path, PAGES).await?;
+    // The first page's, by the name of before.
+    if let Some(whole) = answer.as_object_mut() {
+        whole.remove("next");
+    }
+    if !arguments.all
+        && let Some(list) = answer
+            .get_mut(PAGES.list)
+            .and_then(|list| list.as_array_mut())
+    {
+        list.retain(|container| container.get("state").is_none_or(|state| state != "ended"));
+    }
+    session.out.answer(answer, |list: &ContainerList, look| {
+        table(&list.containers, look)
+    })
+}
+
+pub fn table(containers: &[ContainerView], look: &Look) -> String {
+    if containers.is_empty() {
+        return "no containers\n".to_owned();
+    }
+    let header = [
+        "container",
+        "work",
+        "user",
+        "node",
+        "attempt",
+        "state",
+        "pid",
+        "age",
+        "end",
+    ];
+    let mut table = Table::new(header).numbers(&[4, 6]);
+    for view in containers {
+        let entry = &view.entry;
+        table.row([
+            (&entry.id).into(),
+            (&entry.work).into(),
+            (&view.user).into(),
+            (&entry.node).into(),
+            view.incarnation.into(),
+            state(entry.state),
+            view.pid.map_or_else(|| "-".into(), Cell::from),
+            look.age(view.ordered_at).into(),
+            toned(said(entry), Tone::Faint),
+        ]);
+    }
+    table.text(look)
+}
+
+/// How it ended; before that, what its node says of it.
+fn said(entry: &ContainerEntry) -> String {
+    let reason = || entry.reason.clone().unwrap_or_default();
+    entry.exit.as_ref().map_or_else(reason, exit)
+}
+
+fn state(state: ContainerState) -> Cell {
+    let tone = match state {
+        ContainerState::Running => Tone::Good,
+        ContainerState::Stopping | ContainerState::Unknown => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    toned(word(&state), tone)
+}

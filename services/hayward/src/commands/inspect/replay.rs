@@ -1,0 +1,114 @@
+//! `hayward replay`: plans a round that was kept once more, with the planner of this program, and
+//! compares with what was planned then, byte by byte.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use hayward_rm_scheduler::replay::{Replay, Replayed};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::commands::work::submit::{named, text_of};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, count};
+use crate::output::{Look, Tone, note, print};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The number of a round that changed something, or a file that `--save` wrote. `-` is standard
+    /// input.
+    #[arg(value_name = "ROUND|FILE")]
+    pub what: String,
+    /// Keep what the round was planned from, and its plan, as a test case.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let (name, text) = kept(&session, &arguments.what).await?;
+    if let Some(file) = &arguments.save {
+        std::fs::write(file, &text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let replay = Replay::read(&text).with_context(|| name.clone())?;
+    let started = Instant::now();
+    let plan = replay.plan();
+    let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let replayed = replay.compare(plan)?;
+    if session.out.json {
+        let mut answer = serde_json::to_value(&replayed)?;
+        answer["planning_us"] = json!(planning_us);
+        session.out.json(&answer)?;
+    } else {
+        print(&summary(&replayed, planning_us, &session.out.look()))?;
+    }
+    if replayed.equal {
+        return Ok(ExitCode::SUCCESS);
+    }
+    note(&format!("{name}: this planner makes another plan of it"));
+    Ok(ExitCode::FAILURE)
+}
+
+/// What is to be replayed, and what to call it.
+async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)> {
+    let Ok(round) = what.parse::<u64>() else {
+        let file = PathBuf::from(what);
+        return Ok((named(&file), text_of(&file)?));
+    };
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let path = format!("/v1/rounds/{round}/inputs");
+    // As it was written: what is compared is text.
+    let answer: Box<RawValue> = client.get(&path).await?;
+    Ok((format!("round {round}"), answer.get().to_owned()))
+}
+
+fn summary(replayed: &Replayed, planning_us: u64, look: &Look) -> String {
+    let (verdict, tone) = if replayed.equal {
+        ("the same plan, to the byte", Tone::Good)
+    } else {
+        ("another plan", Tone::Bad)
+    };
+    let mut text = format!("round {}: {}\n", replayed.round, look.paint(verdict, tone));
+    let _ = writeln!(
+        text,
+        "{}, {}, planned in {}.{:03}ms",
+        count(replayed.grants as u64, "grant"),
+        count(replayed.vacates as u64, "vacate"),
+        planning_us / 1_000,
+        planning_us % 1_000,
+    );
+    for (reason, number) in &replayed.verdicts {
+        let _ = writeln!(text, "  {number:>7}  {}", reason.replace('_', " "));
+    }
+    for difference in &replayed.differences {
+        let _ = writeln!(text, "{}", clean(difference));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_and_what_differs() {
+        let replayed = Replayed {
+            round: 7,
+            equal: false,
+            grants: 1,
+            vacates: 2,
+            verdicts: [("satisfied".to_owned(), 3), ("at_fair_share".to_owned(), 1)].into(),
+            differences: vec!["/grants/0/node: kept \"n1\", now \"n2\"".into()],
+            plan: hayward_rm_scheduler::replay::Plan::default(),
+        };
+        let look = Look {
+            colour: false,
+            now: Timestamp::default(),
+        };
+        insta::assert_snapshot!(summary(&replayed, 1_250, &look));
+    }
+}

@@ -1,0 +1,131 @@
+//! `hayward what-if`: who would start, who would wait and who would have to go, if.
+//!
+//! A question is a file, flags, or both; what the flags say comes after what the file says.
+
+mod show;
+mod words;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};
+use hayward_vocabulary::{NodeName, WorkId};
+use serde_json::Value;
+
+use crate::commands::operate::policy::document::policy_of;
+use crate::commands::work::submit::{named, text_of, typed};
+use crate::connection::{Role, Service, Session};
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Arguments {
+    /// A question in YAML or JSON, as `POST /v1/what-if` takes it. `-` is standard input.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// This were submitted: user, class, queue, pool, memory, cpu, gpu, processes, tasks, task (how
+    /// long one takes), threads, machine, name, kind; as in
+    /// user=ada,class=high,memory=4G,processes=20. May be repeated.
+    #[arg(long, value_name = "WORK", value_parser = words::submission)]
+    pub submit: Vec<Submission>,
+    /// This work were withdrawn. May be repeated.
+    #[arg(long, value_name = "ID")]
+    pub withdraw: Vec<WorkId>,
+    /// This node were emptied. May be repeated.
+    #[arg(long, value_name = "NODE")]
+    pub drain: Vec<NodeName>,
+    /// This node were lost. May be repeated.
+    #[arg(long, value_name = "NODE")]
+    pub lose: Vec<NodeName>,
+    /// These nodes joined, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. Only what is said is there:
+    /// without cpu it takes work that asks for none. May be repeated.
+    #[arg(long, value_name = "NODES", value_parser = words::nodes)]
+    pub add: Vec<NewNodes>,
+    /// The policy in this file were in force: what `hayward policy show` prints, changed.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Rounds at most until nothing changes any more. Default 10.
+    #[arg(long, value_name = "COUNT")]
+    pub rounds: Option<u64>,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    let ask = ask(arguments)?;
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer: Value = client.post("/v1/what-if", &ask, None).await?;
+    session.out.answer(answer, |forecast: &Forecast, look| {
+        show::text(forecast, look)
+    })
+}
+
+fn ask(arguments: Arguments) -> anyhow::Result<WhatIf> {
+    let mut ask = match &arguments.file {
+        Some(file) => read(&text_of(file)?).with_context(|| named(file))?,
+        None => WhatIf::default(),
+    };
+    ask.submissions.extend(arguments.submit);
+    ask.withdraw.extend(arguments.withdraw);
+    ask.drain.extend(arguments.drain);
+    ask.lose.extend(arguments.lose);
+    ask.add_nodes.extend(arguments.add);
+    if let Some(file) = &arguments.policy {
+        ask.policy = Some(policy_of(file)?.0);
+    }
+    ask.rounds = arguments.rounds.or(ask.rounds);
+    let nothing = WhatIf {
+        rounds: ask.rounds,
+        ..WhatIf::default()
+    };
+    if ask == nothing && arguments.file.is_none() {
+        bail!("say what would change, as in --submit user=ada,memory=4G,processes=20");
+    }
+    Ok(ask)
+}
+
+fn read(text: &str) -> anyhow::Result<WhatIf> {
+    let value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
+    typed(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_come_after_what_the_file_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ask.yaml");
+        std::fs::write(
+            &file,
+            "drain: [n1]\nrounds: 3\nsubmissions:\n- processes: 2\n",
+        )
+        .unwrap();
+        let asked = ask(Arguments {
+            file: Some(file),
+            submit: vec![words::submission("user=ada,processes=4").unwrap()],
+            drain: vec!["n2".parse().unwrap()],
+            ..Arguments::default()
+        })
+        .unwrap();
+        let drained: Vec<&str> = asked.drain.iter().map(NodeName::as_str).collect();
+        assert_eq!(drained, ["n1", "n2"]);
+        assert_eq!(asked.rounds, Some(3));
+        let processes: Vec<_> = asked.submissions.iter().map(|it| it.processes).collect();
+        assert_eq!(processes, [Some(2), Some(4)]);
+    }
+
+    #[test]
+    fn nothing_asked_is_said_to_be_nothing() {
+        let fault = ask(Arguments::default()).unwrap_err().to_string();
+        assert!(fault.contains("--submit"), "{fault}");
+    }
+
+    #[test]
+    fn a_misspelled_field_is_named() {
+        let fault = read("submissions:\n- procesess: 2\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            fault.contains("submissions") && fault.contains("procesess"),
+            "{fault}"
+        );
+    }
+}

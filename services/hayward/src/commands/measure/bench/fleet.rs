@@ -1,0 +1,77 @@
+//! A private fleet for one figure.
+
+use std::path::PathBuf;
+
+use hayward_service::Shutdown;
+
+use crate::commands::fleet::up::{self, Up};
+use crate::elsewhere::Elsewhere;
+use crate::fleet::Ports;
+use crate::state::State;
+
+pub struct BenchFleet {
+    pub up: Up,
+    /// Removed with everything in it at the end.
+    _home: tempfile::TempDir,
+}
+
+impl BenchFleet {
+    pub async fn start(agents: u32, shutdown: &Shutdown) -> anyhow::Result<Self> {
+        Self::with(agents, None, shutdown).await
+    }
+
+    /// `docker` is the socket of the engine its agents may use.
+    pub async fn with(
+        agents: u32,
+        docker: Option<PathBuf>,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
+        let home = tempfile::Builder::new()
+            .prefix("hayward-bench-")
+            .tempdir()?;
+        std::fs::set_permissions(
+            home.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o711),
+        )?;
+        let state = State::open(home.path().join("state"))?;
+        let arguments = up::Arguments {
+            docker,
+            docker_mountable: Vec::new(),
+            port: 0,
+            agents,
+            database_url: None,
+            elsewhere: Elsewhere::default(),
+            scrape_listen: None,
+            unlimited: true,
+        };
+        let up = Up::start(state, Ports::free()?, &arguments, shutdown).await?;
+        Ok(Self { up, _home: home })
+    }
+
+    pub async fn stop(self, shutdown: &Shutdown) -> anyhow::Result<()> {
+        self.up.stop(shutdown).await
+    }
+}
+
+impl BenchFleet {
+    /// Address of a database of its own with the publication tables and nothing else.
+    pub async fn scratch(&self) -> anyhow::Result<String> {
+        use hayward_postgres::{Schema, prepare, role_url};
+        let url = self
+            .up
+            .database
+            .urls
+            .values()
+            .next()
+            .map(String::as_str)
+            .unwrap_or_default();
+        let admin = role_url(url, "postgres", None)?.replace("/hayward?", "/hayward_bench?");
+        let schema = Schema {
+            name: "publication",
+            migrator: &hayward_publication::MIGRATOR,
+            shared: &[],
+        };
+        prepare(&admin, &[schema], &std::collections::BTreeMap::new()).await?;
+        Ok(role_url(&admin, "publication", None)?)
+    }
+}

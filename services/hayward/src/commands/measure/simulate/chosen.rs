@@ -1,0 +1,93 @@
+//! The policy that a person names: one of the yardsticks, or a document for the real planner.
+
+use std::path::PathBuf;
+use std::{convert::Infallible, fmt, str::FromStr};
+
+use anyhow::{Context as _, bail};
+use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_simulator::case::Progress;
+use hayward_rm_scheduler_simulator::malleable::{self, Production};
+use hayward_rm_scheduler_simulator::measure::Books;
+use hayward_rm_scheduler_simulator::{Case, Node, Workload, Yardstick};
+
+use crate::commands::operate::policy::document::policy_of;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chosen {
+    Named(Yardstick),
+    Document(PathBuf),
+}
+
+impl FromStr for Chosen {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Yardstick::named(text).map_or_else(|| Self::Document(text.into()), Self::Named))
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(yardstick) => yardstick.fmt(f),
+            Self::Document(file) => file.display().fmt(f),
+        }
+    }
+}
+
+impl Chosen {
+    pub fn case<'a>(&self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
+        match self {
+            Self::Named(yardstick) => yardstick.case(workload, nodes),
+            Self::Document(_) => Case::malleable(workload, nodes),
+        }
+    }
+
+    /// `queue` is for jobs that name none.
+    pub fn simulate(
+        &self,
+        case: &Case,
+        queue: Option<&str>,
+        progress: Progress,
+    ) -> anyhow::Result<Books> {
+        match self {
+            Self::Named(yardstick) if queue.is_some() => {
+                bail!("{yardstick} has no queues: leave out --queue, or name a policy document")
+            }
+            Self::Named(yardstick) => Ok(yardstick.simulate(case, progress)?),
+            Self::Document(file) => {
+                let named = || file.display().to_string();
+                let (policy, _) = policy_of(file)?;
+                planned(case, (&policy, queue), progress).with_context(named)
+            }
+        }
+    }
+}
+
+fn planned(
+    case: &Case,
+    (policy, queue): (&Policy, Option<&str>),
+    progress: Progress,
+) -> anyhow::Result<Books> {
+    let mut planner = Production::with_queue(case, policy, queue)?;
+    let fairness = Production::fairness(policy);
+    Ok(malleable::simulate(
+        case,
+        &mut planner,
+        &fairness,
+        progress,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_yardstick_and_all_else_a_file() {
+        let Ok(named) = "easy".parse::<Chosen>();
+        assert!(matches!(named, Chosen::Named(_)), "{named:?}");
+        assert_eq!(named.to_string(), "easy");
+        let Ok(file) = "policies/easy".parse::<Chosen>();
+        assert_eq!(file, Chosen::Document("policies/easy".into()));
+    }
+}

@@ -1,0 +1,174 @@
+//! What speaks against a node, as blocklist weighs it: state, scores, cost and facts.
+
+use std::fmt::Write as _;
+
+use hayward_blocklist_api::{Cost, Evidence, EvidenceFact};
+use hayward_vocabulary::NodeName;
+use serde_json::Value;
+
+use crate::commands::operate::block::ROUTE;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{count, duration, word};
+use crate::output::{Facts, Look, Table, Tone, toned};
+
+pub async fn of(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
+    let client = session.client(Service::Blocklist, Role::Reader)?;
+    Ok(client
+        .get(&format!("{ROUTE}/nodes/{node}/evidence"))
+        .await?)
+}
+
+/// How a node stands, and the newest of the facts, at most so many.
+pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
+    let mut facts = Facts::default();
+    facts.say("strategy", &seen.strategy);
+    let state = match &seen.item {
+        None => toned("not blocked", Tone::Good),
+        Some(view) if view.item.canary => {
+            let left = view.left_ms.map_or_else(String::new, duration);
+            toned(format!("on trial for {left}"), Tone::Warning)
+        }
+        Some(view) => {
+            let left = view.left_ms.map_or_else(|| "good".to_owned(), duration);
+            toned(
+                format!("blocked for {left}: {}", view.item.cause),
+                Tone::Bad,
+            )
+        }
+    };
+    facts.say("state", state);
+    if let Some(why) = &seen.withheld {
+        facts.say("held back", toned(why, Tone::Warning));
+    }
+    for score in &seen.scores {
+        let tone = if score.reached {
+            Tone::Bad
+        } else {
+            Tone::Plain
+        };
+        let window = duration(score.window_ms);
+        let jobs = count(score.jobs, "job");
+        let said = format!(
+            "{}: {} of {} in {window}, {jobs}",
+            score.rule, score.score, score.threshold
+        );
+        facts.say("score", toned(said, tone));
+    }
+    facts.say("cost", cost(&seen.cost));
+    for past in &seen.past {
+        let (ago, lasted) = (look.ago(past.at), duration(past.duration_ms));
+        facts.say(
+            "before",
+            format!("blocked {ago} for {lasted} by {}", past.source),
+        );
+    }
+    let mut text = facts.text(look);
+    if !seen.facts.is_empty() {
+        text.push('\n');
+        text.push_str(&told(seen.facts.iter().take(most), look));
+    }
+    text
+}
+
+fn cost(cost: &Cost) -> String {
+    let lost = count(cost.attempts_lost, "attempt");
+    let mut said = format!("{lost} and {} lost", duration(cost.lost_ms));
+    if cost.quanta_withheld > 0 {
+        let since = duration(cost.withheld_ms);
+        let _ = write!(
+            said,
+            ", {} quanta withheld for {since}",
+            cost.quanta_withheld
+        );
+    }
+    said
+}
+
+fn told<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, look: &Look) -> String {
+    let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
+    for fact in facts {
+        let work = fact.work.as_ref().map(ToString::to_string);
+        table.row([
+            look.age(fact.at).into(),
+            word(&fact.what).into(),
+            work.as_deref().unwrap_or("-").into(),
+            fact.cause.as_deref().unwrap_or("-").into(),
+            if fact.counted { "yes" } else { "no" }.into(),
+        ]);
+    }
+    table.text(look)
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_blocklist_api::{
+        BlockAction, BlockEntry, BlockKind, BlockView, EvacuationPolicy, FactKind, PastBlock,
+        RuleScore,
+    };
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn evidence_has_score_and_cost() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let look = Look {
+            colour: false,
+            now: at.plus_ms(30_000),
+        };
+        let item = BlockView {
+            item: BlockEntry {
+                kind: BlockKind::Node,
+                identifier: "node-1".into(),
+                action: BlockAction::Mark,
+                cause: "3 launches failed in 5 min".into(),
+                start: at,
+                end: Some(at.plus_ms(600_000)),
+                sources: ["strategy:start-failures".to_owned()].into(),
+                removal_no: 0,
+                job: None,
+                automatic: true,
+                canary: false,
+                evacuation: EvacuationPolicy::Immediate,
+            },
+            left_ms: Some(570_000),
+            in_force: None,
+            progress: None,
+            workers: None,
+        };
+        let seen = Evidence {
+            node: "node-1".into(),
+            strategy: "start-failures".into(),
+            scores: vec![RuleScore {
+                rule: "start-failures".into(),
+                score: 1,
+                threshold: 3,
+                jobs: 1,
+                jobs_needed: 1,
+                window_ms: 300_000,
+                reached: false,
+            }],
+            cost: Cost {
+                attempts_lost: 4,
+                lost_ms: 6_000,
+                quanta_withheld: 8,
+                withheld_ms: 30_000,
+            },
+            item: Some(item),
+            withheld: None,
+            past: vec![PastBlock {
+                at,
+                duration_ms: 600_000,
+                source: "strategy:start-failures".into(),
+            }],
+            facts: vec![EvidenceFact {
+                at,
+                what: FactKind::Failed,
+                work: Some("job_1".parse().unwrap()),
+                cause: Some("runtime_down".into()),
+                counted: true,
+            }],
+        };
+        insta::assert_snapshot!(text(&seen, 1, &look));
+    }
+}

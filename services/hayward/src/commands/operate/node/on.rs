@@ -1,0 +1,114 @@
+//! `hayward node on`: the node takes work again. A drain that holds it is ended by that; whatever
+//! else keeps work away is said, with what takes it off.
+
+use std::fmt::Write as _;
+
+use hayward_blocklist_api::BlockView;
+use hayward_node_status_api::{Health, NodeEntry};
+use hayward_service::{Client, ClientError, Code};
+use hayward_vocabulary::NodeName;
+use http::Method;
+use serde_json::Value;
+
+use super::{Vary, varied};
+use crate::commands::operate::block::ROUTE;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::clean;
+
+pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
+    let node = vary.node.clone();
+    let client = session.client(Service::NodeStatus, Role::Operator)?;
+    let drained = end_drain(&client, &node).await?;
+    let answer = varied(session, vary, true).await?;
+    let block = block(session, &node).await;
+    session.out.answer(answer, |entry: &NodeEntry, _| {
+        text(entry, drained, block.as_ref())
+    })
+}
+
+/// Whether there was one.
+async fn end_drain(client: &Client, node: &NodeName) -> anyhow::Result<bool> {
+    let path = format!("/v1/nodes/{node}/drain");
+    let cancel = client.call(Method::DELETE, path).whatever_it_is();
+    match cancel.send::<Value>().await {
+        Ok(_) => Ok(true),
+        Err(error) if is_none(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_none(error: &ClientError) -> bool {
+    error
+        .problem()
+        .is_some_and(|problem| problem.code == Code::NotFound)
+}
+
+/// None where nothing blocks it, and where blocklist does not answer.
+async fn block(session: &Session, node: &NodeName) -> Option<BlockView> {
+    let client = session.client(Service::Blocklist, Role::Reader).ok()?;
+    let view: BlockView = client.get(&format!("{ROUTE}/nodes/{node}")).await.ok()?;
+    // One on trial takes work, if little at a time.
+    (!view.item.canary).then_some(view)
+}
+
+fn text(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
+    let node = &entry.node;
+    let ended = if drained {
+        ", and its drain is ended"
+    } else {
+        ""
+    };
+    let mut text = format!("{node} is on{ended}\n");
+    if entry.health != Health::Healthy {
+        let _ = writeln!(text, "it takes no work yet: {}", clean(&entry.reason));
+    }
+    if let Some(block) = block {
+        let cause = clean(&block.item.cause);
+        let helps = format!("`hayward unblock {node}` takes that off");
+        let _ = writeln!(
+            text,
+            "it takes no work yet: it is blocked: {cause}; {helps}"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_else_keeps_work_away_is_said_with_what_takes_it_off() {
+        let entry = |health: &str| -> NodeEntry {
+            serde_json::from_value(json!({
+                "node": "n1", "pool": "default", "capacity": {}, "labels": {}, "runtimes": [],
+                "health": health, "schedulable": true, "reason": "no heartbeat for 15 s",
+                "since": "2026-01-01T00:00:00.000Z", "boot_id": "b", "agent_instance": "a",
+            }))
+            .unwrap()
+        };
+        let block: BlockView = serde_json::from_value(json!({
+            "type": "NODE", "identifier": "n1", "action": "MARK_BLOCKLISTED", "cause": "hot",
+            "start": "2026-01-01T00:00:00.000Z", "sources": [], "removal_no": 0,
+        }))
+        .unwrap();
+        let well = entry("healthy");
+        assert_eq!(text(&well, false, None), "n1 is on\n");
+        assert_eq!(
+            text(&well, true, None),
+            "n1 is on, and its drain is ended\n"
+        );
+        let blocked = text(&well, false, Some(&block));
+        assert!(
+            blocked.contains("it is blocked: hot; `hayward unblock n1`"),
+            "{blocked}"
+        );
+        let silent = text(&entry("suspect"), false, None);
+        assert!(
+            silent.contains("takes no work yet: no heartbeat for 15 s"),
+            "{silent}"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! `hayward node NODE`: since when, why, what next; then how it feels, what became of it, what
+//! speaks against it and what runs there.
+
+use hayward_blocklist_api::Evidence;
+use hayward_container_manager_api::{ContainerList, ContainerState};
+use hayward_node_status_api::{LeaseView, NodeHistory, NodeView};
+use hayward_vocabulary::NodeName;
+use serde_json::Value;
+
+use crate::commands::inspect::containers;
+use crate::commands::operate::blocks::evidence;
+use crate::commands::operate::nodes;
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{bytes, clean, count, duration, size, thousandths, word};
+use crate::output::{Facts, Look, Table, Tone, print, read, toned};
+
+/// Changes that are shown with a node.
+const CHANGES: usize = 10;
+/// Facts against it that are shown, the newest.
+const FACTS: usize = 5;
+const CONTAINERS: Pages = Pages {
+    list: "containers",
+    next: "next_cursor",
+};
+
+pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
+    let client = session.client(Service::NodeStatus, Role::Reader)?;
+    let answer: Value = client.get(&format!("/v1/nodes/{node}")).await?;
+    if session.out.json {
+        return session.out.json(&answer);
+    }
+    let view: NodeView = read(answer)?;
+    let history: NodeHistory = client
+        .get(&format!("/v1/nodes/{node}/history?limit={CHANGES}"))
+        .await?;
+    let look = session.out.look();
+    let mut text = facts(&view, &look);
+    text += &section("what became of it", &changes(&history, &look), &look);
+    let against = against(session, node, &look).await;
+    text += &section("what speaks against it", &against, &look);
+    text += &section("what runs there", &running(session, node).await, &look);
+    print(&text)
+}
+
+/// Empty where nothing does, and where blocklist does not answer.
+async fn against(session: &Session, node: &NodeName, look: &Look) -> String {
+    let answer = evidence::of(session, node).await;
+    let seen: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
+    let told = seen.filter(|seen| seen.item.is_some() || !seen.facts.is_empty());
+    told.map_or_else(String::new, |seen| evidence::text(&seen, FACTS, look))
+}
+
+fn section(title: &str, body: &str, look: &Look) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
+    format!("\n{}\n{body}", look.title(title))
+}
+
+fn facts(view: &NodeView, look: &Look) -> String {
+    let (entry, metrics) = (&view.entry, &view.metrics);
+    let mut facts = Facts::default();
+    facts.say("node", &entry.node);
+    facts.say("state", nodes::state(view));
+    facts.say("why", &entry.reason);
+    facts.say(
+        "since",
+        format!("{}, {}", entry.since, look.ago(entry.since)),
+    );
+    if let Some(next) = &view.next {
+        let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
+        facts.say(
+            "next",
+            format!("{}{}", after.unwrap_or_default(), next.what),
+        );
+    }
+    for instance in &view.rivals {
+        facts.say("agent instance", toned(instance, Tone::Warning));
+    }
+    facts.say("pool", pool(view));
+    if let Some(held) = &view.lease {
+        facts.say("lease", lease(held));
+    }
+    facts.say("offers", size(&entry.capacity));
+    if let Some(claimed) = &view.claimed {
+        let told = format!("{}: more than it was enrolled for", size(claimed));
+        facts.say("claims", toned(told, Tone::Warning));
+    }
+    if metrics.memory_total_bytes > 0 {
+        let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
+        let available = metrics.memory_available_bytes;
+        facts.say("memory", free(available, metrics.memory_total_bytes));
+        if metrics.swap_total_bytes > 0 {
+            facts.say(
+                "swap",
+                free(metrics.swap_free_bytes, metrics.swap_total_bytes),
+            );
+        }
+        facts.say(
+            "disk",
+            free(metrics.disk_free_bytes, metrics.disk_total_bytes),
+        );
+        facts.say("load", thousandths(metrics.load_centi * 10));
+    }
+    if let Some(pressure) = &metrics.pressure {
+        let percent = |centi: u64| format!("{} %", centi / 100);
+        let [cpu, memory, io] =
+            [pressure.cpu_centi, pressure.memory_centi, pressure.io_centi].map(percent);
+        let waits = format!("for cpu {cpu}, memory {memory}, disk {io} of the last 10 s");
+        facts.say("waits", waits);
+    }
+    facts.say("containers", metrics.containers);
+    let missed = count(view.missed, "heartbeat");
+    facts.say(
+        "heard",
+        format!("{} ago, {missed} missed", duration(view.heartbeat_age_ms)),
+    );
+    if view.flaps > 0 {
+        let times = count(view.flaps, "time");
+        facts.say("flaps", format!("fell silent {times} in 15 min"));
+    }
+    facts.say("runtimes", entry.runtimes.join(", "));
+    facts.say("agent", &view.version);
+    for (name, value) in &entry.labels {
+        facts.say("label", format!("{name}={value}"));
+    }
+    facts.text(look)
+}
+
+fn pool(view: &NodeView) -> String {
+    let named = &view.entry.pool;
+    match &view.counted_in {
+        Some(pool) => format!("{pool}, where the policy puts it; it names {named}"),
+        None => named.clone(),
+    }
+}
+
+/// W7: what of it holds if nothing is heard of the node any more.
+fn lease(lease: &LeaseView) -> String {
+    let work = match lease.ends_after_ms {
+        0 => "no exclusive work runs there".to_owned(),
+        ms => format!("exclusive work may run there for {}", duration(ms)),
+    };
+    let successor = match lease.replacement_after_ms {
+        None => "no successor starts while so many of its pool are silent".to_owned(),
+        Some(0) => "a successor may start".to_owned(),
+        Some(ms) => format!("a successor may start in {}", duration(ms)),
+    };
+    format!("if it is heard no more: {work}, {successor}")
+}
+
+fn changes(history: &NodeHistory, look: &Look) -> String {
+    let mut table = Table::new(["when", "health", "takes work", "by", "what and why"]);
+    for change in &history.changes {
+        table.row([
+            look.ago(change.at).into(),
+            word(&change.health).into(),
+            if change.schedulable { "on" } else { "off" }.into(),
+            change.by.as_deref().unwrap_or("-").into(),
+            (&change.reason).into(),
+        ]);
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        table.text(look)
+    }
+}
+
+async fn running(session: &Session, node: &NodeName) -> String {
+    let asked = async {
+        let client = session.client(Service::ContainerManager, Role::Reader)?;
+        let path = format!("/v1/containers?node={node}");
+        let list: ContainerList = read(pages::all(&client, &path, CONTAINERS).await?)?;
+        anyhow::Ok(list)
+    };
+    match asked.await {
+        Ok(list) => {
+            let mut alive = list.containers;
+            alive.retain(|view| view.entry.state != ContainerState::Ended);
+            containers::table(&alive, &session.out.look())
+        }
+        Err(error) => format!("{}\n", clean(&format!("cannot be told: {error:#}"))),
+    }
+}

@@ -1,0 +1,157 @@
+//! `hayward orchestrators`: programs that put a map of their work and follow what it was given.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use hayward_job_converter_api::orchestrators::{
+    OrchestratorCreated, OrchestratorList, OrchestratorOrder, OrchestratorView,
+};
+use hayward_vocabulary::UserName;
+use serde_json::{Value, json};
+
+use crate::commands::operate::pool::write_secret;
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::duration;
+use crate::output::{Look, Table, note, read};
+
+const ROUTE: &str = "/v1/orchestrators";
+const ALL: Pages = Pages {
+    list: "orchestrators",
+    next: "next_cursor",
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Make an orchestrator, or say anew whom it may charge, and print its token
+    Create(Create),
+    /// Show one, with what is wrong with its last map
+    Show(Which),
+    /// End all work of an orchestrator and forget it
+    Remove(Which),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Which {
+    /// The orchestrator.
+    #[arg(value_name = "NAME")]
+    pub name: UserName,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Create {
+    /// The orchestrator.
+    #[arg(value_name = "NAME")]
+    pub name: UserName,
+    /// Whose share its work may be charged to. May be repeated.
+    #[arg(long, value_name = "USER", required_unless_present = "for_anyone")]
+    pub for_user: Vec<UserName>,
+    /// Its work may be charged to anybody.
+    #[arg(long, conflicts_with = "for_user")]
+    pub for_anyone: bool,
+    /// Where its token goes, in a file for its eyes alone, instead of the screen.
+    #[arg(long, value_name = "FILE")]
+    pub token: Option<PathBuf>,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        None => list(&session).await,
+        Some(Command::Create(create)) => self::create(&session, create).await,
+        Some(Command::Show(which)) => show(&session, &which.name).await,
+        Some(Command::Remove(which)) => remove(&session, &which.name).await,
+    }
+}
+
+async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::Operator)?;
+    let order = OrchestratorOrder {
+        name: create.name,
+        users: create.for_user,
+        anyone: create.for_anyone,
+    };
+    let mut answer: Value = client.post(ROUTE, &order, None).await?;
+    if let Some(file) = &create.token {
+        let created: OrchestratorCreated = read(answer.clone())?;
+        write_secret(file, &created.token)?;
+        answer["token"] = json!(format!("in {}", file.display()));
+    }
+    session
+        .out
+        .answer(answer, |created: &OrchestratorCreated, _| {
+            note("The token is for the orchestrator, and shown this once:");
+            format!("{}\n{}\n", created.name, created.token)
+        })
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::Operator)?;
+    let answer = pages::all(&client, ROUTE, ALL).await?;
+    session.out.answer(answer, |list: &OrchestratorList, look| {
+        table(&list.orchestrators, look)
+    })
+}
+
+fn table(all: &[OrchestratorView], look: &Look) -> String {
+    if all.is_empty() {
+        return "no orchestrators\n".to_owned();
+    }
+    let header = [
+        "name", "map", "age", "waiting", "held", "over", "refused", "shares", "leaving", "",
+    ];
+    let mut table = Table::new(header).numbers(&[1, 3, 4, 5, 6, 7, 8]);
+    for it in all {
+        table.row([
+            (&it.name).into(),
+            it.sequence.unwrap_or(0).into(),
+            it.age_ms.map(duration).unwrap_or_default().into(),
+            it.counts.waiting.into(),
+            it.counts.held.into(),
+            it.counts.over.into(),
+            it.counts.refused.into(),
+            it.counts.shares.into(),
+            it.counts.leaving.into(),
+            it.note.clone().unwrap_or_default().into(),
+        ]);
+    }
+    table.text(look)
+}
+
+async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::Operator)?;
+    let answer = client.get(&format!("{ROUTE}/{name}")).await?;
+    session.out.answer(answer, |view: &OrchestratorView, look| {
+        let mut text = table(std::slice::from_ref(view), look);
+        let whose: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
+        let whose = if view.anyone {
+            "anybody".to_owned()
+        } else {
+            whose.join(", ")
+        };
+        let lineage = view.lineage.as_deref().unwrap_or("none yet");
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "charged to  {whose}\nlineage     {lineage}");
+        for fault in &view.faults {
+            let _ = writeln!(text, "refused     {}: {}", fault.pointer, fault.detail);
+        }
+        text
+    })
+}
+
+async fn remove(session: &Session, name: &UserName) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::Operator)?;
+    client
+        .delete::<Option<Value>>(&format!("{ROUTE}/{name}"))
+        .await?;
+    session
+        .out
+        .answer(json!({ "removed": name }), |_: &Value, _| {
+            format!("{name} is forgotten, and all its work ends\n")
+        })
+}

@@ -1,0 +1,120 @@
+//! A policy as a file: YAML or JSON, alone or as it is shown, with all its faults at once.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use hayward_rm_scheduler_policy::{Document, Fault, Policy, read};
+use hayward_service::http::problem::{FieldFault, Problem};
+use hayward_service::{ClientError, Code};
+use serde::Serialize;
+
+use crate::commands::work::submit::{named, text_of, yaml};
+
+/// A policy, and the number it was made from when the text says so.
+pub fn policy_of(file: &Path) -> anyhow::Result<(Policy, Option<u64>)> {
+    let text = text_of(file)?;
+    policy_in(&text).with_context(|| named(file))
+}
+
+/// JSON is YAML too, and read as what it is where it says so, for then lines are named better.
+pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
+    let document: Document = if text.trim_start().starts_with('{') {
+        serde_json::from_str(text)
+            .or_else(|error| yaml_serde::from_str(text).map_err(|_| error))
+            .context("this is neither JSON nor YAML")?
+    } else {
+        yaml(text)?
+    };
+    let (document, generation) = document.unwrapped();
+    let policy = read(document).map_err(|faults| refused(&faults))?;
+    Ok((policy, generation))
+}
+
+/// The words a service would use for the same faults.
+fn refused(faults: &[Fault]) -> ClientError {
+    let detail = format!("the policy has {} fault(s)", faults.len());
+    listed(
+        detail,
+        faults
+            .iter()
+            .map(|fault| (fault.pointer.clone(), fault.detail.clone())),
+    )
+}
+
+/// An error with a line for each thing that is wrong.
+pub fn listed(detail: String, faults: impl Iterator<Item = (String, String)>) -> ClientError {
+    let empty = Problem::new(Code::Invalid, detail);
+    ClientError::Problem(faults.fold(empty, |problem, (at, detail)| problem.at(at, detail)))
+}
+
+/// The things that are wrong, of an error that lists them.
+pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
+    let problem = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<ClientError>()?.problem());
+    problem.map_or_else(
+        || {
+            vec![FieldFault {
+                pointer: String::new(),
+                detail: format!("{error:#}"),
+            }]
+        },
+        |problem| problem.errors.clone(),
+    )
+}
+
+/// As YAML, fields in the order they are documented in.
+pub fn written<T: Serialize>(what: &T) -> anyhow::Result<String> {
+    yaml_serde::to_string(what).context("cannot write this as YAML")
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::policy::PolicyView;
+
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_applied() {
+        let view = PolicyView {
+            generation: 3,
+            policy: Policy::default(),
+        };
+        let shown = written(&view).unwrap();
+        assert_eq!(policy_in(&shown).unwrap(), (view.policy.clone(), Some(3)));
+        let alone = serde_json::to_string(&view.policy).unwrap();
+        assert_eq!(policy_in(&alone).unwrap(), (view.policy, None));
+    }
+
+    #[test]
+    fn wrong_fields_are_named_with_their_places_all_at_once() {
+        let text = "pools: {default: {}}\nclasses:\n  high:\n    policy: FAIR_SHARE\n    \
+                    priorty: 1\n    pool: default\n    default: true\n  low: {wieght: 3}\n";
+        let error = policy_in(text).unwrap_err();
+        let told = faults_in(&error);
+        let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
+        assert_eq!(
+            pointers,
+            [
+                "/classes/high/priorty",
+                "/classes/low/policy",
+                "/classes/low/pool",
+                "/classes/low/wieght"
+            ]
+        );
+        let lines = crate::output::fault::describe(&error);
+        assert!(
+            lines.contains("\n  /classes/high/priorty: unknown field"),
+            "{lines}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_document_is_told_with_its_line() {
+        for text in ["pools: [", "{\"pools\": {},\n \"classes\": {\"a\": ]}}"] {
+            let error = policy_in(text).unwrap_err();
+            let told = faults_in(&error);
+            assert!(told[0].detail.contains("line"), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `hayward policy import`: the configuration of DUCC as a policy. It asks no fleet.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use hayward_rm_scheduler_policy::import::{Input, Source, import};
+use serde_json::json;
+
+use super::document::{listed, written};
+use crate::commands::work::submit::text_of;
+use crate::connection::Session;
+use crate::output::{note, print};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The stanzas of pools and classes, as in `ducc.classes`.
+    #[arg(value_name = "PATH")]
+    pub classes: PathBuf,
+    /// The stanzas of users, as in `ducc.users`.
+    #[arg(long, value_name = "FILE")]
+    pub users: Option<PathBuf>,
+    /// Where the node files are. Default: beside the classes.
+    #[arg(long, value_name = "DIR")]
+    pub nodes_dir: Option<PathBuf>,
+    /// Properties, of which `ducc.rm.*` are read.
+    #[arg(long, value_name = "FILE")]
+    pub properties: Option<PathBuf>,
+}
+
+/// A file and what it says.
+struct Text {
+    name: String,
+    text: String,
+}
+
+impl Text {
+    fn of(file: &Path) -> anyhow::Result<Self> {
+        let name = file.display().to_string();
+        let text = text_of(file)?;
+        Ok(Self { name, text })
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source {
+            name: &self.name,
+            text: &self.text,
+        }
+    }
+}
+
+pub fn run(session: &Session, files: &Arguments) -> anyhow::Result<()> {
+    let classes = Text::of(&files.classes)?;
+    let users = files.users.as_deref().map(Text::of).transpose()?;
+    let properties = files.properties.as_deref().map(Text::of).transpose()?;
+    let beside = files.classes.parent().unwrap_or(Path::new("."));
+    let folder = files.nodes_dir.as_deref().unwrap_or(beside);
+    let input = Input {
+        classes: classes.source(),
+        users: users.as_ref().map(Text::source),
+        properties: properties.as_ref().map(Text::source),
+        node_file: &|name| std::fs::read_to_string(folder.join(name)).ok(),
+    };
+    let imported = import(input)
+        .map_err(|faults| {
+            let lines = faults.into_iter().map(|fault| {
+                let line = fault
+                    .line
+                    .map(|line| format!(":{line}"))
+                    .unwrap_or_default();
+                (format!("{}{line}", fault.file), fault.detail)
+            });
+            listed("the files cannot be imported".to_owned(), lines)
+        })
+        .with_context(|| classes.name.clone())?;
+    if session.out.json {
+        let (policy, notes) = (&imported.policy, &imported.notes);
+        return session
+            .out
+            .json(&json!({ "policy": policy, "notes": notes }));
+    }
+    for line in &imported.notes {
+        note(line);
+    }
+    print(&written(&imported.policy)?)
+}

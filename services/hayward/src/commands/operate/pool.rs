@@ -1,0 +1,318 @@
+//! `hayward pool`: worker pools, whose size and workers an outside owner decides.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use hayward_rm_scheduler_api::pools::{
+    PoolCreated, PoolList, PoolMode, PoolOrder, PoolStatus, PoolView, SizeAnswer, SizeOrder,
+    StopOrder, WorkerList, WorkerSpec,
+};
+use hayward_service::runtime::clock::fresh_uuid;
+use hayward_vocabulary::{AllocationId, UserName, WorkId};
+use serde_json::{Value, json};
+
+use crate::commands::work::submit::needs::Needs;
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::word;
+use crate::output::{Look, Table, note, read};
+
+const POOLS: &str = "/v1/pools";
+const ALL: Pages = Pages {
+    list: "pools",
+    next: "next_cursor",
+};
+const WORKERS: Pages = Pages {
+    list: "workers",
+    next: "next_cursor",
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Make a pool and print the token of its owner
+    Create(Box<Create>),
+    /// List pools
+    List,
+    /// Show one pool and its workers
+    Show(Which),
+    /// Set how many workers a pool shall have
+    Size(Resize),
+    /// Give workers back; each is replaced unless the size was lowered before
+    Remove(Remove),
+    /// End a pool and all its workers
+    Stop(Stop),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Which {
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pool: WorkId,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Create {
+    #[command(flatten)]
+    pub needs: Needs,
+    /// Workers from the start.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub size: u32,
+    /// Failures that are tolerated; -1 for any number. Default: the size.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub max_failed: Option<i64>,
+    /// Whose share is charged. Default: the operator's own.
+    #[arg(long, value_name = "USER")]
+    pub for_user: Option<UserName>,
+    /// The owner brings its own workers; only numbers are kept.
+    #[arg(long, conflicts_with_all = ["size", "command"])]
+    pub standalone: bool,
+    /// Where the owner's token goes, in a file for its eyes alone, instead of the screen.
+    #[arg(long, value_name = "FILE")]
+    pub owner_token: Option<PathBuf>,
+    /// Program and arguments of a worker.
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        required_unless_present = "standalone"
+    )]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Resize {
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pool: WorkId,
+    /// Workers it shall have.
+    #[arg(value_name = "N")]
+    pub size: u32,
+    /// Give up workers that are over. Without it none is given up.
+    #[arg(long)]
+    pub release: bool,
+    /// Give up this one first. May be repeated.
+    #[arg(long, value_name = "WORKER", requires = "release")]
+    pub unwanted: Vec<AllocationId>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Remove {
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pool: WorkId,
+    /// The workers.
+    #[arg(value_name = "WORKER", required = true)]
+    pub workers: Vec<AllocationId>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Stop {
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pool: WorkId,
+    /// Why; kept with the pool.
+    #[arg(long, value_name = "TEXT", default_value = "an operator stopped it")]
+    pub because: String,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::Create(create) => self::create(&session, *create).await,
+        Command::List => list(&session).await,
+        Command::Show(which) => show(&session, &which.pool).await,
+        Command::Size(resize) => self::resize(&session, resize).await,
+        Command::Remove(remove) => self::remove(&session, remove).await,
+        Command::Stop(stop) => self::stop(&session, stop).await,
+    }
+}
+
+async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let needs = create.needs;
+    let spec = WorkerSpec {
+        command: create.command,
+        environment: needs.program.environment.iter().cloned().collect(),
+        working_directory: needs.program.working_directory()?,
+        size: needs.size(),
+        machines: needs.machines,
+        stop_grace_ms: None,
+    };
+    let program = spec.command.first().cloned();
+    let order = PoolOrder {
+        job_id: needs
+            .name
+            .or(program)
+            .unwrap_or_else(|| "standalone".to_owned()),
+        mode: if create.standalone {
+            PoolMode::Standalone
+        } else {
+            PoolMode::Managed
+        },
+        initial_size: i64::from(create.size),
+        max_failed: create.max_failed,
+        worker_spec: (!create.standalone).then_some(spec),
+        user: create.for_user,
+        class: needs.class,
+        reject_foreign: false,
+    };
+    let key = fresh_uuid().simple().to_string();
+    let mut answer: Value = client.post(POOLS, &order, Some(&key)).await?;
+    if let Some(file) = &create.owner_token {
+        let created: PoolCreated = read(answer.clone())?;
+        write_secret(file, &created.token)?;
+        answer["token"] = json!(format!("in {}", file.display()));
+    }
+    session.out.answer(answer, |created: &PoolCreated, _| {
+        note("The token is for the owner of the pool, and shown this once:");
+        format!("{}\n{}\n", created.pool.id, created.token)
+    })
+}
+
+/// A file that nobody else can read from the moment it is there.
+pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let answer = pages::all(&client, POOLS, ALL).await?;
+    session
+        .out
+        .answer(answer, |list: &PoolList, look| table(&list.pools, look))
+}
+
+fn table(pools: &[PoolView], look: &Look) -> String {
+    if pools.is_empty() {
+        return "no worker pools\n".to_owned();
+    }
+    let header = [
+        "pool",
+        "job",
+        "user",
+        "size",
+        "started",
+        "launching",
+        "requested",
+        "failed",
+        "owner",
+        "",
+    ];
+    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7]);
+    for pool in pools {
+        table.row([
+            (&pool.id).into(),
+            pool.job_id.as_str().into(),
+            (&pool.user).into(),
+            pool.designated.into(),
+            pool.started.into(),
+            pool.launching.into(),
+            pool.requested.into(),
+            pool.failed_so_far.into(),
+            owner(pool).into(),
+            standing(pool).into(),
+        ]);
+    }
+    table.text(look)
+}
+
+fn owner(pool: &PoolView) -> String {
+    if pool.owner.bound {
+        format!("epoch {}", pool.owner.epoch)
+    } else {
+        "none".to_owned()
+    }
+}
+
+fn standing(pool: &PoolView) -> String {
+    if pool.status == PoolStatus::Stopped {
+        let status = pool.final_status.as_ref().map(word).unwrap_or_default();
+        return format!("stopped {status}");
+    }
+    if pool.cooling_down {
+        return "pauses: too many starts failed".to_owned();
+    }
+    pool.waits.clone().unwrap_or_default()
+}
+
+async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let view: Value = client.get(&format!("{POOLS}/{pool}")).await?;
+    let workers = pages::all(&client, &format!("{POOLS}/{pool}/workers"), WORKERS).await?;
+    let workers: WorkerList = read(workers)?;
+    session.out.answer(view, |view: &PoolView, look| {
+        let mut text = table(std::slice::from_ref(view), look);
+        for worker in &workers.workers {
+            let node = worker.node.as_ref().map(ToString::to_string);
+            let state = word(&worker.state);
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{}  {state}  {}", worker.id, node.unwrap_or_default());
+        }
+        text
+    })
+}
+
+async fn resize(session: &Session, resize: Resize) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let order = SizeOrder {
+        size: i64::from(resize.size),
+        release: resize.release,
+        unwanted: resize.unwanted,
+    };
+    let path = format!("{POOLS}/{}/size", resize.pool);
+    let answer: Value = client.put(&path, &order).await?;
+    session.out.answer(answer, |answer: &SizeAnswer, _| {
+        let SizeAnswer {
+            size,
+            requested_now,
+            withdrawn_now,
+            released,
+            ..
+        } = answer;
+        format!(
+            "{size} workers wished; {requested_now} requested, {withdrawn_now} withdrawn, {} \
+             released\n",
+            released.len()
+        )
+    })
+}
+
+async fn remove(session: &Session, remove: Remove) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    for worker in &remove.workers {
+        let path = format!("{POOLS}/{}/workers/{worker}", remove.pool);
+        client.delete::<Option<Value>>(&path).await?;
+        session
+            .out
+            .answer(json!({ "removed": worker }), |_: &Value, _| {
+                format!("{worker} is on its way out\n")
+            })?;
+    }
+    Ok(())
+}
+
+async fn stop(session: &Session, stop: Stop) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let order = StopOrder {
+        message: stop.because,
+        ..StopOrder::default()
+    };
+    let path = format!("{POOLS}/{}/stop", stop.pool);
+    let answer: Value = client.post(&path, &order, None).await?;
+    session.out.answer(answer, |view: &PoolView, _| {
+        format!("{} is stopped\n", view.id)
+    })
+}

@@ -1,0 +1,56 @@
+//! `hayward job ID`: one piece of work, its processes, and the tasks that failed.
+
+use std::fmt::Write as _;
+
+use hayward_job_converter_api::tasks::{TaskList, TaskView};
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::Client;
+use hayward_vocabulary::WorkKind;
+
+use crate::commands::work::tasks;
+use crate::commands::work::{self, Which};
+use crate::connection::{Role, Service, Session};
+use crate::output::{print, read};
+
+/// Failed tasks that are shown; all of them are in `hayward tasks ID --failed`.
+const FAILED: usize = 10;
+
+pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let answer = work::fetch(&client, &which.id).await?;
+    if session.out.json {
+        return session.out.json(&answer);
+    }
+    let view: WorkView = read(answer)?;
+    let look = session.out.look();
+    let mut text = work::detail(&view, &look);
+    let failed = failed(&client, &view).await?;
+    if !failed.is_empty() {
+        let _ = write!(text, "\n{}", tasks::table(&failed, &look));
+    }
+    if view.state == WorkState::Waiting {
+        let _ = writeln!(text, "\nWhy it waits: hayward explain {}", view.id);
+    }
+    print(&text)
+}
+
+async fn failed(client: &Client, view: &WorkView) -> anyhow::Result<Vec<TaskView>> {
+    let any = view.tasks.is_some_and(|tasks| tasks.failed > 0);
+    if view.kind != WorkKind::Job || !any {
+        return Ok(Vec::new());
+    }
+    let mut failed = Vec::new();
+    let mut path = format!("/v1/jobs/{}/tasks?limit=1000", view.id);
+    loop {
+        let page: TaskList = client.get(&path).await?;
+        failed.extend(page.tasks.into_iter().filter(|task| !task.succeeded));
+        match page.next_cursor {
+            Some(cursor) if failed.len() < FAILED => {
+                path = format!("/v1/jobs/{}/tasks?limit=1000&cursor={cursor}", view.id);
+            }
+            _ => break,
+        }
+    }
+    failed.truncate(FAILED);
+    Ok(failed)
+}

@@ -1,0 +1,181 @@
+//! `hayward logs ID`: what a job, a service, an application or a worker pool writes, and what tasks
+//! of a job said last.
+//!
+//! What runs is followed in [`follow`]: everything that ran for the work, over its instances,
+//! retries and nodes. The last words of tasks are read with their outcomes, which are kept as long
+//! as the job.
+
+mod follow;
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use hayward_container_manager_api::ContainerEntry;
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::tasks::{TaskList, TaskView};
+use hayward_service::{Client, Clock as _, SystemClock};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
+use serde_json::json;
+
+use crate::amounts;
+use crate::commands::work::tasks::PAGES;
+use crate::connection::pages;
+use crate::connection::{Role, Service, Session};
+use crate::output::print;
+use crate::output::words::clean_lines;
+
+use self::follow::{Over, Source};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// A job, a service or a worker pool, or one instance or worker of it; one process by its
+    /// allocation; or, by the id it was added with, an application.
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Only this task: of a job, by its number, what it said last; of an application, by its id,
+    /// what it writes.
+    #[arg(long, value_name = "TASK")]
+    pub task: Option<String>,
+    /// Go on until the work is over, over all its retries and nodes.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Begin with the last so many lines of each process, 1000 at most.
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub tail: Option<u32>,
+    /// Begin with what was written since then: an instant, or a time ago, as in 10m.
+    #[arg(long, value_name = "WHEN", value_parser = since)]
+    pub since: Option<Timestamp>,
+}
+
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let ago = amounts::duration_ms(text).map_err(|_| {
+        format!("{text:?} is neither an instant, as 2026-11-21T10:42:00Z, nor a time ago, as 10m")
+    })?;
+    Ok(SystemClock.now().minus_ms(ago))
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let live = arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
+    let source = match (prefix(&arguments.id), arguments.task.as_deref()) {
+        (Some("job"), task) if task.is_some() || !live => {
+            return job(&session, &client, &arguments, task).await;
+        }
+        (Some("svc"), Some(_)) => bail!("a service has no tasks"),
+        (Some("wp"), Some(_)) => bail!("a worker pool has no tasks"),
+        (Some("app" | "alc"), Some(_)) => bail!("{} is no application's id", arguments.id),
+        (Some("rsv"), _) => bail!("a reservation runs nothing, so it says nothing"),
+        (Some("job" | "svc"), _) => Source::of(arguments.id.parse()?, Over::Work),
+        (Some("wp"), None) => Source::of(arguments.id.parse()?, Over::Pool),
+        (Some("app"), None) => Source::of(arguments.id.parse()?, Over::Ended),
+        (Some("alc"), None) => process(&session, arguments.id.parse()?).await?,
+        (_, task) => Source::application(&client, &arguments.id, task).await?,
+    };
+    follow::run(&session, &client, (source, &arguments)).await
+}
+
+/// What kind of id it is; none for what somebody chose.
+fn prefix(id: &str) -> Option<&str> {
+    let (prefix, _) = id.split_once('_')?;
+    let known = ["job", "svc", "rsv", "wp", "app", "alc"].contains(&prefix);
+    (known && WorkId::new(id).is_ok()).then_some(prefix)
+}
+
+/// One process, whatever it runs for.
+async fn process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
+    let containers = session.client(Service::ContainerManager, Role::User)?;
+    let found: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
+    Ok(Source::process(found.work, id))
+}
+
+/// What tasks said last: of those that are over, or of one, which `--follow` waits for.
+async fn job(
+    session: &Session,
+    client: &Client,
+    arguments: &Arguments,
+    task: Option<&str>,
+) -> anyhow::Result<()> {
+    let id: &WorkId = &arguments.id.parse()?;
+    if let Some(task) = task {
+        let whole = arguments.tail.is_none() && arguments.since.is_none();
+        ensure!(
+            whole,
+            "a task of a job is told whole: leave out --tail and --since"
+        );
+        let number = task.parse();
+        let task = number.with_context(|| format!("a job numbers its tasks: {task:?} is none"))?;
+        let mut found = outcome(client, id, task).await?;
+        while found.is_none() && arguments.follow {
+            let view: WorkView = client
+                .get_within(&format!("/v1/jobs/{id}?wait=1"), Duration::from_secs(30))
+                .await?;
+            found = outcome(client, id, task).await?;
+            if view.state.is_final() {
+                break;
+            }
+        }
+        let found = found.with_context(|| format!("task {task} of {id} has not ended"))?;
+        return if session.out.json {
+            session.out.json(&json!(found))
+        } else {
+            print(&shown(&ending(&found)))
+        };
+    }
+    let answer = pages::all(client, &format!("/v1/jobs/{id}/tasks"), PAGES).await?;
+    session.out.answer(answer, |list: &TaskList, _| {
+        shown(&list.tasks.iter().map(ending).collect::<String>())
+    })
+}
+
+async fn outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Option<TaskView>> {
+    let page: TaskList = client
+        .get(&format!("/v1/jobs/{id}/tasks?limit=1&cursor={task}"))
+        .await?;
+    Ok(page.tasks.into_iter().find(|found| found.task == task))
+}
+
+/// Output for a terminal cannot steer it; a file or another program gets it as it was written.
+fn shown(text: &str) -> String {
+    if std::io::stdout().is_terminal() {
+        clean_lines(text)
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Output as it was written, with a line break at its end.
+fn ending(task: &TaskView) -> String {
+    let output = &task.output;
+    if output.is_empty() || output.ends_with('\n') {
+        output.clone()
+    } else {
+        format!("{output}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_somebody_chose_is_an_application() {
+        assert_eq!(prefix("job_0199"), Some("job"));
+        assert_eq!(prefix("app_0199.3"), Some("app"));
+        for chosen in ["train", "my_app", "job", "job_a b"] {
+            assert_eq!(prefix(chosen), None, "{chosen}");
+        }
+    }
+
+    #[test]
+    fn since_is_an_instant_or_a_time_ago() {
+        let at = since("2026-11-21T10:42:00Z").unwrap();
+        assert_eq!(at.to_string(), "2026-11-21T10:42:00.000Z");
+        let ago = SystemClock.now().ms_since(since("10m").unwrap());
+        assert!((600_000..660_000).contains(&ago), "{ago}");
+        assert!(since("yesterday").unwrap_err().contains("10m"));
+    }
+}

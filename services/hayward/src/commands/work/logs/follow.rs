@@ -1,0 +1,411 @@
+//! Everything that a job, a service, an application or a worker pool writes, as it comes: of all
+//! its instances, over retries and nodes, until the work is over and the last words of its
+//! processes are told.
+//!
+//! The cursor of the answers is all there is to remember, so a service that restarts meanwhile
+//! costs nothing: the question is asked again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_container_manager_api::{ContainerEntry, WorkLogs, WorkPiece};
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
+use hayward_rm_scheduler_api::pools::{PoolStatus, PoolView};
+use hayward_service::{Client, ClientError, Code};
+use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+use serde_json::Value;
+
+use super::Arguments;
+use crate::commands::work::apps;
+use crate::connection::pages::route_of;
+use crate::connection::{Role, Service, Session};
+use crate::output::{note, print, read, words};
+
+/// Seconds the service may wait for news before an empty answer: this late it may be noticed that
+/// work is over whose last process ended long before.
+const WAIT: u64 = 5;
+/// Seconds for last words, once the work is over: output travels beside the news of the end.
+const LAST_WORDS: u64 = 1;
+/// How often it is asked whether the work is over, while nothing of it lives.
+const LOOK: u64 = 1;
+const ANSWER: Duration = Duration::from_secs(30);
+/// A process of a node that was lost ends only when the node is given up; nobody waits for that
+/// once the work is over.
+const PATIENCE: u32 = 5;
+
+/// What is followed.
+pub struct Source {
+    work: WorkId,
+    /// Of its processes only this one.
+    only: Option<AllocationId>,
+    /// How pieces of it are called.
+    names: BTreeMap<WorkId, String>,
+    over: Over,
+}
+
+/// Who knows when it is over.
+pub enum Over {
+    Work,
+    Pool,
+    /// An application; with a task, when that is.
+    Application(String, Option<String>),
+    /// Its processes: it has ended with the last of them.
+    Ended,
+}
+
+impl Source {
+    pub fn of(work: WorkId, over: Over) -> Self {
+        Self {
+            work,
+            only: None,
+            names: BTreeMap::new(),
+            over,
+        }
+    }
+
+    /// One process of the work.
+    pub fn process(work: WorkId, id: AllocationId) -> Self {
+        Self {
+            only: Some(id),
+            ..Self::of(work, Over::Ended)
+        }
+    }
+
+    /// An application, or one task of it.
+    pub async fn application(jobs: &Client, id: &str, task: Option<&str>) -> anyhow::Result<Self> {
+        let path = format!("/v1/applications/{id}");
+        let over = |task: Option<&str>| Over::Application(id.to_owned(), task.map(str::to_owned));
+        if let Some(task) = task {
+            let known: TaskAccepted = jobs.get(&format!("{path}/tasks/{task}")).await?;
+            return Ok(Self::of(known.task.work, over(Some(task))));
+        }
+        let view: ApplicationView = jobs.get(&path).await?;
+        let tasks = view.tasks.iter().map(|it| (it.work.clone(), it.id.clone()));
+        let names: BTreeMap<WorkId, String> = tasks.collect();
+        let groups = view.task_groups.iter().map(|it| &it.work);
+        let part = names.keys().chain(groups).next();
+        let part = part.with_context(|| format!("application {id} has no tasks yet"))?;
+        Ok(Self {
+            names: names.clone(),
+            ..Self::of(part.whole(), over(None))
+        })
+    }
+
+    /// Only what is followed.
+    fn narrow(&self, logs: &mut WorkLogs) {
+        if let Some(only) = &self.only {
+            logs.pieces.retain(|it| it.container == *only);
+            logs.ended.retain(|it| it.id == *only);
+        }
+    }
+
+    /// By what is told of its processes.
+    fn has_ended(&self, logs: &WorkLogs) -> bool {
+        let ended = !logs.ended.is_empty();
+        matches!(self.over, Over::Ended) && ended && (self.only.is_some() || logs.live == 0)
+    }
+}
+
+pub async fn run(
+    session: &Session,
+    jobs: &Client,
+    (source, arguments): (Source, &Arguments),
+) -> anyhow::Result<()> {
+    let containers = session.client(Service::ContainerManager, Role::User)?;
+    // Also to say that there is no such work.
+    let mut over = is_over((session, jobs), &source).await?;
+    let mut path = first(arguments, &source.work);
+    let (mut wait, mut quiet, mut unknown, mut seen) = (0, 0, 0, false);
+    let mut lines = Lines {
+        names: source.names.clone(),
+        ..Lines::default()
+    };
+    loop {
+        let asked = format!("{path}wait={wait}");
+        let answer: Value = match containers.get_within(&asked, ANSWER).await {
+            Ok(answer) => answer,
+            Err(fault) if arguments.follow && fault.retryable() => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        let mut logs: WorkLogs = read(answer)?;
+        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        source.narrow(&mut logs);
+        over = over || source.has_ended(&logs);
+        if session.out.json {
+            session.out.json(&serde_json::to_value(&logs)?)?;
+        } else {
+            print(&super::shown(&lines.take(&logs)))?;
+        }
+        path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
+        quiet = if news { 0 } else { quiet + 1 };
+        if !news && (!arguments.follow || (over && (logs.live == 0 || quiet > PATIENCE))) {
+            break;
+        }
+        if !arguments.follow {
+            continue;
+        }
+        if !news || logs.live == 0 {
+            over = over || is_over((session, jobs), &source).await?;
+        }
+        seen = seen || news || logs.live > 0;
+        unknown += 1;
+        if over || seen || is_known(session, &source).await? {
+            unknown = 0;
+        }
+        anyhow::ensure!(
+            unknown <= PATIENCE,
+            "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
+            source.work
+        );
+        wait = if over {
+            LAST_WORDS
+        } else if logs.live == 0 {
+            LOOK
+        } else {
+            WAIT
+        };
+    }
+    if !session.out.json {
+        print(&super::shown(&lines.rest()))?;
+    }
+    Ok(())
+}
+
+fn first(arguments: &Arguments, work: &WorkId) -> String {
+    let tail = arguments.tail.map(|lines| format!("tail={lines}&"));
+    let since = arguments.since.map(|at| format!("since={at}&"));
+    let parts = [tail, since].map(Option::unwrap_or_default).concat();
+    format!("/v1/logs/{work}?{parts}")
+}
+
+/// Whether the scheduler knows of it: what is followed by its processes alone may never have any.
+async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
+    // An application as a whole has no verdict of its own.
+    if !matches!(source.over, Over::Ended) || source.work == source.work.whole() {
+        return Ok(true);
+    }
+    let rounds = session.client(Service::RmScheduler, Role::User)?;
+    let path = format!("/v1/verdicts/{}", source.work);
+    let verdict = rounds.get::<Value>(&path).await;
+    let fault = verdict.as_ref().err().and_then(ClientError::problem);
+    Ok(fault.is_none_or(|fault| fault.code != Code::NotFound))
+}
+
+/// Of a pool's workers the pool decides, which is the scheduler's.
+async fn is_over((session, jobs): (&Session, &Client), source: &Source) -> anyhow::Result<bool> {
+    let over = match &source.over {
+        Over::Ended => Ok(false),
+        Over::Pool => {
+            let pools = session.client(Service::RmScheduler, Role::Operator)?;
+            let path = format!("/v1/pools/{}", source.work.whole());
+            let pool = pools.get::<PoolView>(&path).await;
+            pool.map(|pool| pool.status == PoolStatus::Stopped)
+        }
+        Over::Work => {
+            let view = jobs.get::<WorkView>(&route_of(&source.work)?).await;
+            view.map(|view| view.state.is_final())
+        }
+        Over::Application(id, None) => {
+            let view = jobs.get(&format!("/v1/applications/{id}")).await;
+            view.map(|view| apps::is_over(&view))
+        }
+        Over::Application(id, Some(task)) => {
+            let path = format!("/v1/applications/{id}/tasks/{task}");
+            let task = jobs.get::<TaskAccepted>(&path).await;
+            task.map(|it| apps::is_final(&it.task.state))
+        }
+    };
+    match over {
+        Ok(over) => Ok(over),
+        Err(fault) if fault.retryable() => Ok(false),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// What was said so far of each process, cut into lines that never mix.
+#[derive(Default)]
+struct Lines {
+    names: BTreeMap<WorkId, String>,
+    of: BTreeMap<AllocationId, Process>,
+}
+
+struct Process {
+    label: String,
+    /// A line that is not complete.
+    begun: String,
+}
+
+impl Lines {
+    /// Whole lines; each with its process before it once there is more than one.
+    fn take(&mut self, logs: &WorkLogs) -> String {
+        let mut text = String::new();
+        for piece in &logs.pieces {
+            self.piece(piece, &mut text);
+        }
+        for entry in &logs.ended {
+            self.ended(entry, &mut text);
+        }
+        if logs.left_out > 0 && self.of.len() <= logs.pieces.len() {
+            note(&format!(
+                "{} not shown",
+                words::count(logs.left_out, "older process")
+            ));
+        }
+        text
+    }
+
+    fn piece(&mut self, piece: &WorkPiece, text: &mut String) {
+        let label = self.label(&piece.work, &piece.container, &piece.node);
+        let fresh = || Process {
+            label,
+            begun: String::new(),
+        };
+        self.of.entry(piece.container.clone()).or_insert_with(fresh);
+        if piece.missed_bytes > 0 {
+            self.finish(&piece.container, text);
+            let lost = words::count(piece.missed_bytes, "byte");
+            note(&format!("{}: {lost} not kept", piece.container));
+        }
+        let several = self.of.len() > 1;
+        let Some(process) = self.of.get_mut(&piece.container) else {
+            return;
+        };
+        for part in piece.text.split_inclusive('\n') {
+            process.begun.push_str(part);
+            if part.ends_with('\n') {
+                process.say(several, text);
+            }
+        }
+    }
+
+    fn ended(&mut self, entry: &ContainerEntry, text: &mut String) {
+        self.finish(&entry.id, text);
+        if let Some(exit) = &entry.exit {
+            let how = words::clean(&words::exit(exit));
+            let label = self.label(&entry.work, &entry.id, &entry.node);
+            note(&format!("{label}: {how}"));
+        }
+    }
+
+    /// What it began and will not end.
+    fn finish(&mut self, id: &AllocationId, text: &mut String) {
+        let several = self.of.len() > 1;
+        if let Some(process) = self.of.get_mut(id)
+            && !process.begun.is_empty()
+        {
+            process.begun.push('\n');
+            process.say(several, text);
+        }
+    }
+
+    fn label(&self, work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
+        match self.names.get(work) {
+            Some(name) => format!("{name} on {node}"),
+            None => label(work, id, node),
+        }
+    }
+
+    fn rest(&mut self) -> String {
+        let mut text = String::new();
+        let ids: Vec<AllocationId> = self.of.keys().cloned().collect();
+        for id in ids {
+            self.finish(&id, &mut text);
+        }
+        text
+    }
+}
+
+impl Process {
+    fn say(&mut self, several: bool, text: &mut String) {
+        if several {
+            text.push_str(&self.label);
+            text.push_str(" | ");
+        }
+        text.push_str(&self.begun);
+        self.begun.clear();
+    }
+}
+
+/// Instances by their number, other processes by the end of their ids, which is what differs.
+fn label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
+    if let Some((_, instance)) = work.as_str().split_once('.') {
+        return format!("{instance} on {node}");
+    }
+    let end = id.as_str().len().saturating_sub(6);
+    let end = id.as_str().get(end..).unwrap_or_default();
+    format!("{end} on {node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(container: &str, work: &str, text: &str) -> WorkPiece {
+        WorkPiece {
+            container: container.parse().unwrap(),
+            work: work.parse().unwrap(),
+            node: "n1".parse().unwrap(),
+            at: None,
+            offset: 0,
+            missed_bytes: 0,
+            text: text.to_owned(),
+        }
+    }
+
+    fn answer(pieces: Vec<WorkPiece>) -> WorkLogs {
+        WorkLogs {
+            pieces,
+            ended: Vec::new(),
+            live: 1,
+            left_out: 0,
+            cursor: String::new(),
+        }
+    }
+
+    #[test]
+    fn tasks_of_an_application_are_called_by_their_names() {
+        let mut lines = Lines::default();
+        let names = [("app_1.0", "worker-0"), ("app_1.1", "worker-1")];
+        let named = |(work, name): (&str, &str)| (work.parse().unwrap(), name.to_owned());
+        lines.names = names.map(named).into();
+        let both = answer(vec![
+            piece("alc_1", "app_1.0", "one\n"),
+            piece("alc_2", "app_1.1", "two\n"),
+            piece("alc_3", "app_1.2", "three\n"),
+        ]);
+        let told = lines.take(&both);
+        let expected = "one\nworker-1 on n1 | two\n2 on n1 | three\n";
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn one_process_of_a_work_is_told_alone() {
+        let source = Source::process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
+        let mut logs = answer(vec![
+            piece("alc_1", "svc_1.0", "one\n"),
+            piece("alc_2", "svc_1.1", "two\n"),
+        ]);
+        source.narrow(&mut logs);
+        assert_eq!(Lines::default().take(&logs), "two\n");
+        assert!(!source.has_ended(&logs), "it lives");
+    }
+
+    #[test]
+    fn lines_of_several_processes_never_mix_and_say_whose_they_are() {
+        let mut lines = Lines::default();
+        let alone = answer(vec![piece("alc_1", "svc_1.0", "one\ntw")]);
+        assert_eq!(lines.take(&alone), "one\n");
+        let both = answer(vec![
+            piece("alc_2", "svc_1.1", "other\n"),
+            piece("alc_1", "svc_1.0", "o\nthr"),
+        ]);
+        assert_eq!(lines.take(&both), "1 on n1 | other\n0 on n1 | two\n");
+        assert_eq!(lines.rest(), "0 on n1 | thr\n");
+        assert_eq!(lines.rest(), "");
+    }
+}

@@ -1,0 +1,66 @@
+//! `hayward reserve`, `reservations` and `release`: machines held for a user.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use hayward_job_converter_api::submission::ReservationSubmission;
+use hayward_vocabulary::{NodeName, Size};
+
+use crate::amounts;
+use crate::commands::work::cancel;
+use crate::commands::work::submit::{self, Then};
+use crate::commands::work::{self, Listing};
+use crate::connection::Session;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// A name for people.
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// The class whose share it uses. Default: the policy's class for reservations.
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// The least memory the machine must have, as 8G.
+    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    pub memory: Option<u64>,
+    /// The least cpus the machine must have.
+    #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
+    pub cpu: Option<u64>,
+    /// Only this node. May be repeated.
+    #[arg(long = "machine", value_name = "NODE")]
+    pub machines: Vec<NodeName>,
+    /// A mark for whoever reads it. May be repeated.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    pub labels: Vec<(String, String)>,
+    #[command(flatten)]
+    pub then: Then,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let (memory, cpu) = (arguments.memory, arguments.cpu);
+    let size = (memory.is_some() || cpu.is_some()).then(|| Size {
+        memory_bytes: memory.unwrap_or(0),
+        cpu_milli: cpu.unwrap_or(0),
+        ..Size::default()
+    });
+    let reservation = ReservationSubmission {
+        name: arguments.name,
+        class: arguments.class,
+        size,
+        machines: arguments.machines,
+        labels: arguments.labels.into_iter().collect(),
+    };
+    submit::send(&session, ("reservations", &reservation), &arguments.then).await
+}
+
+pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
+    work::list(session, "reservations", &listing).await
+}
+
+/// Gives machines back.
+pub async fn release(session: Session, which: cancel::Arguments) -> anyhow::Result<()> {
+    if let Some(other) = which.ids.iter().find(|id| !id.as_str().starts_with("rsv_")) {
+        bail!("{other} is no reservation; `hayward cancel` ends other work");
+    }
+    cancel::run(session, which).await
+}

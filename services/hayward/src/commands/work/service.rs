@@ -1,0 +1,202 @@
+//! `hayward service`: programs that are kept up.
+
+mod change;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::submission::{ContainerSubmission, ServiceSubmission};
+use hayward_vocabulary::WorkId;
+use hayward_vocabulary::launch::Mount;
+
+use crate::commands::operate::moves;
+use crate::commands::work::cancel;
+use crate::commands::work::submit::deployment::Deployment;
+use crate::commands::work::submit::disruption::Disruption;
+use crate::commands::work::submit::needs::Needs;
+use crate::commands::work::submit::{self, DocumentKind, Then};
+use crate::commands::work::{self, Listing, Which};
+use crate::connection::{Role, Service, Session};
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The service to show, with its processors.
+    #[arg(value_name = "ID", required = true)]
+    pub id: Option<WorkId>,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Submit a service: a program of which so many instances are kept up
+    Submit(Box<Submit>),
+    /// List services
+    List(Listing),
+    /// Show one service and its instances
+    Show(Which),
+    /// Keep another number of instances up
+    Scale(change::Scale),
+    /// Change a service: its program, image, size, or anything but its name and class
+    Update(Box<change::Update>),
+    /// Show where the processes of a service are, and how they were moved
+    Placements(Which),
+    /// End services
+    Cancel(cancel::Arguments),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Submit {
+    #[command(flatten)]
+    pub needs: Needs,
+    /// Instances to keep up. Default 1.
+    #[arg(long, value_name = "N")]
+    pub instances: Option<u32>,
+    #[command(flatten)]
+    pub deployment: Deployment,
+    #[command(flatten)]
+    pub image: Image,
+    #[command(flatten)]
+    pub disruption: Disruption,
+    #[command(flatten)]
+    pub then: Then,
+    /// The whole submission as YAML or JSON.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
+        "environment", "cwd", "instances",
+        "when_unreachable", "disruption_limit", "command", "image", "run_as", "read_only",
+        "mounts",
+        "standbys", "host_affinity", "fault_domain", "retries",
+    ])]
+    pub file: Option<PathBuf>,
+    /// Program and arguments. `{instance}` stands for the number of the instance, from 0.
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        required_unless_present = "file"
+    )]
+    pub command: Vec<String>,
+}
+
+/// The image to run it in.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Image {
+    /// Run it inside this image, on nodes that have a container engine.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// System user, or user and group, inside the image, as 1000 or 1000:1000.
+    #[arg(long, value_name = "UID[:GID]", requires = "image", value_parser = ids)]
+    pub run_as: Option<(u32, Option<u32>)>,
+    /// Do not let it write to the image's files.
+    #[arg(long, requires = "image")]
+    pub read_only: bool,
+    /// A directory of the node that it sees, as /srv/data:/data or /srv/data:/data:ro, where the
+    /// policy of the pool lists it. May be repeated.
+    #[arg(long = "mount", value_name = "SOURCE:TARGET[:ro]", requires = "image",
+        value_parser = mount)]
+    pub mounts: Vec<Mount>,
+}
+
+impl Image {
+    fn container(self) -> Option<ContainerSubmission> {
+        let (uid, gid) = self
+            .run_as
+            .map_or((None, None), |(uid, gid)| (Some(uid), gid));
+        Some(ContainerSubmission {
+            image: self.image?,
+            uid,
+            gid,
+            read_only: self.read_only,
+            mounts: self.mounts,
+        })
+    }
+}
+
+fn mount(text: &str) -> Result<Mount, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (source, target, read_only) = match parts.as_slice() {
+        [source, target] => (*source, *target, false),
+        [source, target, "ro"] => (*source, *target, true),
+        _ => return Err(format!("{text:?} is not SOURCE:TARGET or SOURCE:TARGET:ro")),
+    };
+    Ok(Mount {
+        source: source.to_owned(),
+        target: target.to_owned(),
+        read_only,
+    })
+}
+
+fn ids(text: &str) -> Result<(u32, Option<u32>), String> {
+    let number = |text: &str| {
+        text.parse()
+            .map_err(|_| format!("{text:?} is no number of a user or group"))
+    };
+    match text.split_once(':') {
+        Some((uid, gid)) => Ok((number(uid)?, Some(number(gid)?))),
+        None => Ok((number(text)?, None)),
+    }
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let shown = arguments.id.map(|id| Command::Show(Which { id }));
+    match arguments.command.or(shown) {
+        Some(Command::Submit(service)) => return submit(&session, *service).await,
+        Some(Command::List(listing)) => work::list(session, "services", &listing).await?,
+        Some(Command::Show(which)) => show(&session, &which).await?,
+        Some(Command::Scale(scale)) => return change::scale(&session, scale).await,
+        Some(Command::Update(update)) => return change::update(&session, *update).await,
+        Some(Command::Placements(which)) => moves::list(session, which).await?,
+        Some(Command::Cancel(which)) => cancel::run(session, which).await?,
+        // The parser asks for one of them.
+        None => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(session: &Session, which: &Which) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let answer = work::fetch(&client, &which.id).await?;
+    session
+        .out
+        .answer(answer, |view: &WorkView, look| work::detail(view, look))
+}
+
+async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &submit.file {
+        return submit::from_file(session, file, DocumentKind::Service, &submit.then).await;
+    }
+    let Submit {
+        needs,
+        instances,
+        deployment,
+        image,
+        disruption,
+        then,
+        command,
+        ..
+    } = submit;
+    let service = ServiceSubmission {
+        command,
+        container: image.container(),
+        instances,
+        retries: deployment.retries(),
+        standbys: deployment.standbys,
+        host_affinity: deployment.host_affinity,
+        fault_domain_label: deployment.fault_domain,
+        environment: needs.program.environment.iter().cloned().collect(),
+        working_directory: needs.program.working_directory()?,
+        size: needs.size(),
+        name: needs.name,
+        class: needs.class,
+        queue: needs.queue,
+        pool: needs.pool,
+        priority: needs.priority,
+        machines: needs.machines,
+        labels: needs.labels.into_iter().collect(),
+        when_unreachable: disruption.when_unreachable,
+        disruption_limit: disruption.disruption_limit,
+    };
+    submit::send(session, ("services", &service), &then).await
+}

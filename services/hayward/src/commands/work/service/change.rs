@@ -1,0 +1,284 @@
+//! `hayward service scale` and `hayward service update`: a service becomes another version of
+//! itself.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use hayward_job_converter_api::submission::{
+    ContainerSubmission, ServiceChanged, ServiceSubmission,
+};
+use hayward_service::client::Client;
+use hayward_vocabulary::{Size, WorkId};
+use http::Method;
+use http::header::{ETAG, IF_MATCH};
+
+use super::Image;
+use crate::commands::work;
+use crate::commands::work::submit::deployment::Deployment;
+use crate::commands::work::submit::disruption::Disruption;
+use crate::commands::work::submit::needs::Needs;
+use crate::commands::work::submit::{DocumentKind, document, named};
+use crate::connection::{Role, Service, Session};
+use crate::output::note;
+
+/// Between two looks at a service that is being replaced.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Scale {
+    /// The service.
+    #[arg(value_name = "ID")]
+    pub id: WorkId,
+    /// Instances to keep up. What runs is left as it is.
+    #[arg(value_name = "N")]
+    pub instances: u32,
+    #[command(flatten)]
+    pub then: Then,
+}
+
+/// What is not given stays as it is. Another program, image, size or surrounding replaces its
+/// processes, as many at one time as its disruption limit allows, by default one.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Update {
+    /// The service.
+    #[arg(value_name = "ID")]
+    pub id: WorkId,
+    #[command(flatten)]
+    pub needs: Needs,
+    /// Instances to keep up.
+    #[arg(long, value_name = "N")]
+    pub instances: Option<u32>,
+    #[command(flatten)]
+    pub deployment: Deployment,
+    #[command(flatten)]
+    pub image: Image,
+    #[command(flatten)]
+    pub disruption: Disruption,
+    #[command(flatten)]
+    pub then: Then,
+    /// The whole of it as YAML or JSON; what it does not say is the default again.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
+        "when_unreachable", "disruption_limit", "command", "image", "run_as", "read_only",
+        "mounts",
+        "standbys", "host_affinity", "fault_domain", "retries",
+    ])]
+    pub file: Option<PathBuf>,
+    /// Program and arguments, in place of those it has.
+    #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Then {
+    /// Follow it until every process is as it should be now.
+    #[arg(long)]
+    pub wait: bool,
+}
+
+pub async fn scale(session: &Session, scale: Scale) -> anyhow::Result<ExitCode> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let (mut service, from) = standing(&client, &scale.id).await?;
+    service.instances = Some(scale.instances);
+    change(session, (&scale.id, &service, &from), &scale.then).await
+}
+
+pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCode> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let (service, from) = standing(&client, &update.id).await?;
+    let (id, then) = (update.id.clone(), update.then.clone());
+    let service = match &update.file {
+        Some(file) => from_file(file)?,
+        None => changed(service, update)?,
+    };
+    change(session, (&id, &service, &from), &then).await
+}
+
+/// As it stands, and what a change of it names.
+async fn standing(client: &Client, id: &WorkId) -> anyhow::Result<(ServiceSubmission, String)> {
+    let path = format!("/v1/services/{id}/submission");
+    let answer = client.call(Method::GET, path).answer().await?;
+    let etag = answer.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+    let etag = etag.context("the answer says no generation")?;
+    Ok((answer.body, etag.to_owned()))
+}
+
+fn from_file(file: &Path) -> anyhow::Result<ServiceSubmission> {
+    match document(file, DocumentKind::Service)? {
+        document::Document::Service(service) => Ok(service),
+        _ => bail!("{} is not about a service", named(file)),
+    }
+}
+
+fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<ServiceSubmission> {
+    let Update {
+        needs,
+        instances,
+        deployment,
+        image,
+        disruption,
+        command,
+        ..
+    } = update;
+    service.working_directory = needs
+        .program
+        .working_directory()?
+        .or(service.working_directory);
+    service.environment.extend(needs.program.environment);
+    service.labels.extend(needs.labels);
+    if needs.memory.is_some() || needs.cpu.is_some() {
+        let before = service
+            .size
+            .unwrap_or_else(|| Size::memory(hayward_vocabulary::resources::GIB));
+        service.size = Some(Size {
+            memory_bytes: needs.memory.unwrap_or(before.memory_bytes),
+            cpu_milli: needs.cpu.unwrap_or(before.cpu_milli),
+            ..before
+        });
+    }
+    if !needs.machines.is_empty() {
+        service.machines = needs.machines;
+    }
+    if !command.is_empty() {
+        service.command = command;
+    }
+    service.container = match (image.container(), service.container) {
+        // Who it runs as is not in the image's name: it stays, unless another is said.
+        (Some(new), Some(before)) => Some(ContainerSubmission {
+            uid: new.uid.or(before.uid),
+            gid: if new.uid.is_some() {
+                new.gid
+            } else {
+                before.gid
+            },
+            read_only: new.read_only || before.read_only,
+            mounts: if new.mounts.is_empty() {
+                before.mounts
+            } else {
+                new.mounts
+            },
+            image: new.image,
+        }),
+        (new, before) => new.or(before),
+    };
+    service.retries = deployment.retries().or(service.retries);
+    service.name = needs.name.or(service.name);
+    service.class = needs.class.or(service.class);
+    service.instances = instances.or(service.instances);
+    service.standbys = deployment.standbys.or(service.standbys);
+    service.host_affinity = deployment.host_affinity.or(service.host_affinity);
+    service.fault_domain_label = deployment.fault_domain.or(service.fault_domain_label);
+    service.when_unreachable = disruption.when_unreachable.or(service.when_unreachable);
+    service.disruption_limit = disruption.disruption_limit.or(service.disruption_limit);
+    Ok(service)
+}
+
+async fn change(
+    session: &Session,
+    (id, service, from): (&WorkId, &ServiceSubmission, &str),
+    then: &Then,
+) -> anyhow::Result<ExitCode> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let call = client
+        .call(Method::PUT, format!("/v1/services/{id}"))
+        .header(IF_MATCH, from)
+        .body(service);
+    let answer: serde_json::Value = call.send().await?;
+    session
+        .out
+        .answer(answer, |it: &ServiceChanged, _| said(it))?;
+    if then.wait {
+        follow(&client, id).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn said(changed: &ServiceChanged) -> String {
+    let id = &changed.id;
+    match (changed.changed, changed.redeployed) {
+        (false, _) => format!("{id} is like that already\n"),
+        (true, false) => format!("{id} was changed; what runs is left as it is\n"),
+        (true, true) => format!(
+            "{id} is deployed anew as {}; its processes are replaced\n",
+            changed.deployment
+        ),
+    }
+}
+
+/// Until every processor runs, as what is deployed now.
+async fn follow(client: &Client, id: &WorkId) -> anyhow::Result<()> {
+    let mut last = String::new();
+    loop {
+        let view = work::view(client, id).await?;
+        let Some(standing) = &view.deployment else {
+            bail!("{id} is no service");
+        };
+        if view.state.is_final() {
+            let why = view.reason.unwrap_or_default();
+            bail!("{id} is over: {why}");
+        }
+        if standing.outdated == 0 && standing.healthy {
+            note(&format!("{id} is as it should be"));
+            return Ok(());
+        }
+        let step = view
+            .reason
+            .unwrap_or_else(|| "its processes are starting".to_owned());
+        if step != last {
+            note(&step);
+            last = step;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        update: Update,
+    }
+
+    fn after(words: &[&str]) -> ServiceSubmission {
+        let before = json!({
+            "name": "echo", "command": ["/bin/echo", "a"], "instances": 3,
+            "environment": { "A": "1", "B": "2" }, "size": { "memory_bytes": 7, "cpu_milli": 9 },
+            "container": { "image": "echo:1", "uid": 2000, "gid": 2001 },
+        });
+        let line = ["update", "svc_1"].into_iter().chain(words.iter().copied());
+        let update = Line::try_parse_from(line).unwrap().update;
+        changed(serde_json::from_value(before).unwrap(), update).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_said_stays() {
+        let same = after(&[]);
+        assert_eq!(
+            (same.instances, same.name.as_deref()),
+            (Some(3), Some("echo"))
+        );
+        let image = after(&["--image", "echo:2"]).container.unwrap();
+        assert_eq!(
+            (image.image.as_str(), image.uid, image.gid),
+            ("echo:2", Some(2000), Some(2001))
+        );
+        let other = after(&["--image", "echo:2", "--run-as", "3000"])
+            .container
+            .unwrap();
+        assert_eq!((other.uid, other.gid), (Some(3000), None));
+        let size = after(&["--memory", "1K"]).size.unwrap();
+        assert_eq!((size.memory_bytes, size.cpu_milli), (1024, 9));
+        let more = after(&["--env", "B=3", "--env", "C=4", "--", "/bin/cat", "-n"]);
+        assert_eq!(more.command, ["/bin/cat", "-n"]);
+        let variables: Vec<_> = more.environment.values().map(String::as_str).collect();
+        assert_eq!(variables, ["1", "3", "4"]);
+    }
+}

@@ -1,0 +1,213 @@
+//! `hayward submit`: a job from flags, or whatever a file says.
+
+pub mod deployment;
+pub mod disruption;
+pub mod document;
+mod gang;
+mod lines;
+pub mod needs;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use hayward_job_converter_api::submission::{JobSubmission, Submitted, Tasks};
+use hayward_service::runtime::clock::fresh_uuid;
+use serde::Serialize;
+
+use crate::commands::work::watch::{self, Until};
+use crate::connection::{Role, Service, Session};
+use crate::output::{note, print, read};
+
+use disruption::Disruption;
+use document::{Document, Kind};
+pub use document::{typed, yaml};
+use needs::Needs;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub needs: Needs,
+    /// Tasks, told apart by `{task}` in the command.
+    #[arg(long, value_name = "N", conflicts_with = "each")]
+    pub count: Option<u64>,
+    /// One task per line of this file, or of standard input for `-`; the line is appended to the
+    /// command as one argument.
+    #[arg(long, value_name = "FILE")]
+    pub each: Option<PathBuf>,
+    /// Most processes at one time. Default: as many as there are tasks.
+    #[arg(long, value_name = "N")]
+    pub max_processes: Option<u64>,
+    /// Tasks run at the same time in one process. Default 1.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// How often a task may fail before it has failed for good. Default 3.
+    #[arg(long, value_name = "N")]
+    pub max_attempts: Option<u32>,
+    #[command(flatten)]
+    pub disruption: Disruption,
+    #[command(flatten)]
+    pub then: Then,
+    /// The whole submission as YAML or JSON; `kind: service` or `kind: reservation` makes it one of
+    /// those.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
+        "environment", "cwd", "count", "each", "max_processes", "threads", "max_attempts",
+        "when_unreachable", "disruption_limit", "command",
+    ])]
+    pub file: Option<PathBuf>,
+    /// An application with task groups that start together, and their tasks, as YAML or JSON.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "count",
+        "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
+        "command", "file", "idempotency_key",
+    ])]
+    pub gang: Option<PathBuf>,
+    /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads
+    /// this.
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        required_unless_present_any = ["file", "gang"]
+    )]
+    pub command: Vec<String>,
+}
+
+/// What to do when it is accepted.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Then {
+    /// Follow it; the exit status is 0 when it went well.
+    #[arg(long)]
+    pub wait: bool,
+    /// Print the id and nothing else.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Submitting again with the same key is the same submission. Default: a fresh one.
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &arguments.gang {
+        return gang::run(&session, file, &arguments.then).await;
+    }
+    if let Some(file) = &arguments.file {
+        return from_file(&session, file, Kind::Job, &arguments.then).await;
+    }
+    let job = job(&arguments)?;
+    send(&session, ("jobs", &job), &arguments.then).await
+}
+
+fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
+    let tasks = match (&arguments.each, arguments.count) {
+        (Some(file), _) => {
+            Tasks::Arguments(lines::vectors(&text_of(file)?).with_context(|| named(file))?)
+        }
+        (None, count) => Tasks::Count(count.unwrap_or(1)),
+    };
+    let needs = &arguments.needs;
+    Ok(JobSubmission {
+        container: None,
+        name: needs.name.clone(),
+        class: needs.class.clone(),
+        queue: needs.queue.clone(),
+        pool: needs.pool.clone(),
+        priority: needs.priority,
+        command: arguments.command.clone(),
+        tasks,
+        environment: needs.program.environment.iter().cloned().collect(),
+        working_directory: needs.program.working_directory()?,
+        size: needs.size(),
+        max_processes: arguments.max_processes,
+        threads: arguments.threads,
+        max_attempts: arguments.max_attempts,
+        machines: needs.machines.clone(),
+        labels: needs.labels.iter().cloned().collect(),
+        when_unreachable: arguments.disruption.when_unreachable,
+        disruption_limit: arguments.disruption.disruption_limit,
+    })
+}
+
+/// Submits what a file says; it is of kind `default` unless it says otherwise.
+pub async fn from_file(
+    session: &Session,
+    file: &Path,
+    default: Kind,
+    then: &Then,
+) -> anyhow::Result<ExitCode> {
+    match &document(file, default)? {
+        Document::Job(job) => send(session, ("jobs", job), then).await,
+        Document::Service(service) => send(session, ("services", service), then).await,
+        Document::Reservation(room) => send(session, ("reservations", room), then).await,
+    }
+}
+
+pub use document::Kind as DocumentKind;
+
+/// What a file says; it is of kind `default` unless it says otherwise.
+pub fn document(file: &Path, default: Kind) -> anyhow::Result<Document> {
+    Document::read(&text_of(file)?, default).with_context(|| named(file))
+}
+
+/// Sends a submission to its route, says its id, and waits when that was asked for.
+pub async fn send<T: Serialize>(
+    session: &Session,
+    (what, body): (&str, &T),
+    then: &Then,
+) -> anyhow::Result<ExitCode> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let fresh = fresh_uuid().simple().to_string();
+    let key = then.idempotency_key.as_deref().unwrap_or(&fresh);
+    let answer: serde_json::Value = client.post(&format!("/v1/{what}"), body, Some(key)).await?;
+    let submitted: Submitted = read(answer.clone())?;
+    let id = &submitted.id;
+    if session.out.json {
+        if !then.wait {
+            session.out.json(&answer)?;
+        }
+    } else {
+        print(&format!("{id}\n"))?;
+    }
+    if !then.wait {
+        if !then.quiet && !session.out.json {
+            note(&format!("see it with: hayward watch {id}"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let until = if what == "jobs" {
+        Until::Over
+    } else {
+        Until::Running
+    };
+    let view = watch::follow(&client, id, until).await?;
+    if then.quiet && !session.out.json {
+        return Ok(watch::verdict(&view));
+    }
+    watch::tell(session, &client, &view).await
+}
+
+/// A file, or standard input for `-`.
+pub fn text_of(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else if file.is_dir() {
+        bail!("{} is a directory", file.display());
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let read = read.with_context(|| format!("cannot read {}", named(file)))?;
+    // Some editors begin a file with a byte order mark.
+    Ok(read
+        .strip_prefix('\u{feff}')
+        .map_or(read.clone(), str::to_owned))
+}
+
+pub fn named(file: &Path) -> String {
+    if file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
+    }
+}

@@ -1,0 +1,281 @@
+//! `hayward submit --gang FILE`: an application, its task groups and their tasks in one document.
+//!
+//! Everything in it has a name, so submitting the same file again submits nothing twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use hayward_job_converter_api::applications::{
+    ApplicationSubmission, ApplicationView, BulkTasks, BulkTasksAdded, NamedTask, TaskSubmission,
+    WaitView,
+};
+use hayward_service::Client;
+use hayward_service::runtime::clock::fresh_uuid;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Then, named, text_of, typed, yaml};
+use crate::commands::work::apps;
+use crate::connection::{Role, Service, Session};
+use crate::output::{note, print, read};
+
+/// Stands for the number of a task in its group.
+const NUMBER: &str = "{task}";
+/// Tasks in one request.
+const AT_ONCE: usize = 1_000;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(300);
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Gang {
+    /// Default: a fresh one.
+    id: Option<String>,
+    #[serde(default)]
+    queue_name: String,
+    /// Default: the first that has queues.
+    pool: Option<String>,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+    #[serde(default)]
+    priority: i32,
+    preempts: Option<bool>,
+    preemptable: Option<bool>,
+    #[serde(default)]
+    scheduling_policy_parameters: String,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Group {
+    name: String,
+    min_member: u32,
+    min_resource: BTreeMap<String, Value>,
+    command: Vec<String>,
+    /// Default: as many as its members.
+    tasks: Option<u32>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    working_directory: Option<String>,
+    #[serde(default)]
+    priority: i32,
+}
+
+impl Gang {
+    fn read(text: &str) -> anyhow::Result<Self> {
+        typed(yaml(text)?)
+    }
+
+    fn application(&self) -> ApplicationSubmission {
+        let group = |group: &Group| {
+            json!({
+                "name": group.name, "minMember": group.min_member,
+                "minResource": group.min_resource,
+            })
+        };
+        ApplicationSubmission {
+            queue_name: self.queue_name.clone(),
+            pool: self.pool.clone(),
+            tags: self.tags.clone(),
+            task_groups: self.groups.iter().map(group).collect(),
+            priority: self.priority,
+            preempts: self.preempts,
+            preemptable: self.preemptable,
+            scheduling_policy_parameters: self.scheduling_policy_parameters.clone(),
+            ..ApplicationSubmission::default()
+        }
+    }
+
+    fn tasks(&self) -> impl Iterator<Item = NamedTask> {
+        self.groups.iter().flat_map(|group| {
+            let count = group.tasks.unwrap_or(group.min_member);
+            (0..count).map(|number| NamedTask {
+                id: format!("{}-{number}", group.name),
+                task: group.task(number),
+            })
+        })
+    }
+}
+
+impl Group {
+    fn task(&self, number: u32) -> TaskSubmission {
+        let number = number.to_string();
+        let command = self.command.iter();
+        TaskSubmission {
+            command: command.map(|word| word.replace(NUMBER, &number)).collect(),
+            environment: self.environment.clone(),
+            working_directory: self.working_directory.clone(),
+            task_group_name: Some(self.name.clone()),
+            priority: self.priority,
+            ..TaskSubmission::default()
+        }
+    }
+}
+
+pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<ExitCode> {
+    let gang = Gang::read(&text_of(file)?).with_context(|| named(file))?;
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let fresh = || fresh_uuid().simple().to_string();
+    let id = gang.id.clone().unwrap_or_else(fresh);
+    let path = format!("/v1/applications/{id}");
+    let view: ApplicationView = client.put(&path, &gang.application()).await?;
+    add(&client, &id, gang.tasks().collect()).await?;
+    if !view.ignored_fields.is_empty() {
+        let fields = view.ignored_fields.join(", ");
+        note(&format!("it is there already, with another {fields}"));
+    }
+    if !session.out.json {
+        print(&format!("{id}\n"))?;
+    }
+    if then.wait {
+        return wait(session, &client, &id, then).await;
+    }
+    if then.quiet && !session.out.json {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let answer = heard(&client, &path).await?;
+    let view: ApplicationView = read(answer.clone())?;
+    if session.out.json {
+        session.out.json(&answer)?;
+    } else {
+        note(&apps::in_short(&view));
+        note(&format!("see it with: hayward app {id}"));
+    }
+    Ok(if view.failure.is_some() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The application with what its queue says of it: a refusal, or why it cannot start and what
+/// could. Where nobody answers soon, as it is.
+async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let since = Instant::now();
+    loop {
+        let answer: Value = client.get(path).await?;
+        let view: ApplicationView = read(answer.clone())?;
+        if is_answered(&view) || since.elapsed() >= PATIENCE {
+            return Ok(answer);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// It is refused, goes on, or waits for a reason that the scheduler found.
+fn is_answered(view: &ApplicationView) -> bool {
+    let goes_on = view.task_states.keys().any(|state| state != "New");
+    let judged = view.why.iter().any(WaitView::is_considered);
+    view.failure.is_some() || goes_on || judged
+}
+
+/// Those that are there stay as they are, so a file may be sent again.
+async fn add(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result<()> {
+    let path = format!("/v1/applications/{id}/tasks?atomic=true");
+    for some in tasks.chunks(AT_ONCE) {
+        let tasks = some.to_vec();
+        let key = fresh_uuid().to_string();
+        let bulk = BulkTasks { tasks };
+        let _: BulkTasksAdded = client.post(&path, &bulk, Some(&key)).await?;
+    }
+    Ok(())
+}
+
+async fn wait(
+    session: &Session,
+    client: &Client,
+    id: &str,
+    then: &Then,
+) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/applications/{id}");
+    let mut said = String::new();
+    let answer = loop {
+        let answer: Value = client.get(&path).await?;
+        let view: ApplicationView = read(answer.clone())?;
+        if apps::is_over(&view) {
+            break answer;
+        }
+        let now = apps::in_short(&view);
+        if now != said && !then.quiet {
+            note(&now);
+            said = now;
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    let view: ApplicationView = read(answer.clone())?;
+    if session.out.json || !then.quiet {
+        session.out.answer(answer, apps::detail)?;
+    }
+    Ok(if apps::went_well(&view) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+id: train
+queueName: root.science
+pool: batch
+groups:
+  - name: worker
+    minMember: 2
+    minResource: {cpu: 500m, memory: 1Gi}
+    command: [/bin/train, '{task}']
+  - name: driver
+    minMember: 1
+    minResource: {cpu: '1'}
+    tasks: 3
+    command: [/bin/drive]
+";
+
+    #[test]
+    fn a_file_is_an_application_and_its_tasks() {
+        let gang = Gang::read(FILE).unwrap();
+        let application = gang.application();
+        assert_eq!(application.queue_name, "root.science");
+        assert_eq!(application.pool.as_deref(), Some("batch"));
+        let unnamed = Gang::read(&FILE.replace("pool: batch\n", "")).unwrap();
+        assert_eq!(unnamed.application().pool, None);
+        assert_eq!(application.task_groups[0]["minResource"]["cpu"], "500m");
+        let tasks: Vec<NamedTask> = gang.tasks().collect();
+        let names: Vec<&str> = tasks.iter().map(|it| it.id.as_str()).collect();
+        let expected = ["worker-0", "worker-1", "driver-0", "driver-1", "driver-2"];
+        assert_eq!(names, expected);
+        assert_eq!(tasks[1].task.command, ["/bin/train", "1"]);
+        assert_eq!(tasks[4].task.task_group_name.as_deref(), Some("driver"));
+    }
+
+    #[test]
+    fn no_verdict_yet_is_no_answer() {
+        let view = |reason: &str| -> ApplicationView {
+            let why = json!({ "of": "worker", "work": "a.worker", "reason": reason, "detail": "" });
+            typed(json!({
+                "id": "a", "user": "ada", "queueName": "root", "priority": 0, "tags": {},
+                "createdAt": "2026-01-01T00:00:00Z", "state": "Accepted", "taskGroups": [],
+                "tasks": [], "taskStates": { "New": 2 }, "placeholders": [], "stateLog": [],
+                "why": [why],
+            }))
+            .unwrap()
+        };
+        assert!(!is_answered(&view("not_yet_considered")));
+        assert!(is_answered(&view("insufficient_resources")));
+    }
+
+    #[test]
+    fn what_is_misspelled_is_named() {
+        let fault = |text: &str| Gang::read(text).unwrap_err().to_string();
+        assert!(fault(&FILE.replace("minMember: 2", "minMembers: 2")).contains("minMembers"));
+        assert!(fault("id: x\n").contains("groups"));
+    }
+}
