@@ -20,9 +20,9 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_job_converter_applications::book::{Book, Limits};
-use hayward_job_converter_applications::core::Torn;
-use hayward_job_converter_applications::ids::AppId;
+use hayward_job_converter_application_protocol::core::Torn;
+use hayward_job_converter_application_protocol::ids::AppId;
+use hayward_job_converter_application_protocol::partition::{Book, Limits};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Transit;
 use rustc_hash::FxHashMap;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_applications::core::Torn;
-use hayward_job_converter_applications::ids::AppId;
-use hayward_job_converter_applications::{front, task};
+use hayward_job_converter_application_protocol::core::Torn;
+use hayward_job_converter_application_protocol::ids::AppId;
+use hayward_job_converter_application_protocol::{frontend, task};
 use hayward_publication::Handle;
 use hayward_publication::invariants::Look;
 use hayward_service::invariants::Watch;
@@ -87,11 +87,11 @@ pub fn gangs_are_whole<'a>(
 
 /// The states of an application that have to end by themselves. That it waits for room has no
 /// deadline.
-pub fn transit(state: front::State) -> Option<&'static str> {
+pub fn transit(state: frontend::State) -> Option<&'static str> {
     match state {
-        front::State::Submitted | front::State::Recovering => Some("waits for its core"),
-        front::State::Failing => Some("is failing"),
-        front::State::Killing => Some("is being killed"),
+        frontend::State::Submitted | frontend::State::Recovering => Some("waits for its core"),
+        frontend::State::Failing => Some("is failing"),
+        frontend::State::Killing => Some("is being killed"),
         _ => None,
     }
 }
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn waiting_for_room_has_no_deadline() {
-        for state in front::State::ALL {
+        for state in frontend::State::ALL {
             let waits = matches!(
                 state,
-                front::State::Accepted | front::State::Reserving | front::State::Running
+                frontend::State::Accepted | frontend::State::Reserving | frontend::State::Running
             );
             assert!(!waits || transit(state).is_none(), "{state:?}");
         }
-        assert!(transit(front::State::Killing).is_some());
+        assert!(transit(frontend::State::Killing).is_some());
     }
 }

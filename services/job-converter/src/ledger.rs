@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hayward_job_converter_api::applications::ApplicationView;
-use hayward_job_converter_applications::ids::AppId;
+use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Trial, Wake};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Followed, Update};

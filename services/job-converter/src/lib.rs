@@ -35,7 +35,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
-use hayward_job_converter_applications::managers::Managers;
+use hayward_job_converter_application_protocol::managers::Managers;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, audit, changes, committer};
 use hayward_publication::{seen, stale};

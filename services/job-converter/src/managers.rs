@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use hayward_job_converter_applications::managers::{BadList, Cause, Manager, Managers};
+use hayward_job_converter_application_protocol::managers::{BadList, Cause, Manager, Managers};
 use hayward_service::http::problem::{Code, Problem};
 use utoipa_axum::router::OpenApiRouter;
 

@@ -3,13 +3,13 @@
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationView, TaskAccepted, Told,
 };
-use hayward_job_converter_applications::answers::{
+use hayward_job_converter_application_protocol::answers::{
     self, Added, NotAdded, NotRemoved, TaskNotAdded,
 };
-use hayward_job_converter_applications::front::{self, FailureCode};
-use hayward_job_converter_applications::ids::{AppId, TaskId};
-use hayward_job_converter_applications::metadata::Metadata;
-use hayward_job_converter_applications::task::{self, Wish};
+use hayward_job_converter_application_protocol::frontend::{self, FailureCode};
+use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
+use hayward_job_converter_application_protocol::metadata::Metadata;
+use hayward_job_converter_application_protocol::task::{self, Wish};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::UserName;
@@ -45,7 +45,7 @@ pub enum Refusal {
     Dead {
         id: AppId,
         state: String,
-        failure: Option<front::Failure>,
+        failure: Option<frontend::Failure>,
     },
     #[error("the application has {0} tasks, which is as many as are kept of one")]
     Full(usize),
@@ -270,7 +270,7 @@ impl Applications {
         &mut self,
         id: &AppId,
         whose: &Whose,
-        input: front::Input,
+        input: frontend::Input,
         moment: &Moment,
     ) -> Result<Told, Refusal> {
         self.theirs(id, whose)?;

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use hayward_job_converter_api::{DemandEntry, Part};
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::front;
-use hayward_job_converter_applications::groups::TaskGroup;
-use hayward_job_converter_applications::ids::TaskId;
-use hayward_job_converter_applications::messages::Termination;
-use hayward_job_converter_applications::policy::Admission;
-use hayward_job_converter_applications::task::State;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::frontend;
+use hayward_job_converter_application_protocol::groups::TaskGroup;
+use hayward_job_converter_application_protocol::ids::TaskId;
+use hayward_job_converter_application_protocol::messages::Termination;
+use hayward_job_converter_application_protocol::policy::Admission;
+use hayward_job_converter_application_protocol::task::State;
 use hayward_vocabulary::{
     AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
@@ -23,7 +23,7 @@ const GANG: &str = "gang";
 /// The entry of a task, where it may have a process now; `linked` is its placeholder.
 pub fn of_task(
     half: &Half,
-    front: &front::Application,
+    front: &frontend::Application,
     (task, linked): (&TaskId, Option<&TaskId>),
     stop_grace_ms: u64,
 ) -> Option<DemandEntry> {
@@ -84,7 +84,7 @@ pub fn of_task(
 /// The entry of a group, while it asks for placeholders.
 pub fn of_group(
     half: &Half,
-    front: &front::Application,
+    front: &frontend::Application,
     number: u32,
     group: &TaskGroup,
 ) -> Option<DemandEntry> {
@@ -119,7 +119,7 @@ pub fn of_group(
 
 /// Asks the scheduler about an application without groups before it is accepted, and wants no room:
 /// whether its queue is there, and may be used, does not depend on its tasks.
-pub fn of_queue(half: &Half, front: &front::Application) -> Option<DemandEntry> {
+pub fn of_queue(half: &Half, front: &frontend::Application) -> Option<DemandEntry> {
     let core = half.core.as_ref()?;
     let asked = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
     let judged = core.head.accepted || core.head.state != core::State::New;
@@ -136,14 +136,14 @@ pub fn of_queue(half: &Half, front: &front::Application) -> Option<DemandEntry> 
 
 /// It is served in a queue, so the scheduler has the first word. What is not is served in classes,
 /// and judged task by task.
-pub fn asks_for_admission(front: &front::Application) -> bool {
+pub fn asks_for_admission(front: &frontend::Application) -> bool {
     let metadata = &front.head.metadata;
     let named = !metadata.queue_name.is_empty() || metadata.pool.is_some();
     named || !metadata.task_groups.is_empty()
 }
 
 /// Placeholders that it holds, waits for, or has to have again.
-fn wanted(half: &Half, front: &front::Application, group: &TaskGroup) -> u64 {
+fn wanted(half: &Half, front: &frontend::Application, group: &TaskGroup) -> u64 {
     let Some(core) = half.core.as_ref() else {
         return 0;
     };
@@ -197,7 +197,7 @@ fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
 
 /// Its place in a queue. An application that names neither a queue nor a pool and has no gang is
 /// served like any work.
-fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queued> {
+fn queued(half: &Half, front: &frontend::Application, priority: i32) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
     asks_for_admission(front).then(|| Queued {
@@ -213,7 +213,7 @@ fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queu
 
 fn launch(
     half: &Half,
-    front: &front::Application,
+    front: &frontend::Application,
     task: &TaskId,
     stop_grace_ms: u64,
 ) -> Option<Launch> {

@@ -1,8 +1,8 @@
 //! What the end of a process means for its task: `Completed` is what ended by itself with status 0,
 //! and nothing else (decision 0024).
 
-use hayward_job_converter_applications::front::{Failure, FailureCode};
-use hayward_job_converter_applications::messages::Termination;
+use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
+use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_job_converter_domain::processors::{Ending, ending};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::Exit;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::ids::{AppId, TaskId};
-use hayward_job_converter_applications::messages::{Termination, ToCore, ToFront};
-use hayward_job_converter_applications::task;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
+use hayward_job_converter_application_protocol::messages::{Termination, ToCore, ToFront};
+use hayward_job_converter_application_protocol::task;
 use hayward_publication::committer::Moment;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, VerdictEntry};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};

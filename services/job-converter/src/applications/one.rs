@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::front;
-use hayward_job_converter_applications::ids::{GroupName, TaskId};
-use hayward_job_converter_applications::messages::Ask;
-use hayward_job_converter_applications::task::Task;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::frontend;
+use hayward_job_converter_application_protocol::ids::{GroupName, TaskId};
+use hayward_job_converter_application_protocol::messages::Ask;
+use hayward_job_converter_application_protocol::task::Task;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -102,7 +102,7 @@ pub struct Warning {
 /// The row of an application.
 #[derive(Serialize, Deserialize)]
 pub struct HeadRow<'a> {
-    pub front: std::borrow::Cow<'a, front::Head>,
+    pub front: std::borrow::Cow<'a, frontend::Head>,
     pub core: Option<std::borrow::Cow<'a, core::Head>>,
     pub next_number: u32,
     pub settled: std::borrow::Cow<'a, BTreeMap<u32, BTreeSet<AllocationId>>>,

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_applications::admission::Placed;
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::ids::{AppId, GroupName, TaskId};
-use hayward_job_converter_applications::messages::Termination;
-use hayward_job_converter_applications::room::Room;
+use hayward_job_converter_application_protocol::admission::Placed;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::free_capacity::Room;
+use hayward_job_converter_application_protocol::ids::{AppId, GroupName, TaskId};
+use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};
 
 use super::Applications;

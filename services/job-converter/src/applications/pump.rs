@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::front::{self, Effect};
-use hayward_job_converter_applications::ids::{AppId, GroupName, TaskId};
-use hayward_job_converter_applications::messages::{Termination, ToCore, ToFront};
-use hayward_job_converter_applications::task;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::frontend::{self, Effect};
+use hayward_job_converter_application_protocol::ids::{AppId, GroupName, TaskId};
+use hayward_job_converter_application_protocol::messages::{Termination, ToCore, ToFront};
+use hayward_job_converter_application_protocol::task;
 use hayward_vocabulary::Timestamp;
 
 use super::{Applications, demand};
@@ -191,11 +191,11 @@ impl Applications {
             return Vec::new();
         };
         let input = match (front.head.state, front.came_to_nothing()) {
-            (front::State::Running, Some(message)) => {
+            (frontend::State::Running, Some(message)) => {
                 return self.came_to_nothing(id, &message, now);
             }
-            (front::State::Running, None) => front::Input::Complete,
-            (front::State::Failing, _) => front::Input::Fail { reason: None },
+            (frontend::State::Running, None) => frontend::Input::Complete,
+            (frontend::State::Failing, _) => frontend::Input::Fail { reason: None },
             _ => return Vec::new(),
         };
         let told = self.book.tell(id, input, now);

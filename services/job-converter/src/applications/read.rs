@@ -2,11 +2,11 @@
 //! a JSON pointer (A8, A9).
 
 use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmission};
-use hayward_job_converter_applications::groups::{self, Fault, TaskGroup};
-use hayward_job_converter_applications::ids::GroupName;
-use hayward_job_converter_applications::metadata::{FORCE_CREATE, Metadata};
-use hayward_job_converter_applications::policy::{LONGEST_S, Policy};
-use hayward_job_converter_applications::task::{Placing, Runtime, Spread, Wish};
+use hayward_job_converter_application_protocol::groups::{self, Fault, TaskGroup};
+use hayward_job_converter_application_protocol::ids::GroupName;
+use hayward_job_converter_application_protocol::metadata::{FORCE_CREATE, Metadata};
+use hayward_job_converter_application_protocol::policy::{LONGEST_S, Policy};
+use hayward_job_converter_application_protocol::task::{Placing, Runtime, Spread, Wish};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;

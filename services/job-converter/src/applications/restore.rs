@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_applications::book::Book;
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::front;
-use hayward_job_converter_applications::ids::TaskId;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::frontend;
+use hayward_job_converter_application_protocol::ids::TaskId;
+use hayward_job_converter_application_protocol::partition::Book;
 use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ impl Applications {
 fn one(
     head: HeadText,
     tasks: Vec<TaskText>,
-) -> Result<(front::Application, Half), serde_json::Error> {
+) -> Result<(frontend::Application, Half), serde_json::Error> {
     use serde::de::Error as _;
     let row: HeadRow = serde_json::from_str(&head.body)?;
     let user = UserName::new(head.user).map_err(serde_json::Error::custom)?;
@@ -80,6 +80,6 @@ fn one(
         half.written_tasks.insert(id.clone(), hash(&text.body));
         half.beside.insert(id, row.beside);
     }
-    let front = front::Application::loaded(row.front.into_owned(), known);
+    let front = frontend::Application::loaded(row.front.into_owned(), known);
     Ok((front, half))
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::DEMAND;
-use hayward_job_converter_applications::core;
-use hayward_job_converter_applications::front::{self, State};
-use hayward_job_converter_applications::ids::{AppId, TaskId};
-use hayward_job_converter_applications::task;
+use hayward_job_converter_application_protocol::core;
+use hayward_job_converter_application_protocol::frontend::{self, State};
+use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
+use hayward_job_converter_application_protocol::task;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::{Timestamp, WorkId};
@@ -61,7 +61,7 @@ impl Applications {
     fn look(&mut self, id: &AppId, verdicts: &Verdicts, now: Timestamp) {
         self.listen(id, |work| verdicts.get(work.as_str()), now);
         // What was accepted goes on at once: its placeholders may stand already.
-        let accepted = |front: &front::Application| front.head.state == State::Accepted;
+        let accepted = |front: &frontend::Application| front.head.state == State::Accepted;
         if self.book.get(id).is_some_and(accepted) {
             self.tick(id, now);
         }
@@ -70,7 +70,7 @@ impl Applications {
             core.head.timers.next()
         });
         let new =
-            |front: &front::Application| front.head.state == State::Running && restless(front);
+            |front: &frontend::Application| front.head.state == State::Running && restless(front);
         if timer.is_some_and(|due| due <= now) {
             // What was added just before it would have completed makes it run again.
             if self.book.get(id).is_some_and(new) {
@@ -94,7 +94,7 @@ impl Applications {
 
     fn tick(&mut self, id: &AppId, now: Timestamp) {
         for _ in 0..TICKS {
-            let Some(told) = self.book.tell(id, front::Input::Tick, now) else {
+            let Some(told) = self.book.tell(id, frontend::Input::Tick, now) else {
                 return;
             };
             let moved = !told.step.moved.is_empty();
@@ -225,7 +225,7 @@ impl Applications {
 }
 
 /// Something that a tick moves.
-fn restless(front: &front::Application) -> bool {
+fn restless(front: &frontend::Application) -> bool {
     let waits = |placeholder: bool| {
         let mut tasks = front.tasks.values();
         tasks.any(|it| it.placeholder == placeholder && it.state == task::State::New)
@@ -249,7 +249,7 @@ fn publish(
     }
 }
 
-fn write_head(half: &mut Half, front: &front::Application, batch: &mut Batch<Rows>) {
+fn write_head(half: &mut Half, front: &frontend::Application, batch: &mut Batch<Rows>) {
     use std::borrow::Cow::Borrowed;
     let row = HeadRow {
         front: Borrowed(&front.head),
@@ -274,7 +274,7 @@ fn write_head(half: &mut Half, front: &front::Application, batch: &mut Batch<Row
 
 fn write_task(
     half: &mut Half,
-    front: &front::Application,
+    front: &frontend::Application,
     (key, linked): (&TaskId, bool),
     batch: &mut Batch<Rows>,
 ) {

@@ -8,12 +8,12 @@ use hayward_job_converter_api::applications::{
     ApplicationFailure, ApplicationList, ApplicationSummary, ApplicationTaskView, ApplicationView,
     ApplicationWarning, GroupView, PlaceholderView, StateLogEntry, WaitView,
 };
-use hayward_job_converter_applications::book::Book;
-use hayward_job_converter_applications::front;
-use hayward_job_converter_applications::groups::TaskGroup;
-use hayward_job_converter_applications::ids::AppId;
-use hayward_job_converter_applications::log::StateLog;
-use hayward_job_converter_applications::task::Task;
+use hayward_job_converter_application_protocol::frontend;
+use hayward_job_converter_application_protocol::groups::TaskGroup;
+use hayward_job_converter_application_protocol::ids::AppId;
+use hayward_job_converter_application_protocol::log::StateLog;
+use hayward_job_converter_application_protocol::partition::Book;
+use hayward_job_converter_application_protocol::task::Task;
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::WorkId;
 
@@ -40,7 +40,7 @@ pub struct Filter {
     pub after: Option<AppId>,
 }
 
-pub fn of(half: &Half, front: &front::Application, said: Said) -> ApplicationView {
+pub fn of(half: &Half, front: &frontend::Application, said: Said) -> ApplicationView {
     let head = &front.head;
     let core = half.core.as_ref();
     let real = || front.tasks.values().filter(|it| !it.placeholder);
@@ -84,14 +84,14 @@ fn warning(it: &super::one::Warning) -> ApplicationWarning {
 
 /// All states an application may be in, as they are shown.
 pub fn states() -> Vec<String> {
-    front::State::ALL.iter().map(word).collect()
+    frontend::State::ALL.iter().map(word).collect()
 }
 
 fn word(state: &impl Debug) -> String {
     format!("{state:?}")
 }
 
-fn failure(failure: &front::Failure) -> ApplicationFailure {
+fn failure(failure: &frontend::Failure) -> ApplicationFailure {
     ApplicationFailure {
         code: code(failure.code),
         message: failure.message.clone(),
@@ -179,7 +179,7 @@ fn placeholders(half: &Half) -> Vec<PlaceholderView> {
     held.chain(waiting).take(SHOWN).collect()
 }
 
-fn log(half: &Half, front: &front::Application) -> Vec<StateLogEntry> {
+fn log(half: &Half, front: &frontend::Application) -> Vec<StateLogEntry> {
     let mut all = entries(&front.head.log, "application");
     if let Some(core) = &half.core {
         all.extend(entries(&core.head.log, "scheduling"));
@@ -198,7 +198,7 @@ fn entries<S: Debug>(log: &StateLog<S>, machine: &str) -> Vec<StateLogEntry> {
 }
 
 /// What the scheduler says of what waits: first the groups, then tasks.
-fn why(half: &Half, front: &front::Application, said: Said) -> Vec<WaitView> {
+fn why(half: &Half, front: &frontend::Application, said: Said) -> Vec<WaitView> {
     let Some(core) = &half.core else {
         return Vec::new();
     };
@@ -206,7 +206,9 @@ fn why(half: &Half, front: &front::Application, said: Said) -> Vec<WaitView> {
     for (at, group) in (0..).zip(&core.head.submission.task_groups) {
         let mut asks = core.pending.values();
         let asked = asks.any(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
-        if asked || (core.head.state == hayward_job_converter_applications::core::State::New) {
+        if asked
+            || (core.head.state == hayward_job_converter_application_protocol::core::State::New)
+        {
             waiting.push((group.name.to_string(), half.work(Slot::Group(at))));
         }
     }
@@ -284,7 +286,7 @@ pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> App
     }
 }
 
-fn summary(half: &Half, front: &front::Application) -> ApplicationSummary {
+fn summary(half: &Half, front: &frontend::Application) -> ApplicationSummary {
     let placeholder = |wanted: bool| {
         let core = half.core.as_ref();
         let held = core.into_iter().flat_map(|core| core.allocations.values());

@@ -10,8 +10,8 @@ use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationSubmission, ApplicationView, Confirmation, Told, Transition,
     TransitionEvent,
 };
-use hayward_job_converter_applications::front;
-use hayward_job_converter_applications::ids::{AppId, TaskId};
+use hayward_job_converter_application_protocol::frontend;
+use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
 use hayward_publication::committer::{Batch, Committed, Moment, Reply};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{Json, Path, Query, Trial};
@@ -373,7 +373,7 @@ pub async fn tell_application(
     ))
 }
 
-fn input(told: Transition) -> Result<front::Input, Problem> {
+fn input(told: Transition) -> Result<frontend::Input, Problem> {
     let reason = told.reason;
     let long = |it: &String| it.len() > validate::LONGEST_TEXT;
     if reason.as_ref().is_some_and(long) {
@@ -381,9 +381,9 @@ fn input(told: Transition) -> Result<front::Input, Problem> {
         return Err(Problem::new(Code::Invalid, "the reason is too long").at("/reason", detail));
     }
     Ok(match told.event {
-        TransitionEvent::Complete => front::Input::Complete,
-        TransitionEvent::Fail => front::Input::Fail { reason },
-        TransitionEvent::Kill => front::Input::Kill,
+        TransitionEvent::Complete => frontend::Input::Complete,
+        TransitionEvent::Fail => frontend::Input::Fail { reason },
+        TransitionEvent::Kill => frontend::Input::Kill,
     })
 }
 

@@ -4,7 +4,7 @@
 //! A panic in between leaves the copy in place of the rest, and the working set is read again, as
 //! after every panic (F4).
 
-use hayward_job_converter_applications::ids::AppId;
+use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_publication::committer::{Batch, Moment};
 
 use super::Ledger;

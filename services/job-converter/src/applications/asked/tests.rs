@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use hayward_job_converter_applications::groups::TaskGroup;
-use hayward_job_converter_applications::ids::GroupName;
+use hayward_job_converter_application_protocol::groups::TaskGroup;
+use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::*;

@@ -4,8 +4,8 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::applications::{BulkTasks, BulkTasksAdded, NamedTask, TaskAdded};
-use hayward_job_converter_applications::ids::TaskId;
-use hayward_job_converter_applications::task::Wish;
+use hayward_job_converter_application_protocol::ids::TaskId;
+use hayward_job_converter_application_protocol::task::Wish;
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, FieldFault, Problem};

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::applications::{
     TaskAccepted, TaskSubmission, TaskTransition, TaskTransitionEvent, Told,
 };
-use hayward_job_converter_applications::ids::TaskId;
+use hayward_job_converter_application_protocol::ids::TaskId;
 use hayward_publication::committer::Committed;
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{Json, Path, Query, Trial};

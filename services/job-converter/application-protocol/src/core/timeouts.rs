@@ -4,7 +4,7 @@ use hayward_vocabulary::Timestamp;
 
 use crate::core::application::{Application, Step};
 use crate::core::{Event, State};
-use crate::front::application::GANG_TIMEOUT;
+use crate::frontend::application::GANG_TIMEOUT;
 use crate::policy::Style;
 use crate::reason::{Reason, Refused};
 use crate::timers::Timer;
@@ -85,10 +85,10 @@ impl Application {
 #[cfg(test)]
 mod tests {
     use crate::core::{Input, State};
-    use crate::front::{self, State as Front};
+    use crate::frontend::{self, State as Front};
     use crate::policy::Policy;
     use crate::reason::Reason;
-    use crate::trial::{Trial, group, room, size};
+    use crate::test_fleet::{Trial, group, room, size};
 
     #[test]
     fn what_is_told_to_end_with_nothing_in_it_ends_and_is_forgotten() {
@@ -103,16 +103,16 @@ mod tests {
             assert_eq!(trial.place("tg-app-1-g-0000000001", "a"), None);
             trial
         };
-        let fail = front::Input::Fail { reason: None };
+        let fail = frontend::Input::Fail { reason: None };
         for (mut trial, input, end) in [
             (
                 Trial::plain().begun(),
-                front::Input::Complete,
+                frontend::Input::Complete,
                 Front::Completed,
             ),
-            (Trial::plain().begun(), front::Input::Kill, Front::Killed),
+            (Trial::plain().begun(), frontend::Input::Kill, Front::Killed),
             (Trial::plain().begun(), fail.clone(), Front::Failing),
-            (held(), front::Input::Complete, Front::Completed),
+            (held(), frontend::Input::Complete, Front::Completed),
             (half(), fail, Front::Failing),
         ] {
             assert_eq!(trial.tell(input), None);

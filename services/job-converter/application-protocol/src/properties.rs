@@ -4,11 +4,11 @@ use hayward_vocabulary::Size;
 use proptest::prelude::*;
 
 use crate::core;
-use crate::front::Input;
+use crate::frontend::Input;
 use crate::messages::{Termination, ToCore, ToFront};
 use crate::policy::{Admission, Policy, Style, WhenShort};
 use crate::task::Event;
-use crate::trial::{Trial, group, id, node, room, size};
+use crate::test_fleet::{Trial, group, id, node, room, size};
 
 #[derive(Debug, Clone, Copy)]
 enum Happens {

@@ -1,9 +1,9 @@
 //! The tables of section 3, each state with each event: what is legal is written out here a second
 //! time, and everything else must be refused and change nothing.
 
-use crate::front::{self, Input};
+use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
-use crate::trial::{Trial, app, id, metadata, node};
+use crate::test_fleet::{Trial, app, id, metadata, node};
 use crate::{core, policy::Policy, task};
 
 fn named(list: &str) -> Vec<(String, String, String)> {
@@ -67,8 +67,8 @@ fn section_3_1_front_applications() {
         ReleaseAllocation: Accepted>Running, Reserving>Running
         ReleaseAsk: Running>Running, Accepted>Running, Reserving>Running
         ReleaseAsk: Failing>Failing, Resuming>Resuming";
-    let all = (&front::State::ALL[..], &front::Event::ALL[..]);
-    compare(all, front::next, legal);
+    let all = (&frontend::State::ALL[..], &frontend::Event::ALL[..]);
+    compare(all, frontend::next, legal);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn inputs() -> Vec<Input> {
 
 #[test]
 fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
-    for state in front::State::ALL {
+    for state in frontend::State::ALL {
         for task_state in task::State::ALL {
             for input in inputs() {
                 let mut trial = Trial::plain();
@@ -168,12 +168,12 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
 #[test]
 fn section_3_5_news_of_the_core_means_one_event_here() {
     use core::State as Core;
-    use front::State::{Failing, Reserving, Resuming, Running};
+    use frontend::State::{Failing, Reserving, Resuming, Running};
     for (from, state, to, applied) in [
         (Reserving, Core::Resuming, Resuming, true),
         (Running, Core::Resuming, Running, false),
         (Running, Core::Failing, Failing, true),
-        (Failing, Core::Failed, front::State::Failed, true),
+        (Failing, Core::Failed, frontend::State::Failed, true),
         (Running, Core::Accepted, Running, false),
         (Running, Core::Running, Running, false),
         (Running, Core::Completing, Running, false),
@@ -196,16 +196,20 @@ fn section_3_5_news_of_the_core_means_one_event_here() {
 
 #[test]
 fn rows_read_back_what_was_written() {
-    let groups = vec![crate::trial::group("g", 2, crate::trial::size(1, 0))];
+    let groups = vec![crate::test_fleet::group(
+        "g",
+        2,
+        crate::test_fleet::size(1, 0),
+    )];
     let mut trial = Trial::new(groups.clone(), Policy::default()).begun();
-    trial.task("t", crate::trial::size(1, 0), Some("g"));
+    trial.task("t", crate::test_fleet::size(1, 0), Some("g"));
     let written = serde_json::to_string(&trial.front.head).unwrap();
-    let head: front::Head = serde_json::from_str(&written).unwrap();
+    let head: frontend::Head = serde_json::from_str(&written).unwrap();
     assert_eq!(head, trial.front.head);
     let tasks: Vec<_> = trial.front.tasks.values().cloned().collect();
     let written = serde_json::to_string(&tasks).unwrap();
     let tasks: Vec<task::Task> = serde_json::from_str(&written).unwrap();
-    let again = front::Application::loaded(head, tasks);
+    let again = frontend::Application::loaded(head, tasks);
     assert_eq!(again.tasks, trial.front.tasks);
 
     let half = trial.half();

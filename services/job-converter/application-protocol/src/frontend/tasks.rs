@@ -2,8 +2,8 @@
 
 use hayward_vocabulary::Timestamp;
 
-use crate::front::application::{Application, Effect, Failure, Moved, Step};
-use crate::front::{Event, State};
+use crate::frontend::application::{Application, Effect, Failure, Moved, Step};
+use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Termination, ToCore};
 use crate::reason::{Reason, Refused};

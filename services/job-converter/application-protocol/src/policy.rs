@@ -122,7 +122,7 @@ impl Policy {
 mod tests {
     use super::*;
     use crate::core::{self, Input};
-    use crate::trial::{at, group, size, submission};
+    use crate::test_fleet::{at, group, size, submission};
 
     #[test]
     fn no_timer_is_beyond_what_can_be_read_back() {

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::Timestamp;
 
 use crate::admission::{self, Outcome, TooLarge, Wanted};
+use crate::free_capacity::{Level, Room};
 use crate::ids::AppId;
 use crate::policy::Admission;
-use crate::room::{Level, Room};
 
 #[derive(Debug, Clone)]
 pub struct Waiting {

@@ -3,7 +3,7 @@
 //! The table is that of the current line; where it differs from release 1.0 it says so.
 
 pub mod application;
-mod core_news;
+mod core_messages;
 mod tasks;
 
 use serde::{Deserialize, Serialize};

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 
 use crate::admission::{self, Outcome, Wanted};
+use crate::free_capacity::Room;
 use crate::groups::TaskGroup;
-use crate::line::{Answer, Floor, Waiting, line};
 use crate::policy::Admission;
-use crate::room::Room;
-use crate::trial::{app, at, group, node};
+use crate::test_fleet::{app, at, group, node};
+use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
 /// Pairs that are played.
 const PAIRS: usize = 4_000;

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, VecDeque};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 
 use crate::core;
-use crate::front::{self, Effect, Input};
+use crate::free_capacity::Room;
+use crate::frontend::{self, Effect, Input};
 use crate::groups::TaskGroup;
 use crate::ids::{AppId, GroupName, TaskId};
-use crate::line::{Answer, Floor, line};
 use crate::messages::{Ask, Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::room::Room;
 use crate::task::{self, Wish};
+use crate::waiting_gangs::{Answer, Floor, line};
 
 pub fn app(name: &str) -> AppId {
     AppId::new(name).unwrap()
@@ -89,7 +89,7 @@ pub fn ask(key: &str, size: Size, group: Option<&str>) -> Ask {
 }
 
 pub struct Trial {
-    pub front: front::Application,
+    pub front: frontend::Application,
     pub core: Option<core::Application>,
     pub now: Timestamp,
     /// What its queue says.
@@ -108,7 +108,7 @@ pub struct Trial {
 impl Trial {
     pub fn new(task_groups: Vec<TaskGroup>, policy: Policy) -> Self {
         let metadata = metadata(task_groups, policy);
-        let front = front::Application::new(app("app-1"), "jobs".to_owned(), metadata, at(0));
+        let front = frontend::Application::new(app("app-1"), "jobs".to_owned(), metadata, at(0));
         Self {
             front,
             core: None,
@@ -270,7 +270,7 @@ impl Trial {
         self.pump();
     }
 
-    pub fn states(&self) -> (front::State, core::State) {
+    pub fn states(&self) -> (frontend::State, core::State) {
         (self.front.head.state, self.head().state)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{NodeName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::front::{self, Event, State};
+use crate::frontend::{self, Event, State};
 use crate::ids::{self, AppId, TaskId};
 use crate::log::StateLog;
 use crate::messages::{Submission, ToCore, ToFront};
@@ -276,7 +276,7 @@ impl Application {
         step: &mut Step,
     ) -> Result<(), Refused> {
         let from = self.head.state;
-        let Some(to) = front::next(from, event) else {
+        let Some(to) = frontend::next(from, event) else {
             return Err(Refused::new(Reason::NotLegalHere, &event, &from));
         };
         self.head.state = to;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use crate::admission::{self, Outcome, Short, Wanted};
 use crate::core::{self, State as Core};
-use crate::front::{FailureCode, Input, State as Front};
-use crate::line::{Answer, Floor, Waiting, line};
+use crate::frontend::{FailureCode, Input, State as Front};
 use crate::messages::{Termination, ToCore};
 use crate::policy::{Admission, Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task};
-use crate::trial::{Trial, app, at, group, id, node, room, size};
+use crate::test_fleet::{Trial, app, at, group, id, node, room, size};
+use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
 fn policy(style: Style) -> Policy {
     Policy {

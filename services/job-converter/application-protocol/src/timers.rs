@@ -33,7 +33,7 @@ pub enum Timer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeper {
-    /// [`crate::front`]
+    /// [`crate::frontend`]
     Front,
     /// [`crate::core`]
     Core,

@@ -3,8 +3,8 @@
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::core;
-use crate::front::application::{Application, Effect, Failure, FailureCode, REJECTED, Step};
-use crate::front::{Event, State};
+use crate::frontend::application::{Application, Effect, Failure, FailureCode, REJECTED, Step};
+use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
 use crate::reason::{Reason, Refused};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::front::Failure;
+use crate::frontend::Failure;
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination};
 

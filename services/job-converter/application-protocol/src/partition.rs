@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hayward_vocabulary::{Timestamp, UserName};
 
 use crate::answers::{Added, NotAdded, NotRemoved, TaskAdded, TaskNotAdded, Told};
-use crate::front::{Application, Effect, Failure, Head, Input, State, Step};
+use crate::frontend::{Application, Effect, Failure, Head, Input, State, Step};
 use crate::ids::{AppId, TaskId};
 use crate::messages::{ToCore, ToFront};
 use crate::metadata::Metadata;

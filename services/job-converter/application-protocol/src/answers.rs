@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::front::{self, Failure, Step};
+use crate::frontend::{self, Failure, Step};
 use crate::reason::Reason;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum TaskNotAdded {
     /// 409, with the code of its failure where it has one.
     #[error("the application is {state:?} and takes no more tasks")]
     Dead {
-        state: front::State,
+        state: frontend::State,
         failure: Option<Failure>,
     },
     #[error("the application has {limit} tasks already")]

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::admission::{Placed, Wanted};
 use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
-use crate::front::application::GANG_SHORT;
+use crate::frontend::application::GANG_SHORT;
 use crate::groups::{TaskGroup, placeholder_ask};
 use crate::ids::{GroupName, TaskId};
-use crate::line::Waiting;
 use crate::messages::{Ask, Termination, ToFront};
 use crate::policy::{Admission, WhenShort};
 use crate::reason::{Reason, Refused};
 use crate::timers::Timer;
+use crate::waiting_gangs::Waiting;
 
 /// A gang that has some of its minimum and lacks some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

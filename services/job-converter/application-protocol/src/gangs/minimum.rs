@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::{formed, lose, policy};
 use crate::admission::Outcome;
 use crate::core::State as Core;
-use crate::front::{self, FailureCode, Input, State as Front};
-use crate::line::{Answer, Floor, Waiting, line};
+use crate::frontend::{self, FailureCode, Input, State as Front};
 use crate::policy::{Policy, Style, WhenShort};
 use crate::task::{Event, State as Task};
-use crate::trial::{Trial, app, at, id, room, size};
+use crate::test_fleet::{Trial, app, at, id, room, size};
+use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
 #[test]
 fn i13_what_was_lost_is_repaired_first() {
@@ -80,7 +80,7 @@ fn i13_a_gang_that_is_not_repaired_in_time_is_released_whole() {
     assert!(
         trial
             .work
-            .contains(&front::Effect::Stop { task: id("real") })
+            .contains(&frontend::Effect::Stop { task: id("real") })
     );
     assert_eq!(
         trial.half().used(),

@@ -1,13 +1,13 @@
 //! The application protocol: applications, tasks and gangs, and how the two sides that keep them
 //! speak with each other. Pure: no clock, no randomness, no I/O (D5).
 //!
-//! [`front`] answers "may I send work yet?" and [`core`] "does it count as running, and when is it
+//! [`frontend`] answers "may I send work yet?" and [`core`] "does it count as running, and when is it
 //! over?". They share nothing but [`messages`]. Each moves by `step(input, now)` and by nothing
 //! else; every input is answered, with what moved and what is to be done, or with the reason why
 //! nothing was. Doing the same twice changes nothing.
 //!
-//! [`book`] holds the applications of a partition and gives the operations their answers;
-//! [`admission`] and [`line`] decide which gang goes where, all of it or none of it. Rows are the
+//! [`partition`] holds the applications of a partition and gives the operations their answers;
+//! [`admission`] and [`waiting_gangs`] decide which gang goes where, all of it or none of it. Rows are the
 //! types themselves, and both sides come back from them as they were: timers are instants.
 //!
 //! It never orders queues, preempts or places single asks: that is the planner's. Sections are
@@ -15,22 +15,22 @@
 
 pub mod admission;
 pub mod answers;
-pub mod book;
 pub mod core;
-pub mod front;
+pub mod free_capacity;
+pub mod frontend;
 pub mod groups;
 pub mod ids;
-pub mod line;
 pub mod log;
 pub mod managers;
 pub mod messages;
 pub mod metadata;
+pub mod partition;
 pub mod policy;
 mod quantity;
 pub mod reason;
-pub mod room;
 pub mod task;
 pub mod timers;
+pub mod waiting_gangs;
 
 #[cfg(test)]
 mod deadlocks;
@@ -43,4 +43,4 @@ mod scenarios;
 #[cfg(test)]
 mod tables;
 #[cfg(test)]
-mod trial;
+mod test_fleet;

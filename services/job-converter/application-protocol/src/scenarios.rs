@@ -8,16 +8,16 @@ mod gangs;
 use hayward_vocabulary::Size;
 
 use crate::answers::{Added, NotRemoved, TaskAdded, TaskNotAdded};
-use crate::book::{Book, Limits};
 use crate::core::{self, State as Core};
-use crate::front::{Effect, Input, State as Front};
+use crate::frontend::{Effect, Input, State as Front};
 use crate::groups;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
 use crate::metadata::Metadata;
+use crate::partition::{Book, Limits};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task, Wish};
-use crate::trial::{Trial, ann, app, ask, at, group, id, metadata, node, size, submission};
+use crate::test_fleet::{Trial, ann, app, ask, at, group, id, metadata, node, size, submission};
 
 fn in_queue(queue: &str) -> Metadata {
     Metadata {

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 use serde::{Deserialize, Serialize};
 
+use crate::free_capacity::{Level, Room, copies};
 use crate::groups::{TaskGroup, times};
 use crate::ids::GroupName;
 use crate::policy::Admission;
-use crate::room::{Level, Room, copies};
 
 /// So many of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]

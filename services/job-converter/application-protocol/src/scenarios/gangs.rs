@@ -8,13 +8,13 @@ use serde_json::json;
 use super::{asks, confirm, core_with, held, held_placeholder, placeholder, tell};
 use crate::admission::{self, Short, Wanted};
 use crate::core::{self, State as Core};
-use crate::front::State as Front;
+use crate::free_capacity::{Cap, Level};
+use crate::frontend::State as Front;
 use crate::groups;
 use crate::messages::{Termination, ToFront};
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::room::{Cap, Level};
-use crate::trial::{Trial, ask, at, group, id, node, room, size};
+use crate::test_fleet::{Trial, ask, at, group, id, node, room, size};
 
 #[test]
 fn s07_placeholder_creation() {

@@ -2,12 +2,12 @@
 
 use super::{formed, lose, policy};
 use crate::core;
-use crate::front;
+use crate::frontend;
 use crate::messages::{Termination, ToFront};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::State as Task;
-use crate::trial::{Trial, group, id, node, room, size};
+use crate::test_fleet::{Trial, group, id, node, room, size};
 
 #[test]
 fn an_equal_task_takes_its_place_and_is_started_there() {
@@ -17,7 +17,7 @@ fn an_equal_task_takes_its_place_and_is_started_there() {
     assert_eq!(trial.place("real", "c"), Some(Reason::HasPlaceholder));
     trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
     assert_eq!(trial.state("real"), Task::Allocated);
-    let start = front::Effect::Start {
+    let start = frontend::Effect::Start {
         task: id("real"),
         node: node("a"),
     };
@@ -126,7 +126,7 @@ fn a_task_on_its_way_waits_again_when_its_placeholder_is_completed() {
             trial.tell_task(placeholder.as_str(), crate::task::Event::Complete);
         },
         |trial| {
-            trial.tell(front::Input::Fail { reason: None });
+            trial.tell(frontend::Input::Fail { reason: None });
         },
     ];
     for end in ends {
@@ -148,7 +148,7 @@ fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
     trial.tell_task("real", crate::task::Event::Complete);
     let placeholder = trial.placeholders()[0].clone();
     assert_eq!(trial.half().allocations[&placeholder].released, None);
-    trial.tell(front::Input::Core(ToFront::Release {
+    trial.tell(frontend::Input::Core(ToFront::Release {
         keys: vec![placeholder],
         termination: Termination::PlaceholderReplaced,
     }));

@@ -6,9 +6,9 @@ use hayward_vocabulary::Timestamp;
 
 use crate::core::State;
 use crate::core::application::{Application, Effect, Step};
+use crate::free_capacity::{Room, misfits};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToFront};
-use crate::room::{Room, misfits};
 
 impl Application {
     /// One pass. What goes to another node than its placeholder is taken from the rooms at once.
