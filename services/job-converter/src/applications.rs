@@ -5,17 +5,17 @@
 //! machines ([`pump`]), its asks become demand ([`demand`]), what was granted becomes news
 //! ([`news`]), and what differs from the rows is written ([`turn`]). Decision 0024 says why.
 
-mod asked;
-mod counted;
+mod absorb;
+mod bindings;
+mod commands;
 pub mod demand;
 mod endings;
-mod news;
-mod one;
-mod places;
-mod pump;
-pub mod read;
+mod message_loop;
+pub mod parse;
+mod quota;
+mod record;
 mod restore;
-mod turn;
+mod tick;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +28,11 @@ use hayward_vocabulary::invariant::Transit;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-pub use asked::{Act, Refusal, Remove, Whose};
-use counted::Counted;
-pub use news::{Heard, owns};
-use one::Touched;
-pub use one::{Half, Program};
+pub use absorb::{Heard, owns};
+pub use commands::{Act, Refusal, Remove, Whose};
+use quota::Counted;
+use record::Touched;
+pub use record::{Half, Program};
 pub use view::{Filter, states};
 
 use crate::config::Settings;

@@ -33,8 +33,8 @@ use utoipa_axum::routes;
 
 use crate::ledger::Command;
 use crate::managers::Doors;
-use crate::room::Room;
-use crate::runners::Runners;
+use crate::runner_tokens::Runners;
+use crate::shared_view::Room;
 
 /// What handlers need.
 #[derive(Clone)]

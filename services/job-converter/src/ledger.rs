@@ -7,16 +7,16 @@
 pub mod absorb;
 pub mod amend;
 pub mod commands;
-pub mod homes;
+mod dry_run;
+mod endings;
 pub mod keys;
-mod life;
+pub mod last_hosts;
 mod orchestrators;
 mod processors;
 mod report;
 mod restore;
 mod round;
 pub mod tasks;
-mod trial;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,17 +37,17 @@ use uuid::Uuid;
 use crate::applications::{self, Act, Applications, Whose};
 use crate::error::Refusal;
 use crate::invariants::Stages;
-use crate::measured;
+use crate::metrics;
 use crate::orchestrators::Orchestrators;
-use crate::orchestrators::act::Act as OrchestratorAct;
-use crate::room::Room;
+use crate::orchestrators::commands::Act as OrchestratorAct;
+use crate::shared_view::Room;
 use crate::store::{self, Rows};
 use crate::work::Work;
 
 use self::amend::{Amend, Amended};
 use self::commands::{Accepted, Cancel, Submit};
-use self::homes::Homes;
 use self::keys::Keys;
+use self::last_hosts::Homes;
 use self::tasks::{Grant, Lease};
 
 /// Someone asked, or news came.
@@ -224,7 +224,7 @@ impl Kept for Ledger {
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
-        measured::readings(self)
+        metrics::readings(self)
     }
 
     fn weight(rows: &Rows) -> usize {

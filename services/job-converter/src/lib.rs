@@ -11,21 +11,16 @@
 mod applications;
 pub mod bells;
 pub mod config;
-mod entries;
 mod error;
 mod http;
-mod intake;
 mod invariants;
 mod ledger;
 mod managers;
-mod measured;
+mod metrics;
 mod orchestrators;
-mod processors;
-mod queued;
-mod room;
-mod runners;
+mod runner_tokens;
+mod shared_view;
 mod store;
-mod validate;
 mod work;
 
 use std::net::SocketAddr;
@@ -54,8 +49,8 @@ pub use crate::config::Settings;
 use crate::http::App;
 use crate::ledger::{Command, Ledger};
 use crate::managers::Doors;
-use crate::room::Room;
-use crate::runners::Runners;
+use crate::runner_tokens::Runners;
+use crate::shared_view::Room;
 
 pub const NAME: &str = "job-converter";
 

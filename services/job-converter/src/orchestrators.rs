@@ -6,11 +6,11 @@
 //! them says is looked up in another's.
 
 mod absorb;
-pub mod act;
-mod answers;
+pub mod commands;
 mod entries;
-mod piece;
-pub mod read;
+mod entry;
+mod map_result;
+pub mod parse;
 pub mod refresh;
 mod restore;
 
@@ -24,7 +24,7 @@ use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-pub use piece::Entry;
+pub use entry::Entry;
 
 /// Orchestrators at most.
 pub const MOST: usize = 64;

@@ -10,7 +10,7 @@ pub mod load;
 pub mod orchestrators;
 pub mod past;
 pub mod processors;
-pub mod slots;
+pub mod settled;
 pub mod sweep;
 pub mod tasks;
 pub mod work;
@@ -31,9 +31,9 @@ pub struct Rows {
     pub attempts: Vec<tasks::AttemptRow>,
     pub leases: Vec<tasks::LeaseRow>,
     pub leases_gone: Vec<String>,
-    pub settled: Vec<slots::SettledRow>,
+    pub settled: Vec<settled::SettledRow>,
     pub settled_gone: Vec<String>,
-    pub brakes: Vec<slots::BrakeRow>,
+    pub brakes: Vec<settled::BrakeRow>,
     pub past: Vec<past::PastRow>,
     pub past_gone: Vec<String>,
     pub processors: Vec<processors::ProcessorRow>,
@@ -101,9 +101,9 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     tasks::insert_attempts(tx, &rows.attempts).await?;
     tasks::put_leases(tx, &rows.leases).await?;
     tasks::delete_leases(tx, &rows.leases_gone).await?;
-    slots::insert_settled(tx, &rows.settled).await?;
-    slots::delete_settled(tx, &rows.settled_gone).await?;
-    slots::put_brakes(tx, &rows.brakes).await?;
+    settled::insert_settled(tx, &rows.settled).await?;
+    settled::delete_settled(tx, &rows.settled_gone).await?;
+    settled::put_brakes(tx, &rows.brakes).await?;
     past::insert(tx, &rows.past).await?;
     past::delete(tx, &rows.past_gone).await?;
     processors::put(tx, &rows.processors).await?;

@@ -1,6 +1,11 @@
 //! A piece of work in memory while it is not over. It has one *slot* for each demand entry: a job
 //! and a reservation have one, a service has one per instance.
 
+pub mod intake;
+pub mod processors;
+pub mod projections;
+pub mod queue_choice;
+pub mod validate;
 pub mod version;
 
 use std::collections::{BTreeMap, BTreeSet};

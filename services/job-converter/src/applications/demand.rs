@@ -15,7 +15,7 @@ use hayward_vocabulary::{
     AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
 
-use super::one::{Half, Slot};
+use super::record::{Half, Slot};
 
 /// All groups of an application are one gang.
 const GANG: &str = "gang";

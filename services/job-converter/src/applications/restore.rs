@@ -10,7 +10,7 @@ use hayward_job_converter_application_protocol::partition::Book;
 use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
-use super::one::{Half, HeadRow, TaskRow, hash};
+use super::record::{Half, HeadRow, TaskRow, hash};
 use super::{Applications, limits};
 use crate::config::Settings;
 use crate::store::applications::{HeadText, TaskText};

@@ -17,9 +17,9 @@ use hayward_job_converter_application_protocol::task::Task;
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::WorkId;
 
-use super::asked::{code, written};
+use super::commands::{code, written};
 use super::demand;
-use super::one::{Half, Slot};
+use super::record::{Half, Slot};
 
 /// Tasks, and placeholders, in one answer at most.
 const SHOWN: usize = 1_000;
@@ -74,7 +74,7 @@ pub fn of(half: &Half, front: &frontend::Application, said: Said) -> Application
     }
 }
 
-fn warning(it: &super::one::Warning) -> ApplicationWarning {
+fn warning(it: &super::record::Warning) -> ApplicationWarning {
     ApplicationWarning {
         at: it.at,
         task: it.task.as_ref().map(ToString::to_string),

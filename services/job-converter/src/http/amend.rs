@@ -12,7 +12,8 @@ use super::submit::written;
 use super::{App, revision, work};
 use crate::ledger::Command;
 use crate::ledger::amend::Amend;
-use crate::{store, validate};
+use crate::store;
+use crate::work::validate;
 
 /// Changes a service, as a whole. Another number of instances starts and ends as many; whatever
 /// changes what its processes run makes a new deployment, which replaces them a few at a time.

@@ -23,10 +23,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, revision, work};
-use crate::applications::{Act, Refusal, Remove, Whose, read};
+use crate::applications::{Act, Refusal, Remove, Whose, parse};
 use crate::ledger::{Command, Ledger};
 use crate::store::Rows;
-use crate::validate;
+use crate::work::validate;
 
 /// Asks the ledger to change an application, and waits until what it did is durable. A dry run is
 /// done to a copy of the application (A10).
@@ -153,7 +153,8 @@ pub async fn add_application(
         strictness.strict.unwrap_or(true),
         app.room.settings.max_application_tasks,
     );
-    let read = read::application(&given, (user, &caller.groups), how).map_err(validate::problem)?;
+    let read =
+        parse::application(&given, (user, &caller.groups), how).map_err(validate::problem)?;
     let given = (read.metadata, read.warnings);
     let place = format!("/v1/applications/{}", id.as_str());
     let done = ask(&app, id.clone(), move |ledger, moment, _| {

@@ -14,8 +14,8 @@ use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 
 use super::App;
 use super::work;
-use crate::entries::word;
 use crate::store;
+use crate::work::projections::word;
 
 fn explain(
     app: &App,

@@ -18,8 +18,8 @@ use serde_json::value::RawValue;
 use super::amend::etag;
 use super::{App, revision};
 use crate::ledger::Command;
-use crate::orchestrators::act::{Act, Limits, Put};
-use crate::orchestrators::{MOST, read};
+use crate::orchestrators::commands::{Act, Limits, Put};
+use crate::orchestrators::{MOST, parse};
 
 /// Makes an orchestrator, or says anew whom it may charge; answers with a token for it. What it
 /// has stays.
@@ -49,7 +49,7 @@ pub async fn create_orchestrator(
     Json(order): Json<OrchestratorOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
-    read::order(&order)?;
+    parse::order(&order)?;
     let (name, users, anyone) = (order.name.clone(), order.users.clone(), order.anyone);
     let make = |reply| Command::Orchestrator(Box::new(Act::Create(order, reply)));
     let committed = app.handle.ask(make).await?;
@@ -229,7 +229,7 @@ pub async fn put_work_map(
     caller.require(&[Scope::Orchestrator(name.clone())])?;
     let ours = |cursor: &Cursor| cursor.lineage == app.publisher.lineage();
     let seen = |text: &str| Cursor::parse(text).filter(ours).map(|it| it.revision);
-    let mut map = read::map(map, seen)?;
+    let mut map = parse::map(map, seen)?;
     map.tenant.clone_from(&caller.tenant);
     let put = Put {
         name: name.clone(),

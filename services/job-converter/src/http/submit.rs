@@ -23,12 +23,12 @@ use uuid::Uuid;
 use super::amend::etag;
 use super::orchestrators::still_listed;
 use super::{App, revision};
-use crate::intake::{Origin, Prepared, job_of, prepare};
 use crate::ledger::Command;
 use crate::ledger::commands::{Accepted, Submit};
 use crate::ledger::keys::Once;
-use crate::validate;
 use crate::work::What;
+use crate::work::intake::{Origin, Prepared, job_of, prepare};
+use crate::work::validate;
 
 /// Jobs in one bulk request at most.
 pub const MOST_IN_BULK: usize = 1_000;

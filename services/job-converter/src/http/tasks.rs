@@ -17,10 +17,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, revision, work};
-use crate::entries::filled;
 use crate::ledger::Command;
 use crate::ledger::tasks::{Grant, Lease};
 use crate::store::tasks::{OutcomeRow, outcomes};
+use crate::work::projections::filled;
 use crate::work::read_id;
 
 /// Longest wait for tasks.

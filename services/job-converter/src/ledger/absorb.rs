@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::Ledger;
 use crate::applications::{self, Heard};
 use crate::store::Rows;
-use crate::store::slots::{BrakeRow, SettledRow};
+use crate::store::settled::{BrakeRow, SettledRow};
 use crate::work::{Process, What, Work, read_id};
 
 /// The place of an allocation: which work, which of its slots.

@@ -19,11 +19,11 @@ use uuid::Uuid;
 use super::Ledger;
 use super::processors::now;
 use crate::error::Refusal;
-use crate::processors::terms;
 use crate::store::Rows;
 use crate::store::processors::ProcessorRow;
-use crate::store::slots::BrakeRow;
+use crate::store::settled::BrakeRow;
 use crate::store::work::AmendedRow;
+use crate::work::processors::terms;
 use crate::work::version::Version;
 use crate::work::{Process, Slot, What, Work, read_id};
 

@@ -10,10 +10,10 @@ use hayward_vocabulary::WorkId;
 use super::keys::{Known, Once};
 use super::{Ledger, Shared};
 use crate::error::Refusal;
-use crate::intake::Prepared;
-use crate::measured;
+use crate::metrics;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
+use crate::work::intake::Prepared;
 use crate::work::{Runner, read_id};
 
 /// One request to accept work.
@@ -110,7 +110,7 @@ impl Ledger {
             view,
             demand,
         } = prepared;
-        measured::accepted(work.kind());
+        metrics::accepted(work.kind());
         batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
         for (id, entry) in demand {
             batch.publish(DEMAND, "", id.as_str(), &entry);

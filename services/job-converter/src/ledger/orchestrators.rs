@@ -4,7 +4,7 @@ use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
 
 use super::Ledger;
-use crate::orchestrators::act::{Act, Limits};
+use crate::orchestrators::commands::{Act, Limits};
 use crate::orchestrators::refresh::Known;
 use crate::store::Rows;
 

@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::absorb::is_moved;
-use super::homes::Homes;
+use super::last_hosts::Homes;
 use crate::config::Settings;
-use crate::processors::{failover_text, over_name};
 use crate::store::Rows;
 use crate::store::processors::{LocalityRow, ProcessorRow};
+use crate::work::processors::{failover_text, over_name};
 use crate::work::{Process, Slot, What, Work};
 
 pub fn now(moment: &Moment) -> Now {

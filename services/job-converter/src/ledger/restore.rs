@@ -11,21 +11,21 @@ use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, W
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-use super::homes::Homes;
 use super::keys::Keys;
+use super::last_hosts::Homes;
 use super::tasks::held_from_text;
 use super::{Final, Ledger, Shared};
 use crate::applications::Applications;
-use crate::intake::{Origin, what_was_submitted};
 use crate::orchestrators::Orchestrators;
-use crate::processors::{failover_of, over_of};
-use crate::room::{Owners, Room};
+use crate::shared_view::{Owners, Room};
 use crate::store::applications::{HeadText, TaskText};
 use crate::store::load::{
     DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, SumRow,
 };
 use crate::store::past::PastRow;
 use crate::store::processors::{KnownRow, LocalityRow};
+use crate::work::intake::{Origin, what_was_submitted};
+use crate::work::processors::{failover_of, over_of};
 use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
 

@@ -8,8 +8,8 @@ use hayward_publication::committer::{Batch, Moment, Wake};
 use uuid::Uuid;
 
 use super::Ledger;
-use crate::entries::{self, End};
 use crate::store::Rows;
+use crate::work::projections::{self, End};
 
 impl Ledger {
     pub(super) fn take_turn(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
@@ -118,7 +118,7 @@ impl Ledger {
             _ => None,
         };
         if end.is_none() {
-            let view = entries::view(work, verdict);
+            let view = projections::view(work, verdict);
             batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
         }
         drop(verdicts);
@@ -129,7 +129,8 @@ impl Ledger {
         if !work.cancelled {
             for slot in 0..work.slots.len() {
                 let grace_ms = room.settings.stop_grace_ms;
-                if let Some(entry) = entries::demand(work, slot, moment.monotonic_ms, grace_ms) {
+                if let Some(entry) = projections::demand(work, slot, moment.monotonic_ms, grace_ms)
+                {
                     batch.publish(DEMAND, "", entry.work.as_str(), &entry);
                     work.slots[slot].task_ms = entry.task_ms;
                 }

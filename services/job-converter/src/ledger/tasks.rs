@@ -13,11 +13,11 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
-use super::life::storable;
+use super::endings::storable;
 use crate::error::Refusal;
-use crate::measured;
+use crate::metrics;
 use crate::store::Rows;
-use crate::store::slots::BrakeRow;
+use crate::store::settled::BrakeRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
 use crate::work::{Job, Work, read_id};
 
@@ -236,7 +236,7 @@ fn record(
     changed.lease |= job.book.leased() != before || recorded == Recorded::Outcome;
     changed.robbed.extend(robbed);
     if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
-        measured::reported(ending);
+        metrics::reported(ending);
     }
     match recorded {
         Recorded::Outcome => {

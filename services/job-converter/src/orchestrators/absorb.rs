@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{Orchestrators, Work, number};
 use crate::store::Rows;
-use crate::store::slots::BrakeRow;
+use crate::store::settled::BrakeRow;
 
 /// Ended shares that stay listed until a map comes that does not name them; the oldest go first.
 const MOST_ENDED: usize = 16;

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{Entry, Kept, Work};
-use crate::entries::word;
+use crate::work::projections::word;
 
 /// Faults in a view at most.
 const MOST_FAULTS: usize = 100;

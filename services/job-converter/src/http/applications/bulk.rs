@@ -12,10 +12,10 @@ use hayward_service::http::problem::{Code, FieldFault, Problem};
 
 use super::tasks::new_task_id;
 use super::{app_id, ask, changeable, look};
-use crate::applications::{Program, read};
+use crate::applications::{Program, parse};
 use crate::http::submit::{HowMany, MOST_IN_BULK, traceparent};
 use crate::http::{App, revision};
-use crate::validate;
+use crate::work::validate;
 
 /// What is to be added.
 type Good = (TaskId, (Wish, Program));
@@ -82,7 +82,7 @@ fn status(how: HowMany) -> StatusCode {
 /// All faults of all of them at once, where it is all or nothing.
 fn items(
     given: BulkTasks,
-    of: &read::Of,
+    of: &parse::Of,
     traceparent: Option<&str>,
     how: HowMany,
 ) -> Result<Items, Problem> {
@@ -106,14 +106,14 @@ fn items(
 
 fn item(
     named: &NamedTask,
-    of: &read::Of,
+    of: &parse::Of,
     traceparent: Option<String>,
 ) -> Result<Good, Vec<FieldFault>> {
     let id = new_task_id(&named.id).map_err(|detail| {
         let pointer = "/id".to_owned();
         vec![FieldFault { pointer, detail }]
     });
-    let what = read::task(&named.task, of, traceparent).map_err(|faults| {
+    let what = parse::task(&named.task, of, traceparent).map_err(|faults| {
         let under = |fault: FieldFault| FieldFault {
             pointer: format!("/task{}", fault.pointer),
             ..fault

@@ -12,9 +12,9 @@ use hayward_service::http::extract::{Json, Path, Query, Trial};
 use hayward_service::http::problem::{Code, Problem};
 
 use super::{app_id, ask, changeable, look, put_answer, readable, told_status};
-use crate::applications::read;
+use crate::applications::parse;
 use crate::http::{App, revision};
-use crate::validate;
+use crate::work::validate;
 
 pub fn task_id(text: &str) -> Result<TaskId, Problem> {
     TaskId::new(text).map_err(|bad| no_id(&bad.to_string()))
@@ -77,7 +77,7 @@ pub async fn add_task(
     })
     .await?;
     let traceparent = crate::http::submit::traceparent(&headers);
-    let what = read::task(&given, &of.value, traceparent).map_err(validate::problem)?;
+    let what = parse::task(&given, &of.value, traceparent).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
     let done = ask(&app, id.clone(), move |ledger, moment, _| {
         let applications = &mut ledger.applications;

@@ -12,7 +12,7 @@ use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use super::Applications;
 use super::endings::{self, End};
-use super::one::{Half, Slot, Standing, read_work};
+use super::record::{Half, Slot, Standing, read_work};
 
 /// One change of `allocations` that is about an application.
 pub enum Heard {

@@ -13,7 +13,7 @@ use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::{Timestamp, WorkId};
 use uuid::Uuid;
 
-use super::one::{Beside, Half, HeadRow, Slot, TaskRow, Touched, hash};
+use super::record::{Beside, Half, HeadRow, Slot, TaskRow, Touched, hash};
 use super::{Applications, demand};
 use crate::store::Rows;
 use crate::store::applications::{HeadText, TaskText};

@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::entries;
 use crate::ledger::tasks::MOST_LEASED;
-use crate::processors;
 use crate::store::work::WorkRow;
+use crate::work::processors;
+use crate::work::projections;
 use crate::work::version::Version;
 use crate::work::{DEFAULT_ATTEMPTS, Job, Past, Runner, What, Work, kind_name, slots};
 
@@ -110,7 +110,7 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
     let work = Work::new(WorkId::fresh(kind, uuid), uuid, origin, what);
     let mut demand = Vec::with_capacity(work.slots.len());
     for slot in 0..work.slots.len() {
-        if let Some(entry) = entries::demand(&work, slot, 0, origin.stop_grace_ms) {
+        if let Some(entry) = projections::demand(&work, slot, 0, origin.stop_grace_ms) {
             demand.push((entry.work.clone(), raw(&entry)?));
         }
     }
@@ -126,7 +126,7 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
         groups: written(&origin.groups)?,
     };
     Ok(Prepared {
-        view: raw(&entries::view(&work, None))?,
+        view: raw(&projections::view(&work, None))?,
         work,
         row,
         demand,

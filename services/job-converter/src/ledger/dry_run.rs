@@ -9,7 +9,7 @@ use hayward_publication::committer::{Batch, Moment};
 
 use super::Ledger;
 use crate::applications::Act;
-use crate::orchestrators::act;
+use crate::orchestrators::commands;
 use crate::store::Rows;
 
 impl Ledger {
@@ -28,7 +28,7 @@ impl Ledger {
 
     pub(super) fn try_to_orchestrate(
         &mut self,
-        act: act::Act,
+        act: commands::Act,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {

@@ -15,13 +15,13 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, UserName, WorkKind};
 use uuid::Uuid;
 
-use super::answers::{in_numbers, in_words, not_applied, sorted};
 use super::entries::{self, Faults};
-use super::read::Read;
+use super::map_result::{in_numbers, in_words, not_applied, sorted};
+use super::parse::Read;
 use super::{Entry, Kept, MOST, Orchestrators, WORK, Work, work_id};
 use crate::error::Refusal;
 use crate::store::Rows;
-use crate::store::slots::SettledRow;
+use crate::store::settled::SettledRow;
 
 /// Refused entries, and unknown shares, that are named in an answer or a view.
 const MOST_NAMED: usize = 100;

@@ -5,11 +5,11 @@ use hayward_publication::committer::{Batch, Moment};
 use uuid::Uuid;
 
 use super::{Final, Ledger};
-use crate::entries::{End, final_view};
 use crate::store::Rows;
 use crate::store::history::EventRow;
 use crate::store::work::EndedRow;
 use crate::work::Work;
+use crate::work::projections::{End, final_view};
 
 /// Lines kept of one piece of work; a job of a thousand processes has a longer life than anyone
 /// reads.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_job_converter_api::orchestrators::{MapAnswer, MapCounts, RefusedEntry};
 use hayward_job_converter_domain::orchestrated::{Counts, Ignored, Known, Piece as _};
 
-use super::read::{Read, refused};
+use super::parse::{Read, refused};
 use super::{Entry, Kept};
 
 /// Entries that are taken, and those that are not.

@@ -1,7 +1,7 @@
 //! The messages between the two machines of an application, carried until there are none left.
 //!
 //! A replacement is the one thing that is held back here: the core has chosen a placeholder for a
-//! task, and the front hears of it when the scheduler has made the exchange ([`super::places`]).
+//! task, and the front hears of it when the scheduler has made the exchange ([`super::bindings`]).
 
 use std::collections::VecDeque;
 

@@ -13,7 +13,7 @@ use hayward_vocabulary::launch::{ENGINE, mount_resource};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
-use crate::queued::queued;
+use crate::work::queue_choice::queued;
 use crate::work::{Job, Process, What, Work};
 
 impl Work {
@@ -401,7 +401,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::intake::Origin;
+    use crate::work::intake::Origin;
 
     fn service_of_four() -> Work {
         let submission = json!({ "command": ["/bin/true"], "instances": 4 });

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::UserName;
 
-use super::asked::Refusal;
+use super::commands::Refusal;
 use crate::config::Settings;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

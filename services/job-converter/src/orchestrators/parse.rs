@@ -13,7 +13,7 @@ use hayward_service::http::problem::{Code, Problem};
 use serde_json::value::RawValue;
 
 use super::Entry;
-use crate::validate;
+use crate::work::validate;
 
 /// Entries of one map at most.
 const MOST_ENTRIES: usize = 10_000;

@@ -13,8 +13,8 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName};
 use serde_json::Value;
 
-use super::one::Program;
-use crate::validate;
+use super::record::Program;
+use crate::work::validate;
 
 const MOST_TAGS: usize = 64;
 const LONGEST_QUEUE: usize = 512;

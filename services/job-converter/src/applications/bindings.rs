@@ -13,7 +13,7 @@ use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};
 
 use super::Applications;
-use super::one::{Half, Slot};
+use super::record::{Half, Slot};
 
 impl Half {
     /// Allocations that stand and are nobody's place yet.

@@ -16,8 +16,8 @@ use hayward_vocabulary::UserName;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::one::{Half, Program};
-use super::read::Of;
+use super::parse::Of;
+use super::record::{Half, Program};
 use super::view::{self, Filter, Said};
 use super::{Applications, MANAGER, demand};
 use crate::ledger::Ledger;
