@@ -23,13 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_job_converter_application_protocol::core::Torn;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::partition::{Book, Limits};
+use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Transit;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 pub use absorb::{Heard, owns};
-pub use commands::{Act, Refusal, Remove, Whose};
+pub use commands::{Access, Act, Refusal, Remove, Whose};
 use quota::Counted;
 use record::Touched;
 pub use record::{Half, Program};
@@ -38,10 +39,11 @@ pub use view::{Filter, states};
 use crate::config::Settings;
 use crate::invariants;
 
-/// Who writes them (2.6).
-pub const MANAGER: &str = "applications";
 /// How ids of their work begin.
 pub const PREFIX: &str = "app_";
+
+/// Verdicts of rm-scheduler, by work id.
+pub type Verdicts = BTreeMap<String, VerdictEntry>;
 
 pub struct Applications {
     /// The front of each.

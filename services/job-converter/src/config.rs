@@ -6,7 +6,17 @@ use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::managers;
+/// Manager of jobs, services and reservations of users.
+pub const JOBS: &str = "jobs";
+/// Manager of applications of the application protocol.
+pub const APPLICATIONS: &str = "applications";
+/// Manager of the maps of orchestrators.
+pub const ORCHESTRATOR: &str = "orchestrator";
+/// All managers, in the order they start and stop in.
+pub const MANAGERS: [&str; 3] = [JOBS, APPLICATIONS, ORCHESTRATOR];
+
+/// Tasks in one lease answer at most.
+pub const MOST_LEASED: u32 = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -88,7 +98,7 @@ impl Default for Settings {
             max_user_applications: 20_000,
             max_application_tasks: 10_000,
             max_user_application_tasks: 200_000,
-            managers: managers::ALL.map(str::to_owned).into(),
+            managers: MANAGERS.map(str::to_owned).into(),
             orchestrator_least_ms: 0,
             orchestrator_silent_ms: 60_000,
             database_connections: 6,

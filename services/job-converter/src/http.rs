@@ -31,7 +31,7 @@ use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::Command;
+use crate::command::Command;
 use crate::managers::Doors;
 use crate::runner_tokens::Runners;
 use crate::shared_view::Room;

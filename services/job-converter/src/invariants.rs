@@ -12,7 +12,7 @@ use hayward_service::invariants::Watch;
 use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
 use hayward_vocabulary::{Timestamp, WorkId};
 
-use crate::ledger::Command;
+use crate::command::Command;
 
 const TASKS: Rule = Rule {
     id: "I5",

@@ -21,66 +21,28 @@ pub mod tasks;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hayward_job_converter_api::applications::ApplicationView;
-use hayward_job_converter_application_protocol::ids::AppId;
-use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Trial, Wake};
-use hayward_publication::invariants::Findings;
-use hayward_publication::{Followed, Update};
-use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
+use hayward_publication::Followed;
+use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Trial, Wake};
+use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::lengthy;
-use hayward_vocabulary::{AllocationId, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, WorkId};
 use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::applications::{self, Act, Applications, Whose};
-use crate::error::Refusal;
+use crate::applications::{Access, Act, Applications};
+use crate::command::Command;
 use crate::invariants::Stages;
-use crate::metrics;
+use crate::metrics::{self, Counts};
+use crate::model::{Final, Shared};
 use crate::orchestrators::Orchestrators;
-use crate::orchestrators::commands::Act as OrchestratorAct;
 use crate::shared_view::Room;
 use crate::store::{self, Rows};
 use crate::work::Work;
 
-use self::amend::{Amend, Amended};
-use self::commands::{Accepted, Cancel, Submit};
 use self::keys::Keys;
 use self::last_hosts::Homes;
-use self::tasks::{Grant, Lease};
-
-/// Someone asked, or news came.
-pub enum Command {
-    Submit(Box<Submit>, Reply<Result<Accepted, Refusal>>),
-    Amend(Box<Amend>, Reply<Result<Amended, Refusal>>),
-    Cancel(Cancel, Reply<Result<(), Refusal>>),
-    Lease(Box<Lease>, Reply<Result<Grant, Refusal>>),
-    Allocations(Update<AllocationEntry>, Reply<()>),
-    Verdicts(Update<VerdictEntry>, Reply<()>),
-    Orchestrator(Box<OrchestratorAct>),
-    /// How the invariants stand.
-    Invariants(Reply<Findings>),
-    /// Somebody changes an application, and is answered by what they asked.
-    Applications(AppId, Act),
-    /// Somebody looks at applications, also for the sake of a dry run (A10).
-    Looked(Act),
-}
-
-/// Work that is over. Its view stays published until it is forgotten.
-pub struct Final {
-    pub id: WorkId,
-    pub user: UserName,
-    pub runner: Option<WorkId>,
-    /// The name under which hosts of its processors are remembered.
-    pub home: Option<String>,
-}
-
-/// A runner token and how much open work uses it.
-pub struct Shared {
-    pub token: Arc<str>,
-    pub works: usize,
-}
 
 pub struct Ledger {
     room: Arc<Room>,
@@ -114,21 +76,26 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub fn show_application(
-        &self,
-        id: &AppId,
-        whose: &Whose,
-    ) -> Result<ApplicationView, applications::Refusal> {
-        let verdicts = self.room.verdicts.read();
-        self.applications.show(id, whose, &verdicts)
+    fn counts(&self) -> Counts {
+        let open = |kind| {
+            self.works
+                .values()
+                .filter(|work| work.kind() == kind)
+                .count()
+        };
+        Counts {
+            open: metrics::KINDS.map(|kind| (kind, open(kind))),
+            gangs: self.applications.gang_counts(),
+        }
     }
-}
 
-impl Ledger {
-    /// How much of a kind is not over.
-    pub(crate) fn open(&self, kind: WorkKind) -> u64 {
-        let open = self.works.values().filter(|work| work.kind() == kind);
-        u64::try_from(open.count()).unwrap_or(u64::MAX)
+    fn act_on_applications(&mut self, act: Act, moment: &Moment, batch: &mut Batch<Rows>) {
+        act(Access {
+            applications: &mut self.applications,
+            verdicts: &self.room.verdicts.read(),
+            moment,
+            batch,
+        });
     }
 }
 
@@ -192,7 +159,9 @@ impl Kept for Ledger {
             Command::Applications(of, act) if batch.is_trial() => {
                 self.try_on(&of, act, moment, batch);
             }
-            Command::Applications(_, act) | Command::Looked(act) => act(self, moment, batch),
+            Command::Applications(_, act) | Command::Looked(act) => {
+                self.act_on_applications(act, moment, batch);
+            }
         }
     }
 
@@ -224,7 +193,7 @@ impl Kept for Ledger {
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
-        metrics::readings(self)
+        metrics::readings(&self.counts())
     }
 
     fn weight(rows: &Rows) -> usize {

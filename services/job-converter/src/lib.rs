@@ -10,6 +10,7 @@
 
 mod applications;
 pub mod bells;
+mod command;
 pub mod config;
 mod error;
 mod http;
@@ -17,6 +18,7 @@ mod invariants;
 mod ledger;
 mod managers;
 mod metrics;
+mod model;
 mod orchestrators;
 mod runner_tokens;
 mod shared_view;
@@ -45,9 +47,10 @@ use hayward_service::runtime::clock::Clock;
 use hayward_service::runtime::shutdown::Shutdown;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::command::Command;
 pub use crate::config::Settings;
 use crate::http::App;
-use crate::ledger::{Command, Ledger};
+use crate::ledger::Ledger;
 use crate::managers::Doors;
 use crate::runner_tokens::Runners;
 use crate::shared_view::Room;

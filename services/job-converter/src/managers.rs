@@ -14,16 +14,7 @@ use hayward_job_converter_application_protocol::managers::{BadList, Cause, Manag
 use hayward_service::http::problem::{Code, Problem};
 use utoipa_axum::router::OpenApiRouter;
 
-/// Work that users submit themselves.
-pub const JOBS: &str = "jobs";
-/// Applications of the application protocol.
-pub const APPLICATIONS: &str = crate::applications::MANAGER;
-
-/// Work in the maps of orchestrators.
-pub const ORCHESTRATOR: &str = "orchestrator";
-
-/// All of them, in the order they start and stop in.
-pub const ALL: [&str; 3] = [JOBS, APPLICATIONS, ORCHESTRATOR];
+use crate::config::{APPLICATIONS, JOBS, ORCHESTRATOR};
 
 /// The way into one manager: shut until it starts, and again when it stops.
 #[derive(Clone)]
@@ -127,11 +118,12 @@ impl Manager for Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::MANAGERS;
 
     #[test]
     fn a_door_is_open_between_start_and_stop() {
         let doors = Doors::new();
-        let mut managers = doors.managers(&ALL.map(str::to_owned)).unwrap();
+        let mut managers = doors.managers(&MANAGERS.map(str::to_owned)).unwrap();
         let code = |door: &Door| door.refusal().map(|problem| problem.code);
         assert_eq!(code(&doors.jobs), Some(Code::Conflict));
         managers.start().unwrap();

@@ -7,10 +7,17 @@ use hayward_service::metrics::catalogue::{
 };
 use hayward_vocabulary::WorkKind;
 
-use crate::ledger::Ledger;
 use crate::work::kind_name;
 
-const KINDS: [WorkKind; 3] = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation];
+pub(crate) const KINDS: [WorkKind; 3] = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation];
+
+/// What the working set holds now.
+pub(crate) struct Counts {
+    /// Work that is not over, by kind.
+    pub open: [(WorkKind, usize); 3],
+    /// Gangs that wait for their first members, that are complete, and that lost members.
+    pub gangs: [u64; 3],
+}
 
 pub(crate) fn accepted(kind: WorkKind) {
     WORK_SUBMITTED.add(1, &[KIND.is(kind_name(kind))]);
@@ -26,17 +33,14 @@ pub(crate) fn reported(ending: Ending) {
     TASKS.add(1, &[TASK_OUTCOME.is(outcome)]);
 }
 
-pub(crate) fn readings(ledger: &Ledger) -> Vec<Reading> {
-    let mut readings: Vec<Reading> = KINDS
-        .into_iter()
-        .map(|kind| {
-            let open = ledger.open(kind);
-            WORK_OPEN.counts(open, vec![KIND.is(kind_name(kind))])
-        })
-        .collect();
-    let gangs = ledger.applications.gang_counts();
+pub(crate) fn readings(counts: &Counts) -> Vec<Reading> {
+    let mut readings: Vec<Reading> = Vec::with_capacity(6);
+    for (kind, open) in counts.open {
+        let open = u64::try_from(open).unwrap_or(u64::MAX);
+        readings.push(WORK_OPEN.counts(open, vec![KIND.is(kind_name(kind))]));
+    }
     let states = ["waiting", "bound", "below_minimum"];
-    for (state, count) in states.into_iter().zip(gangs) {
+    for (state, count) in states.into_iter().zip(counts.gangs) {
         readings.push(GANG_COUNT.counts(count, vec![GANG_STATE.is(state)]));
     }
     readings

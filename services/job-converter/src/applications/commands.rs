@@ -19,12 +19,26 @@ use uuid::Uuid;
 use super::parse::Of;
 use super::record::{Half, Program};
 use super::view::{self, Filter, Said};
-use super::{Applications, MANAGER, demand};
-use crate::ledger::Ledger;
+use super::{Applications, Verdicts, demand};
+use crate::config;
 use crate::store::Rows;
 
-/// What one request does to the ledger; it answers for itself.
-pub type Act = Box<dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send>;
+/// All applications, and what a command on them may read and write.
+pub struct Access<'a> {
+    pub applications: &'a mut Applications,
+    pub verdicts: &'a Verdicts,
+    pub moment: &'a Moment,
+    pub batch: &'a mut Batch<Rows>,
+}
+
+impl Access<'_> {
+    pub fn show(&self, id: &AppId, whose: &Whose) -> Result<ApplicationView, Refusal> {
+        self.applications.show(id, whose, self.verdicts)
+    }
+}
+
+/// One request to applications; it sends its own answer.
+pub type Act = Box<dyn FnOnce(Access<'_>) + Send>;
 
 /// Whose application it must be; anybody's where absent.
 pub type Whose = Option<String>;
@@ -156,7 +170,10 @@ impl Applications {
         if !self.halves.contains_key(id) {
             self.counted.has_room_for_application(&user, members)?;
         }
-        match self.book.add(MANAGER, id, metadata, moment.now)? {
+        match self
+            .book
+            .add(config::APPLICATIONS, id, metadata, moment.now)?
+        {
             Added::Existing { ignored_fields } => {
                 let fields = ignored_fields.into_iter().map(str::to_owned);
                 Ok((false, fields.collect()))

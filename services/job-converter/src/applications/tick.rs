@@ -1,27 +1,22 @@
 //! Time to decide: ticks and timers, and then what differs from the rows and from what is published
 //! is said once for everything that happened in this batch.
 
-use std::collections::BTreeMap;
-
 use hayward_job_converter_api::DEMAND;
 use hayward_job_converter_application_protocol::core;
 use hayward_job_converter_application_protocol::frontend::{self, State};
 use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
 use hayward_job_converter_application_protocol::task;
 use hayward_publication::committer::{Batch, Moment};
-use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::{Timestamp, WorkId};
 use uuid::Uuid;
 
 use super::record::{Beside, Half, HeadRow, Slot, TaskRow, Touched, hash};
-use super::{Applications, demand};
+use super::{Applications, Verdicts, demand};
 use crate::store::Rows;
 use crate::store::applications::{HeadText, TaskText};
 
 /// Ticks that follow at once on one that moved something: from new to running is one look.
 const TICKS: usize = 4;
-
-type Verdicts = BTreeMap<String, VerdictEntry>;
 
 impl Applications {
     /// Returns what may read differently now, and the milliseconds until it wants to look again.

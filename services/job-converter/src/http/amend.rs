@@ -10,8 +10,8 @@ use hayward_vocabulary::{WorkId, WorkKind};
 
 use super::submit::written;
 use super::{App, revision, work};
-use crate::ledger::Command;
-use crate::ledger::amend::Amend;
+use crate::command::Amend;
+use crate::command::Command;
 use crate::store;
 use crate::work::validate;
 

@@ -12,7 +12,7 @@ use hayward_job_converter_api::applications::{
 };
 use hayward_job_converter_application_protocol::frontend;
 use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
-use hayward_publication::committer::{Batch, Committed, Moment, Reply};
+use hayward_publication::committer::{Committed, Reply};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{Json, Path, Query, Trial};
 use hayward_service::http::pagination;
@@ -23,9 +23,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, revision, work};
-use crate::applications::{Act, Refusal, Remove, Whose, parse};
-use crate::ledger::{Command, Ledger};
-use crate::store::Rows;
+use crate::applications::{Access, Act, Refusal, Remove, Whose, parse};
+use crate::command::Command;
 use crate::work::validate;
 
 /// Asks the ledger to change an application, and waits until what it did is durable. A dry run is
@@ -33,7 +32,7 @@ use crate::work::validate;
 async fn ask<T: Send + 'static>(
     app: &App,
     of: AppId,
-    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+    act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     answered(
         app.handle
@@ -66,9 +65,9 @@ fn told_status(Trial { dry_run }: Trial) -> StatusCode {
 /// The same for what only looks, which a dry run may do as well (A10).
 async fn look<T: Send + 'static>(
     app: &App,
-    act: impl FnOnce(&Ledger) -> Result<T, Refusal> + Send + 'static,
+    act: impl FnOnce(&Access<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
-    let act = |ledger: &mut Ledger, _: &Moment, _: &mut Batch<Rows>| act(ledger);
+    let act = |access: &mut Access<'_>| act(access);
     answered(
         app.handle
             .ask(|reply| Command::Looked(told(act, reply)))
@@ -77,12 +76,12 @@ async fn look<T: Send + 'static>(
 }
 
 fn told<T: Send + 'static>(
-    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+    act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
     reply: Reply<Result<T, Refusal>>,
 ) -> Act {
-    Box::new(move |ledger, moment, batch| {
-        let answer = act(ledger, moment, batch);
-        batch.answer(reply, answer);
+    Box::new(move |mut access| {
+        let answer = act(&mut access);
+        access.batch.answer(reply, answer);
     })
 }
 
@@ -157,9 +156,11 @@ pub async fn add_application(
         parse::application(&given, (user, &caller.groups), how).map_err(validate::problem)?;
     let given = (read.metadata, read.warnings);
     let place = format!("/v1/applications/{}", id.as_str());
-    let done = ask(&app, id.clone(), move |ledger, moment, _| {
-        let (new, ignored) = ledger.applications.add(&id, given, fresh_uuid(), moment)?;
-        let mut view = ledger.show_application(&id, &None)?;
+    let done = ask(&app, id.clone(), move |access| {
+        let (new, ignored) = access
+            .applications
+            .add(&id, given, fresh_uuid(), access.moment)?;
+        let mut view = access.show(&id, &None)?;
         view.ignored_fields = ignored;
         Ok((new, view))
     });
@@ -193,7 +194,7 @@ pub async fn show_application(
     Path(id): Path<String>,
 ) -> Result<Json<ApplicationView>, Problem> {
     let (id, whose) = (app_id(&id)?, readable(&caller)?);
-    let view = look(&app, move |ledger| ledger.show_application(&id, &whose)).await?;
+    let view = look(&app, move |access| access.show(&id, &whose)).await?;
     Ok(Json(view.value))
 }
 
@@ -240,7 +241,7 @@ pub async fn list_applications(
 ) -> Result<Json<ApplicationList>, Problem> {
     let bound = asked.bound();
     let filter = filter(&caller, asked)?;
-    let list = look(&app, move |ledger| Ok(ledger.applications.list(&filter)));
+    let list = look(&app, move |access| Ok(access.applications.list(&filter)));
     let Committed { value, revision } = list.await?;
     let mut list = ApplicationList { revision, ..value };
     list.next_cursor = list.next_cursor.map(|last| bound.cursor(last));
@@ -331,8 +332,8 @@ pub async fn remove_application(
     } else {
         Remove::Strictly
     };
-    let done = ask(&app, id.clone(), move |ledger, _, batch| {
-        ledger.applications.remove(&id, &whose, how, batch)
+    let done = ask(&app, id.clone(), move |access| {
+        access.applications.remove(&id, &whose, how, access.batch)
     });
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
 }
@@ -363,8 +364,8 @@ pub async fn tell_application(
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
     let input = input(told)?;
-    let done = ask(&app, id.clone(), move |ledger, moment, _| {
-        ledger.applications.tell(&id, &whose, input, moment)
+    let done = ask(&app, id.clone(), move |access| {
+        access.applications.tell(&id, &whose, input, access.moment)
     });
     let done = done.await?;
     Ok((
@@ -414,9 +415,9 @@ pub async fn confirm_release(
     })?;
     let whose = changeable(&caller)?;
     let task = tasks::task_id(&key)?;
-    let done = ask(&app, id.clone(), move |ledger, moment, _| {
+    let done = ask(&app, id.clone(), move |access| {
         let which: (&AppId, &TaskId) = (&id, &task);
-        ledger.applications.confirm(which, &whose, moment)
+        access.applications.confirm(which, &whose, access.moment)
     });
     let Committed {
         value,

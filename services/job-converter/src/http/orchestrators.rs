@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::amend::etag;
 use super::{App, revision};
-use crate::ledger::Command;
+use crate::command::Command;
 use crate::orchestrators::commands::{Act, Limits, Put};
 use crate::orchestrators::{MOST, parse};
 

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, revision, work};
-use crate::ledger::Command;
-use crate::ledger::tasks::{Grant, Lease};
+use crate::command::Command;
+use crate::command::{Grant, Lease};
 use crate::store::tasks::{OutcomeRow, outcomes};
 use crate::work::projections::filled;
 use crate::work::read_id;

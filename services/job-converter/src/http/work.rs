@@ -16,8 +16,8 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::{App, revision};
-use crate::ledger::Command;
-use crate::ledger::commands::Cancel;
+use crate::command::Cancel;
+use crate::command::Command;
 use crate::work::read_id;
 
 /// A11: how long a reader waits for its own write.

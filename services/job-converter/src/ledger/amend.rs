@@ -18,32 +18,14 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::processors::now;
+use crate::command::{Amend, Amended};
 use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::processors::ProcessorRow;
 use crate::store::settled::BrakeRow;
 use crate::store::work::AmendedRow;
 use crate::work::processors::terms;
-use crate::work::version::Version;
 use crate::work::{Process, Slot, What, Work, read_id};
-
-pub struct Amend {
-    pub id: WorkId,
-    /// Whose service it must be.
-    pub user: String,
-    /// The generation it was made from.
-    pub from: u32,
-    pub service: Box<ServiceSubmission>,
-    /// The same as JSON.
-    pub text: String,
-}
-
-pub struct Amended {
-    pub version: Version,
-    /// False where it was like that already.
-    pub changed: bool,
-    pub redeployed: bool,
-}
 
 /// What its processes run, and where they may: all but how many there are, what they are called and
 /// what becomes of their ends.

@@ -5,41 +5,17 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{BulkResult, BulkSubmitted, Submitted};
 use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_publication::committer::{Batch, Moment};
-use hayward_vocabulary::WorkId;
 
-use super::keys::{Known, Once};
-use super::{Ledger, Shared};
+use super::Ledger;
+use super::keys::Known;
+use crate::command::{Accepted, Cancel, Submit};
 use crate::error::Refusal;
 use crate::metrics;
+use crate::model::Shared;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
 use crate::work::intake::Prepared;
 use crate::work::{Runner, read_id};
-
-/// One request to accept work.
-pub struct Submit {
-    pub once: Once,
-    /// What was accepted so far, or why it was not, in order.
-    pub items: Vec<Result<Box<Prepared>, String>>,
-    /// Answer with one result per item.
-    pub bulk: bool,
-    /// Do nothing of it (A10).
-    pub dry_run: bool,
-}
-
-/// The answer as JSON; given again to whoever repeats the request.
-pub struct Accepted {
-    pub answer: Arc<str>,
-    pub replayed: bool,
-}
-
-pub struct Cancel {
-    pub id: WorkId,
-    /// Whose work it must be; anybody's for an operator.
-    pub user: Option<String>,
-    /// For the timeline.
-    pub by: String,
-}
 
 impl Ledger {
     pub(super) fn submit(

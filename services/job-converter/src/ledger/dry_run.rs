@@ -22,7 +22,7 @@ impl Ledger {
     ) {
         let copy = self.applications.apart(of);
         let all = std::mem::replace(&mut self.applications, copy);
-        act(self, moment, batch);
+        self.act_on_applications(act, moment, batch);
         self.applications = all;
     }
 

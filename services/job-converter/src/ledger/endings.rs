@@ -4,7 +4,8 @@ use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
 use hayward_publication::committer::{Batch, Moment};
 use uuid::Uuid;
 
-use super::{Final, Ledger};
+use super::Ledger;
+use crate::model::Final;
 use crate::store::Rows;
 use crate::store::history::EventRow;
 use crate::store::work::EndedRow;

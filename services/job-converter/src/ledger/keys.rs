@@ -7,18 +7,12 @@ use hayward_vocabulary::Timestamp;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
+use crate::model::Once;
 use crate::store::keys::KeyRow;
 
 pub const KEPT_MS: i64 = 24 * 3600 * 1000;
 /// Keys one round forgets at most.
 const PIECE: usize = 2_000;
-
-/// A key and the request it was used for, each as half a SHA-256.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Once {
-    pub key: Uuid,
-    pub request: Uuid,
-}
 
 #[derive(Default)]
 pub struct Keys {

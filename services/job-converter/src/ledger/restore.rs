@@ -11,11 +11,12 @@ use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, W
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
+use super::Ledger;
 use super::keys::Keys;
 use super::last_hosts::Homes;
 use super::tasks::held_from_text;
-use super::{Final, Ledger, Shared};
 use crate::applications::Applications;
+use crate::model::{Final, Shared};
 use crate::orchestrators::Orchestrators;
 use crate::shared_view::{Owners, Room};
 use crate::store::applications::{HeadText, TaskText};

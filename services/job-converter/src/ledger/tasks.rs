@@ -3,10 +3,7 @@
 //! One request does everything at once, in this order: report, give back, renew, lease. All of it
 //! is in one commit, so an answer that is lost is asked for again without harm.
 
-use std::sync::Arc;
-
-use hayward_job_converter_api::submission::JobSubmission;
-use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, TaskReport};
+use hayward_job_converter_api::tasks::{OUTPUT_LIMIT, TaskReport};
 use hayward_job_converter_domain::{Ending, Leased, Recorded};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -14,38 +11,13 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::endings::storable;
+use crate::command::{Grant, Lease};
 use crate::error::Refusal;
 use crate::metrics;
 use crate::store::Rows;
 use crate::store::settled::BrakeRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
 use crate::work::{Job, Work, read_id};
-
-/// Tasks in one answer at most.
-pub const MOST_LEASED: u32 = 1_024;
-
-pub struct Lease {
-    pub job: WorkId,
-    /// The work id in the caller's token.
-    pub runner: WorkId,
-    pub request: LeaseRequest,
-}
-
-/// What a runner is told.
-pub struct Grant {
-    pub leased: Vec<Leased>,
-    /// Absent when the job is over.
-    pub job: Option<Arc<JobSubmission>>,
-    pub done: bool,
-}
-
-impl Grant {
-    const OVER: Self = Self {
-        leased: Vec::new(),
-        job: None,
-        done: true,
-    };
-}
 
 impl Ledger {
     pub(super) fn lease(

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::ledger::tasks::MOST_LEASED;
+use crate::config::MOST_LEASED;
 use crate::store::work::WorkRow;
 use crate::work::processors;
 use crate::work::projections;

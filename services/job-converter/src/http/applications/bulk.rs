@@ -53,8 +53,8 @@ pub async fn add_tasks(
 ) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
     let (of, owner) = (id.clone(), whose.clone());
-    let known = look(&app, move |ledger| {
-        ledger.applications.of_tasks(&of, &owner)
+    let known = look(&app, move |access| {
+        access.applications.of_tasks(&of, &owner)
     });
     let items = items(
         given,
@@ -63,8 +63,10 @@ pub async fn add_tasks(
         how,
     )?;
     let (told, good) = parted(items);
-    let done = ask(&app, id.clone(), move |ledger, moment, _| {
-        ledger.applications.add_tasks(&id, &whose, good, moment)
+    let done = ask(&app, id.clone(), move |access| {
+        access
+            .applications
+            .add_tasks(&id, &whose, good, access.moment)
     });
     let done = done.await?;
     let added = results(told, done.value);

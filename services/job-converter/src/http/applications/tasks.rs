@@ -72,16 +72,16 @@ pub async fn add_task(
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
     let task = new_task_id(&task).map_err(|detail| no_id(&detail))?;
     let (of, owner) = (id.clone(), whose.clone());
-    let of = look(&app, move |ledger| {
-        ledger.applications.of_tasks(&of, &owner)
+    let of = look(&app, move |access| {
+        access.applications.of_tasks(&of, &owner)
     })
     .await?;
     let traceparent = crate::http::submit::traceparent(&headers);
     let what = parse::task(&given, &of.value, traceparent).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
-    let done = ask(&app, id.clone(), move |ledger, moment, _| {
-        let applications = &mut ledger.applications;
-        let new = applications.add_task((&id, &task), &whose, what, moment)?;
+    let done = ask(&app, id.clone(), move |access| {
+        let applications = &mut access.applications;
+        let new = applications.add_task((&id, &task), &whose, what, access.moment)?;
         Ok((new, applications.show_task((&id, &task), &whose)?))
     });
     let Committed { value, revision } = done.await?;
@@ -111,8 +111,8 @@ pub async fn show_task(
     Path((id, task)): Path<(String, String)>,
 ) -> Result<Json<TaskAccepted>, Problem> {
     let (id, task, whose) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
-    let shown = look(&app, move |ledger| {
-        ledger.applications.show_task((&id, &task), &whose)
+    let shown = look(&app, move |access| {
+        access.applications.show_task((&id, &task), &whose)
     });
     Ok(Json(shown.await?.value))
 }
@@ -138,8 +138,8 @@ pub async fn remove_task(
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
-    let done = ask(&app, id.clone(), move |ledger, _, _| {
-        ledger.applications.remove_task((&id, &task), &whose);
+    let done = ask(&app, id.clone(), move |access| {
+        access.applications.remove_task((&id, &task), &whose);
         Ok(())
     });
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
@@ -173,9 +173,11 @@ pub async fn tell_task(
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
     let TaskTransitionEvent::Complete = told.event;
-    let done = ask(&app, id.clone(), move |ledger, moment, _| {
+    let done = ask(&app, id.clone(), move |access| {
         let which = (&id, &task);
-        ledger.applications.complete_task(which, &whose, moment)
+        access
+            .applications
+            .complete_task(which, &whose, access.moment)
     });
     let done = done.await?;
     Ok((
