@@ -1,6 +1,7 @@
 //! A piece of work in memory while it is not over. It has one *slot* for each demand entry: a job
 //! and a reservation have one, a service has one per instance.
 
+pub mod exits;
 pub mod intake;
 pub mod processors;
 pub mod projections;

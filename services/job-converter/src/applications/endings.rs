@@ -7,7 +7,7 @@ use hayward_job_converter_domain::processors::{Ending, ending};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::Exit;
 
-use crate::ledger::absorb::how_it_ended;
+use crate::work::exits::how_it_ended;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {

@@ -7,14 +7,14 @@ use hayward_publication::{Change, Cursor, Update};
 use hayward_rm_scheduler_api::{
     ALLOCATIONS, AllocationEntry, AllocationState, VERDICTS, VacateReason, VerdictEntry,
 };
-use hayward_vocabulary::launch::NOT_OFFERED;
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
 use crate::applications::{self, Heard};
 use crate::store::Rows;
 use crate::store::settled::{BrakeRow, SettledRow};
+use crate::work::exits::{how_it_ended, is_own};
 use crate::work::{Process, What, Work, read_id};
 
 /// The place of an allocation: which work, which of its slots.
@@ -341,16 +341,6 @@ fn by_itself(entry: &AllocationEntry) -> bool {
     is_own(sent_away, entry.exit.as_ref())
 }
 
-/// What a node refuses to start, it refuses again as soon as it is asked again; and it is not
-/// blocked for it, since others it serves well.
-fn is_own(vacated: bool, exit: Option<&Exit>) -> bool {
-    !vacated
-        && exit.is_none_or(|exit| match exit.cause {
-            ExitCause::Node => exit.cause_code.as_deref() == Some(NOT_OFFERED),
-            cause => cause != ExitCause::Intended,
-        })
-}
-
 /// Judges an end; true when the slot is held back by it from now on.
 fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_ms: u64) -> bool {
     let pace = work.pace();
@@ -371,95 +361,4 @@ fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_m
         }
     }
     own && work.slots[slot].brake.strike(now_ms, &pace)
-}
-
-pub(crate) fn how_it_ended(exit: &Exit) -> String {
-    let cause = match exit.cause {
-        ExitCause::Success => "ended well",
-        ExitCause::UserError => "ended with an error",
-        ExitCause::UserLimit => "went over a limit",
-        ExitCause::LaunchFailed => "could not be started",
-        ExitCause::Node if exit.cause_code.as_deref() == Some(NOT_OFFERED) => {
-            "was refused by its node"
-        }
-        ExitCause::Node if exit.cause_code.is_some() => "could not be run by its node",
-        ExitCause::Node => "lost with its node",
-        ExitCause::Intended => "was told to end",
-        ExitCause::LaunchUnknown => "may never have been started",
-        ExitCause::Unknown => "ended",
-    };
-    let code = exit
-        .code
-        .map(|code| format!(", status {code}"))
-        .unwrap_or_default();
-    let signal = exit
-        .signal
-        .map(|signal| format!(", signal {signal}"))
-        .unwrap_or_default();
-    let text = exit
-        .message
-        .as_deref()
-        .map(|text| format!(" ({text})"))
-        .unwrap_or_default();
-    format!("{cause}{code}{signal}{text}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn w15_no_intended_end_holds_a_slot_back() {
-        use ExitCause::{
-            Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
-        };
-        let all = [
-            (Success, true),
-            (UserError, true),
-            (UserLimit, true),
-            (LaunchFailed, true),
-            (Node, false),
-            (Intended, false),
-            (LaunchUnknown, true),
-            (Unknown, true),
-        ];
-        for (cause, own) in all {
-            let exit = exit(cause, None);
-            assert_eq!(is_own(false, Some(&exit)), own, "{cause:?}");
-            assert!(!is_own(true, Some(&exit)), "what is taken off: {cause:?}");
-        }
-        assert!(!is_own(true, None));
-    }
-
-    #[test]
-    fn what_a_node_refuses_to_start_is_held_back() {
-        assert!(is_own(
-            false,
-            Some(&exit(ExitCause::Node, Some(NOT_OFFERED)))
-        ));
-        assert!(!is_own(false, Some(&exit(ExitCause::Node, Some("lost")))));
-    }
-
-    #[test]
-    fn an_end_that_its_node_caused_names_what_the_node_did() {
-        let sentence = |code| {
-            how_it_ended(&Exit {
-                message: None,
-                ..exit(ExitCause::Node, code)
-            })
-        };
-        assert_eq!(sentence(None), "lost with its node");
-        assert_eq!(sentence(Some(NOT_OFFERED)), "was refused by its node");
-        assert_eq!(
-            sentence(Some("engine_down")),
-            "could not be run by its node"
-        );
-    }
-
-    fn exit(cause: ExitCause, code: Option<&str>) -> Exit {
-        Exit {
-            cause_code: code.map(ToOwned::to_owned),
-            ..Exit::of(cause, "")
-        }
-    }
 }
