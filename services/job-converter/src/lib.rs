@@ -9,7 +9,6 @@
 //! until its tasks end. It never decides who gets a machine, and never starts anything.
 
 mod applications;
-pub mod bells;
 mod command;
 pub mod config;
 mod error;

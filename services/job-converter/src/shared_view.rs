@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use hayward_publication::KeyedNotify;
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::{Timestamp, UserName};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-use crate::bells::Bells;
 use crate::config::Settings;
 
 pub struct Room {
@@ -22,11 +22,11 @@ pub struct Room {
     /// By work id, as last told by the scheduler; news, not state: it is asked for anew at start.
     pub verdicts: RwLock<BTreeMap<String, VerdictEntry>>,
     /// Rung when a view may read differently.
-    pub views: Arc<Bells>,
+    pub views: Arc<KeyedNotify<Uuid>>,
     /// When each orchestrator was last heard by this process, also where nothing was new.
     pub heard: RwLock<BTreeMap<UserName, Timestamp>>,
     /// Rung when a waiting runner may get another answer.
-    pub tasks: Arc<Bells>,
+    pub tasks: Arc<KeyedNotify<Uuid>>,
 }
 
 impl Room {

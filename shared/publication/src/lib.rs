@@ -21,6 +21,7 @@ pub mod error;
 pub mod followed;
 pub mod follower;
 pub mod invariants;
+pub mod keyed_notify;
 mod lease;
 pub mod published;
 pub mod publisher;
@@ -38,6 +39,7 @@ pub use committer::{
 pub use cursor::Cursor;
 pub use error::{CommitError, WENT_BACK, WentBack};
 pub use followed::{Change, Followed};
+pub use keyed_notify::KeyedNotify;
 pub use publisher::Publisher;
 pub use update::Update;
 

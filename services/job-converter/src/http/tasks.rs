@@ -131,7 +131,7 @@ async fn lease(
     }
     let wait = Duration::from_millis(request.wait_ms.min(LONGEST_WAIT_MS));
     let deadline = tokio::time::Instant::now() + wait;
-    let mut ear = app.room.tasks.listen(uuid);
+    let mut changes = app.room.tasks.subscribe(uuid);
     loop {
         let again = LeaseRequest {
             finished: Vec::new(),
@@ -147,7 +147,7 @@ async fn lease(
         let grant = committed.value?;
         let enough = grant.done || !grant.leased.is_empty() || again.want == 0;
         if enough
-            || tokio::time::timeout_at(deadline, ear.heard())
+            || tokio::time::timeout_at(deadline, changes.changed())
                 .await
                 .is_err()
         {

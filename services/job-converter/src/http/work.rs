@@ -133,7 +133,7 @@ pub async fn show(
     let (uuid, user) = owner(app, caller, (kind, &id))?;
     let patience = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + patience;
-    let mut ear = app.room.views.listen(uuid);
+    let mut changes = app.room.views.subscribe(uuid);
     // A bell rings before its commit. One that rang just before we listened belongs to the commit
     // in flight, so that one is waited for too.
     let next = app.publisher.revision() + 1;
@@ -149,7 +149,7 @@ pub async fn show(
         }
         let news = async {
             tokio::select! {
-                revision = ear.heard() => app.publisher.reached(revision, PATIENCE).await,
+                revision = changes.changed() => app.publisher.reached(revision, PATIENCE).await,
                 seen = app.publisher.reached(next, patience), if in_flight => seen,
             }
         };

@@ -171,7 +171,7 @@ impl Ledger {
             self.process_ended((uuid, slot), (entry, ran_ms), moment, batch);
         }
         if leaving {
-            self.room.tasks.ring(uuid, moment.revision);
+            self.room.tasks.notify(&uuid, moment.revision);
         }
         self.keep_processors(uuid, moment, batch);
         self.dirty.insert(uuid);
@@ -249,7 +249,7 @@ impl Ledger {
         if job.book.end(holder) {
             self.touched.insert((uuid, holder.clone()));
             self.dirty.insert(uuid);
-            self.room.tasks.ring(uuid, 0);
+            self.room.tasks.notify(&uuid, 0);
         }
     }
 

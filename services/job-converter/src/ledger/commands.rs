@@ -154,7 +154,7 @@ impl Ledger {
             at_ms: moment.now.unix_ms(),
         });
         work.tell(format!("cancelled by {}", cancel.by), moment, batch);
-        self.room.tasks.ring(uuid, moment.revision);
+        self.room.tasks.notify(&uuid, moment.revision);
         self.dirty.insert(uuid);
         Ok(())
     }

@@ -130,8 +130,8 @@ impl Ledger {
                 home,
             },
         );
-        self.room.views.ring(uuid, moment.revision);
-        self.room.tasks.ring(uuid, moment.revision);
+        self.room.views.notify(&uuid, moment.revision);
+        self.room.tasks.notify(&uuid, moment.revision);
     }
 
     fn leave_runner(&mut self, runner: &hayward_vocabulary::WorkId, batch: &mut Batch<Rows>) {

@@ -35,7 +35,7 @@ impl Ledger {
         let room = self.room.clone();
         let (changed, due) = self.applications.turn(&room.verdicts.read(), moment, batch);
         for uuid in changed {
-            room.views.ring(uuid, moment.revision);
+            room.views.notify(&uuid, moment.revision);
         }
         due
     }
@@ -136,7 +136,7 @@ impl Ledger {
                 }
             }
         }
-        room.views.ring(uuid, moment.revision);
+        room.views.notify(&uuid, moment.revision);
     }
 
     fn wake(&self, more: bool, application: Option<u64>, moment: &Moment) -> Wake {

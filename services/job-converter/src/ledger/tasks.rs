@@ -74,7 +74,7 @@ impl Ledger {
             self.forgive(uuid, moment, batch);
         }
         if back || changed.waiting {
-            self.room.tasks.ring(uuid, moment.revision);
+            self.room.tasks.notify(&uuid, moment.revision);
         }
         self.note_lease(uuid, holder, held, moment);
         if changed.lease {
