@@ -9,10 +9,10 @@ use hayward_job_converter_api::submission::{
     Submitted,
 };
 use hayward_service::auth::{Caller, Scope};
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::idempotency::{Key, REPLAYED, digest};
-use hayward_service::http::problem::{Code, Problem};
-use hayward_service::runtime::clock::fresh_uuid;
+use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_service::trace::Place;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
@@ -79,12 +79,12 @@ pub async fn submit_job(
     Query(how): Query<How>,
     Json(job): Json<JobSubmission>,
 ) -> Result<Response, Problem> {
-    let origin = origin(&app, &caller, &headers)?;
-    checked(|| validate::job(&job)).map_err(validate::problem)?;
-    let text = written(&job)?;
-    let once = once(&origin, &key, "/v1/jobs", &text);
-    let prepared = prepared_job(&app, &origin, job, text)?;
-    accept(&app, "/v1/jobs", (once, prepared), how).await
+    let sender = Sender {
+        caller,
+        key,
+        headers,
+    };
+    submit(&app, &sender, how, job).await
 }
 
 /// Submits up to 1,000 jobs; each is accepted or not for itself.
@@ -156,7 +156,7 @@ fn prepared_jobs(
         hash.update(&text);
         hash.update([0]);
         items.push(match validate::job(&job) {
-            Ok(()) => Ok(Box::new(prepared_job(app, origin, job, text)?)),
+            Ok(()) => Ok(Box::new(prepared(app, origin, job, text)?)),
             Err(faults) => {
                 for fault in &faults {
                     let pointer = format!("/jobs/{number}{}", fault.pointer);
@@ -193,13 +193,12 @@ pub async fn submit_service(
     Query(how): Query<How>,
     Json(service): Json<ServiceSubmission>,
 ) -> Result<Response, Problem> {
-    let origin = origin(&app, &caller, &headers)?;
-    checked(|| validate::service(&service)).map_err(validate::problem)?;
-    let text = written(&service)?;
-    let once = once(&origin, &key, "/v1/services", &text);
-    let what = What::Service(Box::new(service));
-    let prepared = prepare(fresh_uuid(), &origin, what, text)?;
-    accept(&app, "/v1/services", (once, prepared), how).await
+    let sender = Sender {
+        caller,
+        key,
+        headers,
+    };
+    submit(&app, &sender, how, service).await
 }
 
 /// Submits a reservation: a machine to hold.
@@ -222,13 +221,83 @@ pub async fn submit_reservation(
     Query(how): Query<How>,
     Json(reservation): Json<ReservationSubmission>,
 ) -> Result<Response, Problem> {
-    let origin = origin(&app, &caller, &headers)?;
-    checked(|| validate::reservation(&reservation)).map_err(validate::problem)?;
-    let text = written(&reservation)?;
-    let once = once(&origin, &key, "/v1/reservations", &text);
-    let what = What::Reservation(Box::new(reservation));
-    let prepared = prepare(fresh_uuid(), &origin, what, text)?;
-    accept(&app, "/v1/reservations", (once, prepared), how).await
+    let sender = Sender {
+        caller,
+        key,
+        headers,
+    };
+    submit(&app, &sender, how, reservation).await
+}
+
+/// One kind of work that users submit.
+trait Submission: Serialize + Sized {
+    const ROUTE: &'static str;
+    const KIND: WorkKind;
+
+    fn validate(&self) -> Result<(), Vec<FieldFault>>;
+
+    fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<What, Problem>;
+}
+
+impl Submission for JobSubmission {
+    const ROUTE: &'static str = "/v1/jobs";
+    const KIND: WorkKind = WorkKind::Job;
+
+    fn validate(&self) -> Result<(), Vec<FieldFault>> {
+        validate::job(self)
+    }
+
+    fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<What, Problem> {
+        let runner = app.runners.for_job(user, id)?;
+        Ok(job_of(self, runner))
+    }
+}
+
+impl Submission for ServiceSubmission {
+    const ROUTE: &'static str = "/v1/services";
+    const KIND: WorkKind = WorkKind::Service;
+
+    fn validate(&self) -> Result<(), Vec<FieldFault>> {
+        validate::service(self)
+    }
+
+    fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<What, Problem> {
+        Ok(What::Service(Box::new(self)))
+    }
+}
+
+impl Submission for ReservationSubmission {
+    const ROUTE: &'static str = "/v1/reservations";
+    const KIND: WorkKind = WorkKind::Reservation;
+
+    fn validate(&self) -> Result<(), Vec<FieldFault>> {
+        validate::reservation(self)
+    }
+
+    fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<What, Problem> {
+        Ok(What::Reservation(Box::new(self)))
+    }
+}
+
+/// Sender of a submission.
+struct Sender {
+    caller: Caller,
+    key: Key,
+    headers: HeaderMap,
+}
+
+async fn submit<S: Submission>(
+    app: &App,
+    sender: &Sender,
+    how: How,
+    submission: S,
+) -> Result<Response, Problem> {
+    let origin = origin(app, &sender.caller, &sender.headers)?;
+    checked(|| submission.validate()).map_err(validate::problem)?;
+    let text = written(&submission)?;
+    let once = once(&origin, &sender.key, S::ROUTE, &text);
+    let prepared = prepared(app, &origin, submission, text)?;
+    accept(app, S::ROUTE, (once, prepared), how).await
 }
 
 async fn accept(
@@ -308,16 +377,16 @@ pub fn traceparent(headers: &HeaderMap) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn prepared_job(
+fn prepared<S: Submission>(
     app: &App,
     origin: &Origin,
-    job: JobSubmission,
+    submission: S,
     text: String,
 ) -> Result<Prepared, Problem> {
     let uuid = fresh_uuid();
-    let id = WorkId::fresh(WorkKind::Job, uuid);
-    let runner = app.runners.for_job(&origin.user, &id)?;
-    prepare(uuid, origin, job_of(job, runner), text)
+    let id = WorkId::fresh(S::KIND, uuid);
+    let what = submission.into_work(app, &origin.user, &id)?;
+    prepare(uuid, origin, what, text)
 }
 
 pub fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
