@@ -371,8 +371,8 @@ fn truth(value: &Value) -> bool {
 /// The promises without descriptions: a line for each path and each schema.
 #[must_use]
 pub fn promises(document: &Value) -> String {
-    let lines = |of: &Value| {
-        let lines = entries(of).map(|(name, value)| {
+    let lines = |values: &Value| {
+        let lines = entries(values).map(|(name, value)| {
             let value = bare(value);
             format!("{}: {value}", Value::from(name.clone()))
         });

@@ -1,5 +1,5 @@
-//! What the checks still tolerate: `debt.txt` has one number for each crate and check, and the
-//! numbers only go down.
+//! Tolerated findings: `debt.txt` has one number for each crate and check, and the numbers only go
+//! down.
 //!
 //! A check fails when a crate has more findings than its number, and also when it has fewer: then
 //! `BLESS=1` writes the lower number. A check without any line in the file is new, and `BLESS=1`
@@ -22,12 +22,12 @@ const SHOWN: usize = 60;
 /// The checks of one program run in threads and write one file.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Something that a check does not want.
+/// A fault that a check has found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The crate that has it.
+    /// Crate of the fault.
     pub package: String,
-    /// Where it is and what to do about it.
+    /// Its place, and what to do about it.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which modules of a crate use which: the arrows between the modules directly below its root.
+//! Arrows between the modules directly below the root of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
@@ -49,13 +49,13 @@ pub fn arrows(package: &Package) -> Arrows {
     all
 }
 
-/// Also what lies in the folder of a module for tests.
+/// Files of modules for tests, and files in their folders.
 fn is_for_tests(source: &Source, for_tests: &BTreeSet<std::path::PathBuf>) -> bool {
     let inside = |module: &std::path::PathBuf| source.path.starts_with(module.with_extension(""));
     for_tests.contains(&source.path) || for_tests.iter().any(inside)
 }
 
-/// `ledger/keep.rs` is `ledger`, `keep`; the root has no path, nor has a program beside it.
+/// `ledger/keep.rs` is `ledger`, `keep`. The root and further programs have no path.
 fn module_path(file: &Path) -> Option<Vec<String>> {
     let path: Vec<String> = file
         .with_extension("")
@@ -79,7 +79,7 @@ struct Uses<'a> {
 }
 
 impl Uses<'_> {
-    /// A path as it is written; only those count that begin with `crate` or lead to the root.
+    /// Adds a path. Only a path counts that begins with `crate` or leads to the root by `super`.
     fn add(&mut self, segments: &[String]) {
         let mut depth = self.path.len();
         for (index, segment) in segments.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Uses<'_> {
         }
     }
 
-    /// Inside a macro nothing is parsed: `crate`, two colons, a name.
+    /// Adds the paths in a macro, which is not parsed: `crate`, two colons, a name.
     fn add_tokens(&mut self, stream: TokenStream) {
         let tokens: Vec<TokenTree> = stream.into_iter().collect();
         for (index, token) in tokens.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::{files, read};
 /// The folder whose tables define codes: the first cell of a row.
 const FOLDER: &str = "docs/spec";
 
-/// `R-9.5`, `C-4`, `I13`, `SU-10`.
+/// The form of a code: letters, an optional dash, one or two numbers.
 static CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b[A-Z]{1,2}-?\d+(?:\.\d+)?\b").expect("a regular expression"));
 
@@ -40,17 +40,17 @@ fn is_code(text: &str) -> bool {
     CODE.find(text).is_some_and(|found| found.as_str() == text)
 }
 
-/// What stands before the number: `R-`, `I`.
+/// The letters and the dash before the number.
 fn prefix(code: &str) -> &str {
     code.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-/// `TC-29`: a code by its form, whatever its prefix.
+/// Two letters and a dash: a code by its form, whatever its prefix.
 fn is_dashed(word: &str) -> bool {
     word.find('-') == Some(2)
 }
 
-/// Tells codes from other words of capitals and digits, such as `J1`, by the prefixes in use.
+/// The codes in use. Other words of capitals and digits have a prefix that no code has.
 pub struct Codes {
     defined: BTreeSet<String>,
     prefixes: BTreeSet<String>,
@@ -69,10 +69,10 @@ impl Codes {
         Self { defined, prefixes }
     }
 
-    /// The codes of a text, in its order. A word with an unknown prefix is a code if it has two
+    /// The codes in a text, in its order. A word with an unknown prefix is a code if it has two
     /// letters and a dash.
     #[must_use]
-    pub fn of_text<'a>(&self, text: &'a str) -> Vec<&'a str> {
+    pub fn in_text<'a>(&self, text: &'a str) -> Vec<&'a str> {
         let words = CODE.find_iter(text).map(|found| found.as_str());
         let codes = words.filter(|word| is_dashed(word) || self.prefixes.contains(prefix(word)));
         codes.collect()
@@ -101,10 +101,10 @@ pub fn is_page(path: &Path) -> bool {
 }
 
 #[test]
-fn codes_are_told_from_other_words() {
+fn codes_are_distinguished_from_other_words() {
     let codes = Codes::new(["I13", "R-9.5", "W-4"].map(str::to_owned));
     let text = "HS256 of J1 in UTF-8: (I13), R-9.5; W-4…W-6 and TC-29 or H100, P-256";
-    let found = codes.of_text(text);
+    let found = codes.in_text(text);
     assert_eq!(found, ["I13", "R-9.5", "W-4", "W-6", "TC-29"]);
     assert!(codes.resolves("I13") && !codes.resolves("W-6"));
 }

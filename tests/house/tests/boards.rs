@@ -458,9 +458,8 @@ fn promtool_accepts_rules_examples_and_boards() {
     run(&["test", "rules", "alerts-test.yml"]);
     // Expressions of boards are checked as rules.
     let expressions = every_expression().into_iter();
-    let asked_of_metrics =
-        expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
-    let rules: Vec<Value> = asked_of_metrics
+    let of_metrics = expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
+    let rules: Vec<Value> = of_metrics
         .enumerate()
         .map(|(number, (_, expression))| {
             let expression = expression.replace("$__rate_interval", "5m");

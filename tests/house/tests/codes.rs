@@ -1,5 +1,5 @@
-//! Codes of rules: they resolve in `docs/spec`, at most one stands in a comment, and no name of a
-//! test begins with one.
+//! Codes of rules resolve in `docs/spec`. A comment has at most one, in parentheses, and no name of
+//! a test begins with one.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn codes_in_comments_resolve() {
     let mut found = Vec::new();
     for source in sources() {
         for comment in source.comments() {
-            let unknown = codes.of_text(&comment.text).into_iter();
+            let unknown = codes.in_text(&comment.text).into_iter();
             found.extend(
                 unknown
                     .filter(|code| !codes.resolves(code))
@@ -52,7 +52,7 @@ fn codes_in_documents_resolve() {
     for path in documents.filter(|path| !is_page(path)) {
         let text = read(&path).unwrap_or_default();
         for (index, line) in text.lines().enumerate() {
-            let unknown = codes.of_text(line).into_iter();
+            let unknown = codes.in_text(line).into_iter();
             let unknown = unknown.filter(|code| !codes.resolves(code));
             found.extend(unknown.map(|code| format!("{}:{}: {code}", path.display(), index + 1)));
         }
@@ -69,7 +69,7 @@ fn a_comment_has_at_most_one_code() {
     let mut found = Vec::new();
     for source in sources() {
         for comment in source.comments() {
-            let cited = codes.of_text(&comment.text);
+            let cited = codes.in_text(&comment.text);
             if cited.len() > 1 {
                 found.push(Finding {
                     package: source.package.clone(),
@@ -91,7 +91,7 @@ fn codes_are_in_parentheses() {
     let mut found = Vec::new();
     for source in sources() {
         for comment in source.comments() {
-            let cited = codes.of_text(&comment.text);
+            let cited = codes.in_text(&comment.text);
             let bare = cited
                 .into_iter()
                 .filter(|code| !comment.text.contains(&format!("({code})")));

@@ -1,4 +1,4 @@
-//! Which module of a crate may use which.
+//! Arrows between the modules of a crate.
 //!
 //! One table per crate lists its modules in rows, from the bottom to the top. A module uses
 //! modules of earlier rows, and none of its own row or of a later one. Modules below another one

@@ -166,7 +166,10 @@ fn no_work_is_left_for_later() {
 fn tests_wait_for_states_not_for_time() {
     let found = code_with(&[concat!("sleep", "(")], |path| {
         let in_fixture = path.starts_with("tests/fleet") || path.starts_with("shared/testkit");
-        in_fixture && !POLLING_MODULES.iter().any(|room| path == Path::new(room))
+        in_fixture
+            && !POLLING_MODULES
+                .iter()
+                .any(|module| path == Path::new(module))
     });
     assert_none("tests wait for a state, with the wait module", &found);
 }

@@ -1,7 +1,7 @@
 //! Parameters have names: a tuple in a parameter is a struct that was not written.
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
-use hayward_tests_house::source::sources;
+use hayward_tests_house::source::{Source, sources};
 use syn::visit::{self, Visit};
 
 /// Functions with a tuple pattern among their parameters.
@@ -33,7 +33,9 @@ fn tuples(file: &syn::File) -> Vec<(usize, String)> {
 #[test]
 fn parameters_are_no_tuples() {
     let mut found = Vec::new();
-    for source in sources() {
+    // Parsing is slow, so files without any tuple before a colon are skipped.
+    let may_have_tuple = |source: &&Source| source.text.contains("): ");
+    for source in sources().iter().filter(may_have_tuple) {
         let functions = tuples(&source.syntax()).into_iter();
         found.extend(functions.map(|(line, name)| Finding {
             package: source.package.clone(),
