@@ -3,6 +3,8 @@
 //! Absorbing is idempotent and costs what changed. It never decides who gets what; that is the
 //! round's.
 
+pub mod translate;
+
 use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockEntry, BlockKind};
@@ -15,10 +17,10 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use crate::ledger::{Held, JOB_CONVERTER, Ledger};
-use crate::orchestrated;
+use crate::absorb::translate;
 use crate::store::Rows;
-use crate::translate;
+use crate::working_set::orchestrator_shares;
+use crate::working_set::{Held, JOB_CONVERTER, Ledger};
 
 impl Ledger {
     /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.
@@ -230,10 +232,10 @@ impl Ledger {
         let awaits = match entry.processor {
             Some(_) => known.clone().any(unsettled),
             None => {
-                orchestrated::runs_once(entry)
+                orchestrator_shares::runs_once(entry)
                     && known
                         .clone()
-                        .any(|held| unsettled(held) && orchestrated::ended_itself(held))
+                        .any(|held| unsettled(held) && orchestrator_shares::ended_itself(held))
             }
         };
         awaits && !known.any(stands)
@@ -381,7 +383,9 @@ impl Ledger {
         self.put(held, batch);
         let demand = self.demand.get(work.as_str());
         let noticed = |demand: &DemandEntry| {
-            demand.processor.is_some() || demand.part.is_some() || orchestrated::runs_once(demand)
+            demand.processor.is_some()
+                || demand.part.is_some()
+                || orchestrator_shares::runs_once(demand)
         };
         if state == AllocationState::Ended && demand.is_some_and(noticed) {
             self.refresh_demand(work.as_str());

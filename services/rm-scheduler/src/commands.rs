@@ -7,9 +7,9 @@ use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_policy::{Reading, differences, notes};
 
 use crate::error::Refusal;
-use crate::ledger::{Command, Ledger};
 use crate::policy::{self, InUse};
 use crate::store::{NewPolicy, Rows};
+use crate::working_set::{Command, Ledger};
 
 /// Lines kept of what a change of the policy changed.
 const LINES_KEPT: usize = 100;

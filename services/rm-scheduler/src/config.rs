@@ -4,7 +4,7 @@ use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence;
+use crate::publications::machine_facts;
 use crate::recorder::Limits;
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -63,9 +63,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn facts(&self) -> evidence::Limits {
+    pub(crate) fn facts(&self) -> machine_facts::Limits {
         let number = |setting| usize::try_from(setting).unwrap_or(usize::MAX);
-        evidence::Limits {
+        machine_facts::Limits {
             most: number(self.facts_most),
             a_node: number(self.facts_a_node),
         }

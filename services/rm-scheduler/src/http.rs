@@ -28,7 +28,7 @@ use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::{Command, Context};
+use crate::working_set::{Command, Context};
 
 pub const ABOUT: Description = Description {
     title: "Hayward rm-scheduler",

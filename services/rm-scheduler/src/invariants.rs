@@ -8,9 +8,9 @@ use hayward_service::invariants::{Timed, Watch, timed};
 use hayward_vocabulary::invariant::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
-use crate::ledger::{Command, Ledger};
+use crate::queries::view::View;
 use crate::store::{receipts, rounds};
-use crate::view::View;
+use crate::working_set::{Command, Ledger};
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {

@@ -7,40 +7,23 @@
 //! nothing, talks to no agent, and never looks inside a process.
 
 mod absorb;
-mod carried;
-mod clearings;
 mod commands;
 mod config;
 mod error;
-mod evidence;
+mod external_planners;
 mod http;
 mod invariants;
-mod ledger;
-mod load;
-mod looks;
-mod measured;
-mod moves;
-mod occupancy;
-mod orchestrated;
-mod placeholders;
-mod planners;
+mod metrics;
 mod policy;
-mod pools;
+mod publications;
+mod queries;
 mod queues;
-mod receipts;
 mod recorder;
 pub mod replay;
-mod requests;
 mod round;
-mod spending;
-mod standing;
 mod store;
-mod tracked;
-mod translate;
-mod trials;
-mod unreachable;
-mod view;
-mod what_if;
+mod worker_pools;
+mod working_set;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,8 +43,8 @@ use serde::de::DeserializeOwned;
 pub use config::Settings;
 use http::Api;
 pub use http::golden as openapi;
-use ledger::{Command, Context, Ledger};
-use view::View;
+use queries::{snapshot_reads, view::View};
+use working_set::{Command, Context, Ledger};
 
 pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
@@ -114,12 +97,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .context("the listener has no address")?;
 
     let view = RwLock::new(View::default());
-    let (questions, asked) = planners::Questions::new();
+    let (questions, asked) = external_planners::Questions::new();
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
-        looks: looks::Looks::default(),
-        pools: pools::Bell::default(),
+        looks: snapshot_reads::Looks::default(),
+        pools: worker_pools::Bell::default(),
         questions,
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
@@ -148,7 +131,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         Command::Requests,
     )?;
 
-    planners::start(handle.clone(), asked, shutdown.clone());
+    external_planners::start(handle.clone(), asked, shutdown.clone());
     let publisher = handle.publisher().clone();
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());

@@ -13,7 +13,7 @@
 //! Words are JSON of ordered maps, so that equal rounds are equal bytes, deflated. Encoding happens
 //! on a thread of its own, while the other rows of the round's transaction are written.
 
-mod planned;
+mod plan_diff;
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::round::Traced;
-use crate::tracked::{Delta, Tracked};
-pub use planned::{Planned, Said};
+use crate::working_set::snapshot::{Delta, Tracked};
+pub use plan_diff::{Planned, Said};
 
 /// Rounds of one chain at most: reading the last of them reads them all.
 const CHAIN: u64 = 64;

@@ -7,12 +7,11 @@
 //! plan is checked by code written apart from the planner; what it refuses is dropped, reported and
 //! never carried out.
 
+mod before;
 mod carry_out;
 mod marks;
-mod seek;
-mod take_off;
-mod usage;
-mod watch;
+mod reserve_successors;
+mod timing;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -24,15 +23,15 @@ use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan};
 use hayward_service::runtime::block_in_place::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
-use crate::ledger::{JOB_CONVERTER, Ledger};
-use crate::measured;
-use crate::pools;
+use crate::metrics;
 use crate::recorder::Planned;
 use crate::store::Rows;
-use crate::tracked::Delta;
+use crate::worker_pools;
+use crate::working_set::snapshot::Delta;
+use crate::working_set::{JOB_CONVERTER, Ledger};
 
-pub(crate) use seek::Seeking;
-pub(crate) use watch::{Traced, Watch, exchanged, life};
+pub(crate) use reserve_successors::Seeking;
+pub(crate) use timing::{Traced, Watch, exchanged, life};
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
@@ -196,7 +195,7 @@ impl Ledger {
     /// what its owner has withdrawn goes, because that is known and not concluded.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
-            let known = self.silent != Some(JOB_CONVERTER) || pools::owns(work);
+            let known = self.silent != Some(JOB_CONVERTER) || worker_pools::owns(work);
             known && !self.snapshot.demand.contains_key(work)
         };
         let mut spared: BTreeSet<WorkId> = BTreeSet::new();
@@ -271,7 +270,7 @@ impl Ledger {
     fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
         let (sound, violations) = self.holdings.prune(&self.snapshot, std::mem::take(plan));
         *plan = sound;
-        violations.iter().for_each(measured::refused);
+        violations.iter().for_each(metrics::refused);
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         if !told.is_empty() {
             tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");

@@ -18,10 +18,10 @@ use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
-use crate::carried::{Key, Lines};
-use crate::clearings::Clearing;
-use crate::ledger::Held;
+use crate::publications::evacuations::Clearing;
 use crate::recorder::Unwritten;
+use crate::working_set::Held;
+use crate::working_set::carry_over::{Key, Lines};
 
 /// What one batch changes.
 #[derive(Debug, Default)]

@@ -15,10 +15,10 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::commands::SetPolicy;
-use crate::ledger::Command;
-use crate::looks::{Asked, Under, patiently};
-use crate::moves::moves;
-use crate::what_if::DEFAULT_ROUNDS;
+use crate::queries::policy_impact::moves;
+use crate::queries::snapshot_reads::{Asked, Under, patiently};
+use crate::queries::what_if::DEFAULT_ROUNDS;
+use crate::working_set::Command;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 

@@ -28,10 +28,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use crate::ledger::{Command, Ledger};
-use crate::pools::Refusal;
-use crate::pools::asked::Created;
 use crate::store::Rows;
+use crate::worker_pools::Refusal;
+use crate::worker_pools::commands::Created;
+use crate::working_set::{Command, Ledger};
 
 const ROUTE: &str = "/v1/pools";
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");

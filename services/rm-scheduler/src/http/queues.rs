@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 
 use super::Api;
 use super::shares::no_round;
-use crate::ledger::Command;
-use crate::translate;
+use crate::queries::redaction;
+use crate::working_set::Command;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +50,7 @@ pub async fn list_queues(
         None => {
             let knows = |user: &str| caller.knows(user);
             let groups = caller.groups.names();
-            Ok(Json(translate::seen::queues(found, knows, groups)))
+            Ok(Json(redaction::queues(found, knows, groups)))
         }
     }
 }

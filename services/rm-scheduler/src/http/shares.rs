@@ -9,7 +9,8 @@ use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json};
 
 use super::Api;
-use crate::translate;
+use crate::queries::redaction;
+use crate::queries::shares;
 
 /// Who is due what and who holds what, from capacity to each piece of work. Users whom the caller
 /// may not know by name are amounts (S12).
@@ -25,16 +26,16 @@ pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<
     api.publisher().readable()?;
     let view = api.context.view.read();
     let counted = view.counted.as_ref();
-    let shares = counted.map(|it| translate::shares(it, elsewhere(&view.policy.policy)));
+    let shares = counted.map(|it| shares::shares(it, elsewhere(&view.policy.policy)));
     let shares = shares.ok_or_else(no_round)?;
     drop(view);
-    Ok(Json(translate::seen::shares(shares, |user| {
+    Ok(Json(redaction::shares(shares, |user| {
         caller.knows(user.as_str())
     })))
 }
 
 /// The pools that have queues, those that are planned outside, and all below them.
-fn elsewhere(policy: &Policy) -> translate::Elsewhere {
+fn elsewhere(policy: &Policy) -> shares::Elsewhere {
     let top = |name: &str| {
         let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
         let path = std::iter::successors(Some(name), above).take(policy.pools.len());
@@ -45,7 +46,7 @@ fn elsewhere(policy: &Policy) -> translate::Elsewhere {
         let names = names.filter(|name| top(name).is_some_and(of));
         names.cloned().collect()
     };
-    translate::Elsewhere {
+    shares::Elsewhere {
         divided: named(|top| top.queues.is_some()),
         outside: named(|top| top.planner.is_some() && top.queues.is_none()),
     }

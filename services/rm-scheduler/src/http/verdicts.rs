@@ -7,7 +7,7 @@ use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 
 use super::Api;
-use crate::translate;
+use crate::publications::entries;
 
 /// Why one piece of work has what it has, with the numbers of the newest round.
 #[utoipa::path(
@@ -32,9 +32,9 @@ pub async fn show_verdict(
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
         return Ok(Json(said));
     };
-    let newest = translate::verdict(&work, newest);
+    let newest = entries::verdict(&work, newest);
     Ok(Json(VerdictEntry {
-        detail: translate::with_note(newest.detail, translate::note(&said.detail)),
+        detail: entries::with_note(newest.detail, entries::note(&said.detail)),
         since: said.since,
         receipts: said.receipts,
         ..newest

@@ -9,10 +9,10 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::ledger::Command;
-use crate::looks::{Asked, Look, patiently};
 use crate::policy::Fault;
-use crate::what_if::{Asker, Standing, drains, not_theirs, question, told};
+use crate::queries::snapshot_reads::{Asked, Look, patiently};
+use crate::queries::what_if::{Asker, Standing, drains, not_theirs, question, told};
+use crate::working_set::Command;
 
 /// Say what would happen. The planner of the fleet answers, round after round on a copy of it;
 /// nothing is changed. Operators and viewers may ask anything; submitters about their own work.

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_capacity::{QueueView, view};
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Limit};
 
-use crate::occupancy::top_of;
+use crate::queries::node_contents::top_of;
 
 /// Of one pool, or of all that have any.
 pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {

@@ -13,14 +13,14 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::{Made, Order, Traced, Watch};
-use crate::ledger::{Held, Ledger};
-use crate::measured;
-use crate::orchestrated;
+use crate::metrics;
+use crate::publications::entries;
+use crate::queries::view::CountedNews;
 use crate::recorder::Said;
-use crate::requests;
 use crate::store::{Rows, rounds};
-use crate::translate;
-use crate::view::CountedNews;
+use crate::working_set::orchestrator_shares;
+use crate::working_set::second_places;
+use crate::working_set::{Held, Ledger};
 
 impl Ledger {
     pub(crate) fn carry_out(
@@ -44,7 +44,7 @@ impl Ledger {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
             let order = Order {
                 allocation: vacate.allocation,
-                reason: translate::vacate_reason(vacate.reason),
+                reason: entries::vacate_reason(vacate.reason),
                 detail: vacate.detail,
                 purge: vacate.purge,
             };
@@ -144,15 +144,15 @@ impl Ledger {
             .and_then(|demand| demand.launch.clone())
             .or_else(|| self.pools.launch(&work, &id));
         let trial = self.trials.of(&grant.node);
-        let started_outside = demand.is_some_and(orchestrated::starts_its_own);
+        let started_outside = demand.is_some_and(orchestrator_shares::starts_its_own);
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
             None if !started_outside => AllocationState::Running,
             _ => AllocationState::Assigned,
         };
-        measured::granted(&self.snapshot, &grant);
+        metrics::granted(&self.snapshot, &grant);
         let mut within = self.recorder.traced.as_mut().and_then(|traced| {
-            let described = measured::allocation(&id, &work, &grant);
+            let described = metrics::allocation(&id, &work, &grant);
             let place = traced.grant(described, submitted)?;
             Some(place.to_string())
         });
@@ -203,7 +203,7 @@ impl Ledger {
             return;
         };
         let (mut held, waits) = (held.clone(), self.ends_outside(&held.entry));
-        measured::told_to_leave(order.reason);
+        metrics::told_to_leave(order.reason);
         let entry = &mut held.entry;
         entry.vacate = Some(Vacate {
             reason: order.reason,
@@ -222,7 +222,7 @@ impl Ledger {
         if let Some(cause) = cause {
             entry.state = AllocationState::Ended;
             entry.exit = Some(Exit::of(cause, order.detail));
-            measured::tell_end(&held, cause, batch);
+            metrics::tell_end(&held, cause, batch);
         } else if waits {
             entry.state = AllocationState::Stopping;
         }
@@ -242,7 +242,7 @@ impl Ledger {
         let (mut published, mut later) = (0, Vec::new());
         while let Some((work, verdict)) = self.unsaid.pop_first() {
             // Nobody but who asked for a place knows of the request.
-            if requests::owns(&work) {
+            if second_places::owns(&work) {
                 self.places.hear(work, &verdict);
                 continue;
             }
@@ -257,7 +257,7 @@ impl Ledger {
             // The words of a planner outside alone have changed.
             let words = |said: &VerdictEntry| {
                 let outside = verdict.reason == Reason::OutsidePlanner;
-                outside && translate::note(&said.detail) == note && means_the_same(said, &verdict)
+                outside && entries::note(&said.detail) == note && means_the_same(said, &verdict)
             };
             let now_ms = moment.monotonic_ms;
             if before.is_some_and(words) && !self.planners.words.may_change(&work, now_ms) {
@@ -270,10 +270,10 @@ impl Ledger {
                 break;
             }
             published += 1;
-            let reason = translate::wait_reason(verdict.reason);
+            let reason = entries::wait_reason(verdict.reason);
             let since = before.filter(|said| said.reason == reason);
-            let mut entry = translate::verdict(&work, &verdict);
-            entry.detail = translate::with_note(entry.detail, note);
+            let mut entry = entries::verdict(&work, &verdict);
+            entry.detail = entries::with_note(entry.detail, note);
             entry.since = since.map_or(moment.now, |said| said.since);
             entry.receipts = before.map_or_else(Vec::new, |said| said.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);
@@ -327,13 +327,13 @@ impl Ledger {
 /// anything. Which quota it is that is used up stands in the sentence alone. Of other sentences
 /// only what is noted beside them counts.
 fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
-    let now = || translate::with_note(verdict.detail.to_string(), note);
+    let now = || entries::with_note(verdict.detail.to_string(), note);
     match verdict.reason {
         Reason::OutsidePlanner => said.detail == now(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
             without_amounts(&said.detail).eq(without_amounts(&now()))
         }
-        _ => translate::note(&said.detail) == note,
+        _ => entries::note(&said.detail) == note,
     }
 }
 
@@ -347,12 +347,12 @@ fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
 /// Numbers aside: they move with every round, and who wants them asks for them.
 fn means_the_same(said: &VerdictEntry, verdict: &Verdict) -> bool {
     let change = match (&said.unblock, &verdict.unblock) {
-        (Some(said), Some(now)) => said.is_like(&translate::unblock(now)),
+        (Some(said), Some(now)) => said.is_like(&entries::unblock(now)),
         (said, now) => said.is_none() && now.is_none(),
     };
-    let also = verdict.also.iter().copied().map(translate::wait_reason);
+    let also = verdict.also.iter().copied().map(entries::wait_reason);
     change
-        && said.reason == translate::wait_reason(verdict.reason)
+        && said.reason == entries::wait_reason(verdict.reason)
         && said.refused == verdict.refused
         && said.class.as_deref() == verdict.class.as_deref()
         && said.also.iter().copied().eq(also)

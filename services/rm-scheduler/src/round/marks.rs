@@ -11,10 +11,10 @@ use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
 use hayward_publication::Batch;
 use hayward_vocabulary::{AllocationId, WorkKind};
 
-use super::take_off::place;
-use crate::ledger::{Held, Ledger};
+use super::before::place;
+use crate::absorb::translate;
 use crate::store::Rows;
-use crate::translate;
+use crate::working_set::{Held, Ledger};
 
 impl Ledger {
     /// Publishes which processes of jobs are given no new tasks, where that has changed.

@@ -1,0 +1,236 @@
+//! Carries questions to planners outside, and their answers back. It is told which address to ask
+//! by the policy, which only operators change. Redirects and proxies are never followed (S22), no
+//! secret is sent, every wait has an end and every answer a limit.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hayward_publication::Handle;
+use hayward_rm_scheduler_api::policy::PoolPlanner;
+use hayward_rm_scheduler_domain::snapshot::outside::Answer;
+use hayward_rm_scheduler_outside::{Ask, MOST_BYTES, clipped, read};
+use hayward_service::Shutdown;
+use hayward_service::client::install_crypto;
+use reqwest::header::CONTENT_TYPE;
+use tokio::sync::mpsc;
+
+use super::Answered;
+use crate::working_set::Command;
+
+/// On their way to the one who carries them: one of each pool, and there are fewer pools.
+const MOST_WAITING: usize = 1_000;
+/// Of one question: enough for the largest of fleets.
+const MOST_ASKED_BYTES: usize = 256 << 20;
+/// Characters of what went wrong.
+const WORDS: usize = 200;
+
+pub struct Question {
+    pub planner: PoolPlanner,
+    pub ask: Arc<Ask>,
+}
+
+/// Where rounds leave their questions.
+pub struct Questions(mpsc::Sender<Question>);
+
+impl Questions {
+    pub fn new() -> (Self, mpsc::Receiver<Question>) {
+        let (sender, receiver) = mpsc::channel(MOST_WAITING);
+        (Self(sender), receiver)
+    }
+
+    /// What cannot be carried is asked again when it is given up.
+    pub fn send(&self, question: Question) {
+        if self.0.try_send(question).is_err() {
+            tracing::warn!("a question to a planner outside could not be carried");
+        }
+    }
+}
+
+/// Until the shutdown.
+pub fn start(
+    handle: Handle<Command>,
+    mut questions: mpsc::Receiver<Question>,
+    shutdown: Shutdown,
+) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut clients = Clients::default();
+        loop {
+            let question = tokio::select! {
+                () = shutdown.wait() => return,
+                question = questions.recv() => question,
+            };
+            let Some(question) = question else { return };
+            let client = clients.of(&question.planner.url);
+            tokio::spawn(carry(client, question, handle.clone()));
+        }
+    })
+}
+
+/// Made when they are needed first: a fleet without planners outside pays for none.
+#[derive(Default)]
+struct Clients {
+    plain: Option<reqwest::Client>,
+    secure: Option<reqwest::Client>,
+}
+
+impl Clients {
+    fn of(&mut self, url: &str) -> Result<reqwest::Client, String> {
+        let secure = url.starts_with("https:");
+        let place = if secure {
+            &mut self.secure
+        } else {
+            &mut self.plain
+        };
+        if let Some(client) = place {
+            return Ok(client.clone());
+        }
+        install_crypto();
+        let mut builder = reqwest::Client::builder();
+        if !secure {
+            builder = builder.tls_certs_only([]);
+        }
+        let client = builder
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .pool_max_idle_per_host(1)
+            .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| format!("no client can be made: {}", cause(&error)))?;
+        Ok(place.insert(client).clone())
+    }
+}
+
+async fn carry(
+    client: Result<reqwest::Client, String>,
+    question: Question,
+    handle: Handle<Command>,
+) {
+    let Question { planner, ask } = question;
+    let began = Instant::now();
+    let outcome = match client {
+        Ok(client) => within(&client, &planner, &ask).await,
+        Err(why) => Err(why),
+    };
+    let answered = Answered {
+        pool: ask.pool.clone(),
+        revision: ask.revision,
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        outcome,
+    };
+    // Who does not lead any more has nobody to tell.
+    let told = handle.ask(|reply| Command::Answered(Box::new(answered), reply));
+    if let Err(problem) = told.await {
+        tracing::debug!(?problem, "an answer of a planner outside came too late");
+    }
+}
+
+async fn within(
+    client: &reqwest::Client,
+    planner: &PoolPlanner,
+    ask: &Arc<Ask>,
+) -> Result<Answer, String> {
+    let patience = Duration::from_millis(planner.timeout_ms);
+    let answer = tokio::time::timeout(patience, post(client, &planner.url, ask)).await;
+    answer.unwrap_or_else(|_| Err(format!("no answer within {} ms", planner.timeout_ms)))
+}
+
+async fn post(client: &reqwest::Client, url: &str, ask: &Arc<Ask>) -> Result<Answer, String> {
+    let unreachable = |error: reqwest::Error| {
+        let why = format!("it cannot be reached: {}", cause(&error));
+        clipped(&why, WORDS)
+    };
+    // Of a large pool these are many megabytes, and nobody else is to wait for that.
+    let question = ask.clone();
+    let written = apart(move || write(&question, MOST_ASKED_BYTES)).await?;
+    let mut response = client
+        .post(url)
+        .header(CONTENT_TYPE, "application/json")
+        .body(written)
+        .send()
+        .await
+        .map_err(unreachable)?;
+    let status = response.status();
+    if status.is_redirection() {
+        return Err(format!(
+            "it answers {status}, and redirects are not followed"
+        ));
+    }
+    if !status.is_success() {
+        return Err(format!("it answers {status}"));
+    }
+    let too_large = || format!("its answer has more than {MOST_BYTES} bytes");
+    let told = response.content_length();
+    if told.is_some_and(|bytes| bytes > MOST_BYTES as u64) {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(unreachable)? {
+        if body.len() + part.len() > MOST_BYTES {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&part);
+    }
+    let asked = ask.revision;
+    apart(move || read(&body, asked)).await
+}
+
+/// On a thread that may be busy for long.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err("reading or writing it was given up".to_owned()))
+}
+
+/// As JSON, of so many bytes at most.
+fn write(ask: &Ask, most: usize) -> Result<Vec<u8>, String> {
+    let mut limited = Limited {
+        bytes: Vec::new(),
+        most,
+    };
+    let written = serde_json::to_writer(&mut limited, ask);
+    let why = |_| format!("it cannot be asked: the question has more than {most} bytes");
+    written.map_err(why)?;
+    Ok(limited.bytes)
+}
+
+struct Limited {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Write for Limited {
+    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + part.len() > self.most {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The innermost reason, which says most.
+fn cause(error: &dyn std::error::Error) -> String {
+    let path = std::iter::successors(Some(error), |error| error.source());
+    path.last().map(ToString::to_string).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_is_too_large_is_not_asked() {
+        let ask = super::super::tests::question();
+        let written = write(&ask, MOST_ASKED_BYTES).unwrap();
+        assert_eq!(written, serde_json::to_vec(&ask).unwrap());
+        assert_eq!(write(&ask, written.len()).unwrap(), written);
+        let told = write(&ask, written.len() - 1).unwrap_err();
+        assert!(told.starts_with("it cannot be asked: the question has more than"));
+    }
+}

@@ -1,0 +1,431 @@
+//! What rm-scheduler tells a collector of the fleet (T6): what happens is counted where it happens,
+//! what there is is read off the working set now and then. Nothing here decides anything.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_domain::budget::HOUR_MS;
+use hayward_rm_scheduler_domain::check::Violation;
+use hayward_rm_scheduler_domain::snapshot::Snapshot;
+use hayward_rm_scheduler_domain::{Verdict, plan};
+use hayward_rm_scheduler_policy::wait_target;
+use hayward_service::metrics::Reading;
+use hayward_service::metrics::catalogue as told;
+use hayward_service::trace::{self, Beginning};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Receipt, UserName, WorkId};
+use serde::Serialize;
+
+use crate::NAME;
+use crate::publications::entries;
+use crate::queries::node_contents::Room;
+use crate::queries::view::Counted;
+use crate::round;
+use crate::store::Rows;
+use crate::working_set::{Held, Ledger};
+
+/// Users that are told by name (T3).
+const USERS: usize = 50;
+/// All the others.
+const OTHER: &str = "other";
+/// A class or a pool that is not known.
+const UNKNOWN: &str = "unknown";
+
+/// A word as the wire has it: of a variant that holds something, its name.
+fn word<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::Object(fields)) => {
+            let first = fields.into_iter().next();
+            first.map_or_else(|| UNKNOWN.to_owned(), |(word, _)| word)
+        }
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+fn pool_of(snapshot: &Snapshot, node: &NodeName) -> String {
+    let node = snapshot.nodes.get(node);
+    node.map_or_else(|| UNKNOWN.to_owned(), |node| node.pool.clone())
+}
+
+pub(crate) fn refused(violation: &Violation) {
+    let cause = word(&violation.fault);
+    told::ROUND_REFUSALS.add(1, &[told::REFUSAL.is(cause)]);
+}
+
+pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
+    let attributes = [
+        told::CLASS.is(grant.class.to_string()),
+        told::POOL.is(pool_of(snapshot, &grant.node)),
+    ];
+    told::ROUND_PLACEMENTS.add(1, &attributes);
+}
+
+/// The life of an allocation, as its trace describes it.
+pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> Beginning {
+    Beginning::new(NAME, "allocation")
+        .with("hayward.allocation.id", id.to_string())
+        .with("hayward.work.id", work.to_string())
+        .with("hayward.user", grant.user.to_string())
+        .with("hayward.class", grant.class.to_string())
+        .with("hayward.node.name", grant.node.to_string())
+}
+
+pub(crate) fn told_to_leave(reason: VacateReason) {
+    told::PREEMPTION_ALLOCATIONS.add(1, &[told::LEAVES.is(word(&reason))]);
+}
+
+/// Who had to give way to whom within the hour, so that it is seen when it goes back and forth.
+#[derive(Debug, Default)]
+pub(crate) struct GaveWay {
+    newest: VecDeque<(i64, WorkId, WorkId)>,
+}
+
+impl GaveWay {
+    /// Pairs remembered.
+    const MOST: usize = 4_096;
+
+    pub fn of<'a>(kept: impl Iterator<Item = &'a Receipt>) -> Self {
+        told::PREEMPTION_PING_PONG.add(0, &[]);
+        told::PREEMPTION_LOST.add(0, &[]);
+        let mut gave_way = Self::default();
+        for receipt in kept {
+            gave_way.remember(receipt);
+        }
+        gave_way
+    }
+
+    fn remember(&mut self, receipt: &Receipt) {
+        if let Some(beneficiary) = &receipt.beneficiary {
+            let pair = (receipt.work.clone(), beneficiary.clone());
+            let at = receipt.at.unix_ms();
+            self.newest.push_back((at, pair.0, pair.1));
+        }
+        while self.newest.len() > Self::MOST {
+            self.newest.pop_front();
+        }
+    }
+
+    /// Something was taken back: what is lost with it, and whether it had been the other way round.
+    pub fn note(&mut self, receipt: &Receipt) {
+        let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
+        told::PREEMPTION_LOST.add(lost, &[]);
+        if self.returns(receipt) {
+            told::PREEMPTION_PING_PONG.add(1, &[]);
+        }
+        self.remember(receipt);
+    }
+
+    fn returns(&self, receipt: &Receipt) -> bool {
+        let since = receipt.at.unix_ms().saturating_sub(HOUR_MS);
+        let mut newest = self.newest.iter().rev();
+        newest.any(|(at, gave, took)| {
+            *at >= since && *took == receipt.work && Some(gave) == receipt.beneficiary.as_ref()
+        })
+    }
+}
+
+impl Ledger {
+    /// A process was heard to run.
+    pub(crate) fn measure_start(&self, held: &Held, moment: &Moment) {
+        let entry = &held.entry;
+        if held.entry.running_since != Some(moment.now) {
+            return;
+        }
+        let pool = told::POOL.is(pool_of(&self.snapshot, &entry.node));
+        let class = told::CLASS.is(entry.class.clone());
+        let launched = [pool.clone(), told::LAUNCH_OUTCOME.is("started")];
+        told::LAUNCH_COUNT.add(1, &launched);
+        let seconds = |since| seconds(moment.now.ms_since(since));
+        let attributes = [class.clone(), pool];
+        told::ALLOCATION_TIME_TO_START.record(seconds(entry.granted_at), &attributes);
+        let demand = self.demand.get(entry.work.as_str());
+        if let Some(demand) = demand.filter(|_| entry.incarnation == 1) {
+            let attributes = [told::KIND.is(word(&entry.kind)), class];
+            told::WORK_TIME_TO_START.record(seconds(demand.submitted_at), &attributes);
+        }
+    }
+
+    /// It has ended: its room is free as soon as that is committed.
+    pub(crate) fn measure_end(&self, held: &Held, exit: Option<&Exit>, batch: &mut Batch<Rows>) {
+        let entry = &held.entry;
+        if let (Some(exit), None) = (exit, entry.running_since) {
+            let outcome = match exit.cause {
+                ExitCause::LaunchFailed | ExitCause::LaunchUnknown | ExitCause::Node => "failed",
+                // It was over before anybody heard that it ran.
+                _ => "started",
+            };
+            let pool = told::POOL.is(pool_of(&self.snapshot, &entry.node));
+            told::LAUNCH_COUNT.add(1, &[pool, told::LAUNCH_OUTCOME.is(outcome)]);
+        }
+        let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
+        tell_end(held, cause, batch);
+    }
+}
+
+/// The last of its life (T5): it is over once that is committed.
+pub(crate) fn tell_end(held: &Held, cause: ExitCause, batch: &mut Batch<Rows>) {
+    let Some(life) = round::life(held) else {
+        return;
+    };
+    let entry = &held.entry;
+    let part = |name| {
+        let part = Beginning::new(NAME, name).within(&life);
+        part.with("hayward.allocation.id", entry.id.to_string())
+    };
+    if entry.launch.is_none() {
+        // Nothing was started, so nobody else saw anything of it.
+        part("held")
+            .at(trace::at(entry.granted_at))
+            .end_at(trace::now());
+    }
+    let release = part("release").with("hayward.exit.cause", word(&cause));
+    let release = release.begin();
+    batch.once_committed(move |_| drop(release));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nothing waits for 2^53 ms")]
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}
+
+/// What gauges read.
+pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
+    let mut readings = pools(&ledger.snapshot);
+    let now_ms = moment.monotonic_ms;
+    let silences = [
+        ledger.nodes.silence_ms(now_ms),
+        ledger.demand.silence_ms(now_ms),
+        ledger.blocks.silence_ms(now_ms),
+        ledger.containers.silence_ms(now_ms),
+        ledger.requests.silence_ms(now_ms),
+    ];
+    let silence = silences.into_iter().flatten().max().map(seconds);
+    readings.extend(silence.map(|age| told::ROUND_SNAPSHOT_AGE.reads(age, Vec::new())));
+    let view = ledger.context.view.read();
+    if let Some(counted) = &view.counted {
+        waiting(ledger, counted, moment, &mut readings);
+        fairness(counted, &mut readings);
+        budgets(counted, &mut readings);
+    }
+    readings
+}
+
+fn pools(snapshot: &Snapshot) -> Vec<Reading> {
+    let mut rooms: BTreeMap<&NodeName, Room> = BTreeMap::new();
+    for (name, node) in &snapshot.nodes {
+        if node.is_schedulable() {
+            rooms.insert(name, Room::of(snapshot, Some(node)));
+        }
+    }
+    for allocation in snapshot.allocations.values() {
+        if let Some(room) = rooms.get_mut(&allocation.node) {
+            room.hold(allocation);
+        }
+    }
+    // Usable, free, largest hole.
+    let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    for name in snapshot.pools.keys() {
+        sums.insert(name, (0, 0, 0));
+    }
+    for (name, room) in rooms {
+        let pool = snapshot.nodes.get(name).map(|node| node.pool.as_str());
+        let (usable, free, hole) = sums.entry(pool.unwrap_or(UNKNOWN)).or_default();
+        *usable += room.order;
+        *free += room.free();
+        *hole = (*hole).max(room.free());
+    }
+    let mut readings = Vec::new();
+    for (pool, (usable, free, hole)) in sums {
+        let pool = || vec![told::POOL.is(pool.to_owned())];
+        readings.push(told::POOL_USABLE.counts(usable, pool()));
+        readings.push(told::POOL_FREE.counts(free, pool()));
+        readings.push(told::POOL_LARGEST_HOLE.counts(hole, pool()));
+        let apart = if free == 0 {
+            0.0
+        } else {
+            seconds(free - hole) / seconds(free)
+        };
+        readings.push(told::POOL_FRAGMENTATION.reads(apart, pool()));
+    }
+    readings
+}
+
+type Place = (String, String);
+
+/// The class that a piece of work waits in, and its pool.
+fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> Place {
+    let class = verdict.class.as_deref().unwrap_or(UNKNOWN);
+    let queued = snapshot.demand.get(work).and_then(|it| it.queued.as_ref());
+    let pool = match queued {
+        Some(queued) => queued.pool.as_ref().or(snapshot.queues.keys().next()),
+        None => snapshot.classes.get(class).map(|class| &class.pool),
+    };
+    let pool = pool.map_or(UNKNOWN, String::as_str);
+    (class.to_owned(), pool.to_owned())
+}
+
+fn waiting(ledger: &Ledger, counted: &Counted, moment: &Moment, readings: &mut Vec<Reading>) {
+    let snapshot: &Snapshot = &ledger.snapshot;
+    let mut slots: BTreeMap<(String, Place), (u64, u64)> = BTreeMap::new();
+    let mut oldest: BTreeMap<Place, u64> = BTreeMap::new();
+    for (name, class) in &snapshot.classes {
+        oldest.insert((name.clone(), class.pool.clone()), 0);
+    }
+    for (work, verdict) in &counted.verdicts {
+        let numbers = &verdict.numbers;
+        let lacks = numbers
+            .wanted_processes
+            .saturating_sub(numbers.current_processes);
+        if lacks == 0 {
+            continue;
+        }
+        let place = place(snapshot, work, verdict);
+        let demand = ledger.demand.get(work.as_str());
+        if let (0, false, Some(demand)) = (numbers.current_processes, verdict.refused, demand) {
+            let age = moment.now.ms_since(demand.submitted_at);
+            let oldest = oldest.entry(place.clone()).or_default();
+            *oldest = (*oldest).max(age);
+        }
+        let reason = word(&entries::wait_reason(verdict.reason));
+        let (processes, quanta) = slots.entry((reason, place)).or_default();
+        *processes += lacks;
+        *quanta += lacks.saturating_mul(numbers.order);
+    }
+    let at = |(class, pool): Place| vec![told::CLASS.is(class), told::POOL.is(pool)];
+    for ((reason, place), (processes, quanta)) in slots {
+        let mut attributes = vec![told::REASON.is(reason)];
+        attributes.extend(at(place));
+        readings.push(told::WAITING_SLOTS.counts(processes, attributes.clone()));
+        readings.push(told::WAITING_QUANTA.counts(quanta, attributes));
+    }
+    let classes: BTreeSet<String> = oldest.keys().map(|(class, _)| class.clone()).collect();
+    for class in classes {
+        let target_s = wait_target(&ledger.policy.policy, &class);
+        readings.push(told::WAITING_TARGET.counts(target_s, vec![told::CLASS.is(class)]));
+    }
+    for (place, age) in oldest {
+        readings.push(told::WAITING_OLDEST.reads(seconds(age), at(place)));
+    }
+}
+
+#[derive(Default, Clone, Copy)]
+struct Fair {
+    entitled: u64,
+    wanted: u64,
+    received: u64,
+}
+
+fn fairness(counted: &Counted, readings: &mut Vec<Reading>) {
+    let mut wanted: BTreeMap<&UserName, u64> = BTreeMap::new();
+    let wants = |user: &plan::UserShare| -> u64 {
+        let work = user.work.values();
+        work.map(|work| work.wanted.saturating_mul(work.order))
+            .sum()
+    };
+    for class in counted.shares.classes.values() {
+        for (user, share) in &class.users {
+            *wanted.entry(user).or_default() += wants(share);
+        }
+    }
+    let mut users: Vec<(&UserName, u64)> = wanted.into_iter().collect();
+    users.sort_by_key(|(user, wanted)| (std::cmp::Reverse(*wanted), *user));
+    let named: BTreeSet<&UserName> = users.iter().take(USERS).map(|(user, _)| *user).collect();
+    let mut sums: BTreeMap<(&str, &str), Fair> = BTreeMap::new();
+    for (class, share) in &counted.shares.classes {
+        for (user, share) in &share.users {
+            let name = named.get(user).map_or(OTHER, |user| user.as_str());
+            let sum = sums.entry((name, class)).or_default();
+            sum.entitled += share.tally.due;
+            sum.wanted += wants(share);
+            sum.received += share.tally.held;
+        }
+    }
+    for ((user, class), sum) in sums {
+        let whose = || {
+            vec![
+                told::USER.is(user.to_owned()),
+                told::CLASS.is(class.to_owned()),
+            ]
+        };
+        readings.push(told::FAIRNESS_ENTITLED.counts(sum.entitled, whose()));
+        readings.push(told::FAIRNESS_WANTED.counts(sum.wanted, whose()));
+        readings.push(told::FAIRNESS_RECEIVED.counts(sum.received, whose()));
+        let more = told::FAIRNESS_ERROR.counts(sum.received, whose());
+        let due = told::FAIRNESS_ERROR.counts(sum.entitled, whose());
+        readings.push(told::FAIRNESS_ERROR.reads(more.value - due.value, whose()));
+    }
+}
+
+fn budgets(counted: &Counted, readings: &mut Vec<Reading>) {
+    for budget in &counted.budgets.pools {
+        let Some(allowed) = budget.allowed else {
+            continue;
+        };
+        let pool = || vec![told::POOL.is(budget.pool.clone())];
+        let left = allowed.saturating_sub(budget.spent);
+        readings.push(told::PREEMPTION_BUDGET_LEFT.counts(left, pool()));
+        readings.push(told::PREEMPTION_BUDGET_ALLOWED.counts(allowed, pool()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::WaitReason;
+    use hayward_rm_scheduler_domain::check::Fault;
+    use hayward_vocabulary::{Outcome, Timestamp};
+
+    use super::*;
+
+    fn receipt(work: &str, beneficiary: &str, at_ms: i64) -> Receipt {
+        Receipt {
+            round: 1,
+            at: Timestamp::from_unix_ms(at_ms),
+            allocation: "alc_1".parse().unwrap(),
+            work: work.parse().unwrap(),
+            user: "ann".parse().unwrap(),
+            node: "n1".parse().unwrap(),
+            order: 2,
+            lost_ms: 500,
+            beneficiary: Some(beneficiary.parse().unwrap()),
+            for_user: None,
+            outcome: Outcome::Open,
+        }
+    }
+
+    #[test]
+    fn what_is_taken_back_from_who_it_was_made_room_for_returns() {
+        let mut gave_way = GaveWay::default();
+        gave_way.note(&receipt("job_a", "job_b", 0));
+        assert!(!gave_way.returns(&receipt("job_a", "job_b", 1)));
+        assert!(!gave_way.returns(&receipt("job_b", "job_c", 1)));
+        assert!(gave_way.returns(&receipt("job_b", "job_a", 1)));
+        assert!(!gave_way.returns(&receipt("job_b", "job_a", HOUR_MS + 1)));
+    }
+
+    #[test]
+    fn t3_the_words_of_the_wire_are_those_of_the_catalogue() {
+        for reason in [
+            WaitReason::ZeroShare,
+            WaitReason::KeptApart,
+            WaitReason::NotAuthorised,
+            WaitReason::OutsidePlanner,
+            WaitReason::Satisfied,
+        ] {
+            assert!(told::REASON.allows(&word(&reason)), "{reason:?}");
+        }
+        let faults = [
+            Fault::UnknownWork("job_1".parse().unwrap()),
+            Fault::WrongSize {
+                granted: 1,
+                needed: 2,
+            },
+        ];
+        for fault in faults {
+            assert!(told::REFUSAL.allows(&word(&fault)), "{fault:?}");
+        }
+        for reason in [VacateReason::Preempted, VacateReason::WorkGone] {
+            assert!(told::LEAVES.allows(&word(&reason)), "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What rm-scheduler publishes beside `allocations`: how entries are made and kept up to date.
+
+pub mod entries;
+pub mod evacuations;
+pub mod machine_facts;
+pub mod receipts;

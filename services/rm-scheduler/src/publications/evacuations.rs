@@ -1,0 +1,338 @@
+//! How far the emptying of nodes and workers is: one entry of `clearings` for each block and each
+//! drain in force, of which a mark has nothing to count.
+//!
+//! A clearing remembers what stood there, because the answer to "was it moved" comes from a later
+//! attempt of the same work: a process counts as being moved from the order to leave until a
+//! successor of it runs, or none is wanted. It is told at most once in a round, and kept in rows,
+//! so that a new term neither counts anew nor takes more apart at one time than it may.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_blocklist_api::BlockKind;
+use hayward_node_status_api::Health;
+use hayward_publication::Batch;
+use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, CLEARINGS, ClearingEntry};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+
+use crate::store::{self, Rows};
+use crate::working_set::on_trial::wanted;
+use crate::working_set::{Held, Ledger};
+
+/// Blockers told of one clearing: more than anybody reads.
+const MOST_BLOCKERS: usize = 100;
+
+/// What is remembered of one order to empty something, as it is in rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clearing {
+    pub number: u64,
+    pub revision: u64,
+    pub since: Timestamp,
+    /// When it began to take things off; a mark never does.
+    #[serde(default)]
+    pub begun: Option<Timestamp>,
+    #[serde(default)]
+    pub members: BTreeMap<AllocationId, Member>,
+}
+
+/// Something that stood there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub work: WorkId,
+    /// Later attempts of the work than this one are successors.
+    pub after: u64,
+    /// Told to leave.
+    #[serde(default)]
+    pub told: bool,
+    /// Its next place was reserved before it was told, and is started after it.
+    #[serde(default)]
+    pub place_first: bool,
+    #[serde(default)]
+    pub ended: bool,
+    #[serde(default)]
+    pub settled: Option<Settled>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settled {
+    /// This one runs in its place.
+    Replaced(AllocationId),
+    /// Its work wants no more than it has.
+    Unwanted,
+}
+
+impl Member {
+    fn is_open(&self) -> bool {
+        self.ended && self.settled.is_none()
+    }
+
+    /// Taken off, and not there again (W5).
+    fn is_moving(&self) -> bool {
+        self.told && self.settled.is_none()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Clearings {
+    /// By the key of the block, or `drain/NAME`.
+    pub(crate) all: BTreeMap<String, Clearing>,
+    /// As in rows, and as published.
+    written: BTreeMap<String, Clearing>,
+    published: BTreeMap<String, ClearingEntry>,
+    /// What could have left in this round and was not told to: why.
+    pub(crate) held_back: BTreeMap<AllocationId, (BlockerReason, String)>,
+    /// Work of which something stood there that is not settled.
+    unsettled: BTreeSet<WorkId>,
+    /// When limits stop to count for one of them.
+    pub(crate) deadlines: BTreeSet<Timestamp>,
+    /// Processes that are given no new tasks.
+    pub(crate) marked: BTreeSet<AllocationId>,
+}
+
+impl Clearings {
+    pub async fn load(tx: &mut PgConnection) -> Result<Self, sqlx::Error> {
+        let all = store::clearings::load(&mut *tx).await?;
+        Ok(Self {
+            written: all.clone(),
+            all,
+            published: store::entries::load_by_key(tx, CLEARINGS).await?,
+            ..Self::default()
+        })
+    }
+
+    pub fn note_mark(&mut self, entry: &AllocationEntry) {
+        if entry.marked.is_some() && entry.holds() {
+            self.marked.insert(entry.id.clone());
+        } else {
+            self.marked.remove(&entry.id);
+        }
+    }
+
+    /// Processes of this work were there: what it starts may be in their place.
+    pub fn concern(&self, work: &WorkId) -> bool {
+        self.unsettled.contains(work)
+    }
+
+    /// How many of each work, or each service, are being moved. One that stands in two clearings
+    /// counts once.
+    pub fn moving(&self) -> BTreeMap<WorkId, u64> {
+        let members = self.all.values().flat_map(|it| &it.members);
+        let moving: BTreeMap<&AllocationId, &Member> =
+            members.filter(|(_, member)| member.is_moving()).collect();
+        let mut counts = BTreeMap::new();
+        for member in moving.values() {
+            *counts.entry(member.work.whole()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Notes that this one is told to leave with its next place reserved.
+    pub fn place_is_reserved(&mut self, allocation: &AllocationId) {
+        for clearing in self.all.values_mut() {
+            if let Some(member) = clearing.members.get_mut(allocation) {
+                member.place_first = true;
+            }
+        }
+    }
+
+    /// The one of this work whose end a successor has to wait for, whichever successor that is: the
+    /// first one may have been lost before it could start.
+    pub fn awaited(&self, work: &WorkId) -> Option<&AllocationId> {
+        let mut members = self.all.values().flat_map(|it| &it.members);
+        let awaited = members.find(|(_, it)| it.work == *work && it.place_first && !it.ended);
+        awaited.map(|(id, _)| id)
+    }
+
+    fn claimed(&self) -> BTreeSet<AllocationId> {
+        let members = self.all.values().flat_map(|it| it.members.values());
+        members
+            .filter_map(|member| match &member.settled {
+                Some(Settled::Replaced(by)) => Some(by.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Ledger {
+    /// What has become of everything that stood where it should not.
+    pub(crate) fn settle_clearings(&mut self) {
+        let mut claimed = self.clearings.claimed();
+        let mut all = std::mem::take(&mut self.clearings.all);
+        for clearing in all.values_mut() {
+            for (id, member) in &mut clearing.members {
+                self.settle(id, member, &mut claimed);
+            }
+        }
+        let members = all.values().flat_map(|clearing| clearing.members.values());
+        let unsettled = members.filter(|member| member.settled.is_none());
+        self.clearings.unsettled = unsettled.map(|member| member.work.clone()).collect();
+        self.clearings.all = all;
+    }
+
+    fn settle(&self, id: &AllocationId, member: &mut Member, claimed: &mut BTreeSet<AllocationId>) {
+        let held = self.allocations.get(id).filter(|it| it.entry.holds());
+        match held {
+            Some(held) => member.told |= held.entry.vacate.is_some(),
+            None => member.ended = true,
+        }
+        if !member.is_open() {
+            return;
+        }
+        let successors = self.successors(member, claimed);
+        let runs = |held: &&&Held| held.entry.state == AllocationState::Running;
+        if let Some(by) = successors.iter().find(runs) {
+            claimed.insert(by.entry.id.clone());
+            member.settled = Some(Settled::Replaced(by.entry.id.clone()));
+        } else if successors.is_empty() && !self.is_wanted(&member.work) {
+            member.settled = Some(Settled::Unwanted);
+        }
+    }
+
+    /// Later attempts that stay, in their order, and stand for nobody else.
+    fn successors(&self, member: &Member, claimed: &BTreeSet<AllocationId>) -> Vec<&Held> {
+        let of_work = self.by_work.get(&member.work).into_iter().flatten();
+        let held = of_work.filter_map(|id| self.allocations.get(id));
+        let mut later: Vec<&Held> = held
+            .filter(|held| {
+                let entry = &held.entry;
+                let stays = entry.holds() && entry.vacate.is_none();
+                stays && entry.incarnation > member.after && !claimed.contains(&entry.id)
+            })
+            .collect();
+        later.sort_by_key(|held| held.entry.incarnation);
+        later
+    }
+
+    /// Could the work use one more? What it is due does not matter: it had this one.
+    fn is_wanted(&self, work: &WorkId) -> bool {
+        let demand = self.snapshot.demand.get(work);
+        demand.is_some_and(|demand| wanted(demand) > self.standing_of_work(work))
+    }
+
+    /// Publishes what has changed of how far it is, and writes what has to be remembered.
+    pub(crate) fn tell_clearings(&mut self, batch: &mut Batch<Rows>) {
+        if self.clearings.all.is_empty() && self.clearings.written.is_empty() {
+            return;
+        }
+        self.settle_clearings();
+        let claimed = self.clearings.claimed();
+        let mut workers = self.workers();
+        let mut told = BTreeMap::new();
+        for (key, clearing) in &self.clearings.all {
+            let entry = ClearingEntry {
+                workers: workers.remove(key).unwrap_or_default(),
+                ..self.progress(clearing, &claimed)
+            };
+            told.insert(key.clone(), entry);
+        }
+        let known = &mut self.clearings;
+        for key in known
+            .published
+            .keys()
+            .filter(|key| !told.contains_key(*key))
+        {
+            batch.withdraw(CLEARINGS, "", key);
+        }
+        for (key, entry) in &told {
+            if known.published.get(key) != Some(entry) {
+                batch.publish(CLEARINGS, "", key, entry);
+            }
+        }
+        known.published = told;
+        for key in known
+            .written
+            .keys()
+            .filter(|key| !known.all.contains_key(*key))
+        {
+            batch.rows.clearings.insert(key.clone(), None);
+        }
+        for (key, clearing) in &known.all {
+            if known.written.get(key) != Some(clearing) {
+                let row = Some(clearing.clone());
+                batch.rows.clearings.insert(key.clone(), row);
+            }
+        }
+        known.written.clone_from(&known.all);
+    }
+
+    /// What stands on the machines that are blocked, by the key of the block: a worker there is
+    /// blocked by way of its machine.
+    fn workers(&self) -> BTreeMap<String, Vec<AllocationId>> {
+        let of_node = |key: &&String| key.starts_with("node/");
+        let keys = self.clearings.all.keys().filter(of_node);
+        let mut workers: BTreeMap<String, Vec<AllocationId>> =
+            keys.map(|key| (key.clone(), Vec::new())).collect();
+        if workers.is_empty() {
+            return workers;
+        }
+        for held in self.allocations.values().filter(|it| it.entry.holds()) {
+            let key = BlockKind::Node.key(held.entry.node.as_str());
+            if let Some(there) = workers.get_mut(&key) {
+                there.push(held.entry.id.clone());
+            }
+        }
+        workers
+    }
+
+    fn progress(&self, clearing: &Clearing, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
+        let count = |which: &dyn Fn(&Member) -> bool| {
+            clearing.members.values().filter(|it| which(it)).count() as u64
+        };
+        let failed = |it: &Member| it.is_open() && self.successors(it, claimed).is_empty();
+        let there = clearing.members.iter().filter(|(_, it)| !it.ended);
+        let blockers = there.filter_map(|(id, _)| self.blocker(self.allocations.get(id)?));
+        ClearingEntry {
+            number: clearing.number,
+            revision: clearing.revision,
+            since: clearing.since,
+            total: count(&|_| true),
+            moved: count(&|it| it.settled.is_some()),
+            failed: count(&failed),
+            remaining: count(&|it| !it.ended),
+            blockers: blockers.take(MOST_BLOCKERS).collect(),
+            workers: Vec::new(),
+        }
+    }
+
+    fn blocker(&self, held: &Held) -> Option<Blocker> {
+        let entry = &held.entry;
+        let node = self.nodes.get(entry.node.as_str());
+        let silent = node.is_none_or(|node| matches!(node.health, Health::Suspect | Health::Lost));
+        let (why, detail) = if let Some((why, detail)) = self.clearings.held_back.get(&entry.id) {
+            (*why, detail.clone())
+        } else if entry.kind == WorkKind::Reservation {
+            let detail = format!(
+                "a reservation is never taken away; ask {} to give it up",
+                entry.user
+            );
+            (BlockerReason::Reservation, detail)
+        } else if silent {
+            let detail = format!("node {} does not answer", entry.node);
+            (BlockerReason::Unreachable, detail)
+        } else if let Some(order) = &entry.vacate {
+            let container = self.containers.get(entry.id.as_str());
+            let says = container.and_then(|it| it.reason.as_deref());
+            let says = says.map(|says| format!("; its node says: {says}"));
+            let detail = format!(
+                "told to end at {}: {}{}",
+                order.since,
+                order.detail,
+                says.unwrap_or_default()
+            );
+            (BlockerReason::Stopping, detail)
+        } else {
+            return None;
+        };
+        Some(Blocker {
+            allocation: entry.id.clone(),
+            work: entry.work.clone(),
+            user: entry.user.clone(),
+            why,
+            detail,
+        })
+    }
+}

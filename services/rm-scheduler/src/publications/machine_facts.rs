@@ -1,0 +1,366 @@
+//! What is told of machines: how attempts fared on them and when they fell silent (`failures`), and
+//! which there are (`machines`). What it means is for blocklist to say.
+//!
+//! A fact is published in the transaction that ends its attempt, so none is lost when the scheduler
+//! dies in between. Facts are bounded in time, in number, and for each node: what a node did thirty
+//! times in a second is known. A success on a machine with a clean record writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_node_status_api::{Health, NodeEntry};
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::evidence::{
+    Attempt, FAILURES, FactEntry, MACHINES, MachineEntry, What,
+};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
+use hayward_vocabulary::launch::NOT_OFFERED;
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Timestamp, WorkKind};
+use sqlx::PgConnection;
+
+use crate::absorb::translate;
+use crate::queries::node_contents::quantum;
+use crate::store::{self, Rows};
+use crate::working_set::{Held, Ledger};
+
+/// A full record of a node takes one more fact when its oldest is this old.
+const FLOOD_MS: u64 = 1_000;
+/// After the first success since a failure, one in this time is told.
+const SUCCESS_EVERY_MS: u64 = 10_000;
+/// Characters of a message.
+const MESSAGE: usize = 500;
+
+/// How many facts are told at one time.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub most: usize,
+    pub a_node: usize,
+}
+
+pub(crate) struct Evidence {
+    /// As published.
+    facts: BTreeMap<String, FactEntry>,
+    by_age: BTreeSet<(Timestamp, String)>,
+    by_node: BTreeMap<NodeName, BTreeSet<(Timestamp, String)>>,
+    /// Of the newest fact about a machine itself; only grows.
+    number: u64,
+    /// As published.
+    machines: BTreeMap<NodeName, MachineEntry>,
+    /// Attempts that show by running on that their machine works, and when they have.
+    proofs: BTreeSet<(u64, AllocationId)>,
+}
+
+impl Evidence {
+    pub async fn load(tx: &mut PgConnection, moment: &Moment) -> Result<Self, sqlx::Error> {
+        let mut evidence = Self {
+            facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
+            by_age: BTreeSet::new(),
+            by_node: BTreeMap::new(),
+            // Numbers of an earlier term were not larger than its time, so none comes twice.
+            number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
+            machines: store::entries::load(tx, MACHINES, |entry: &MachineEntry| entry.node.clone())
+                .await?,
+            proofs: BTreeSet::new(),
+        };
+        for (key, fact) in evidence.facts.clone() {
+            evidence.index(key, &fact);
+        }
+        Ok(evidence)
+    }
+
+    fn index(&mut self, key: String, fact: &FactEntry) {
+        self.by_age.insert((fact.at, key.clone()));
+        let of_node = self.by_node.entry(fact.node.clone()).or_default();
+        of_node.insert((fact.at, key));
+    }
+
+    fn forget(&mut self, key: &str) -> bool {
+        let Some(fact) = self.facts.remove(key) else {
+            return false;
+        };
+        let place = (fact.at, key.to_owned());
+        self.by_age.remove(&place);
+        if let Some(of_node) = self.by_node.get_mut(&fact.node) {
+            of_node.remove(&place);
+            if of_node.is_empty() {
+                self.by_node.remove(&fact.node);
+            }
+        }
+        true
+    }
+
+    /// Unless its node has told enough for now.
+    fn tell(&mut self, key: String, fact: FactEntry, limits: Limits, batch: &mut Batch<Rows>) {
+        if !self.forget(&key) {
+            let of_node = self.by_node.get(&fact.node);
+            let full = of_node.filter(|known| known.len() >= limits.a_node.max(1));
+            if let Some((at, oldest)) = full.and_then(BTreeSet::first).cloned() {
+                if fact.at.ms_since(at) < FLOOD_MS {
+                    return;
+                }
+                self.withdraw(&oldest, batch);
+            }
+        }
+        batch.publish(FAILURES, "", &key, &fact);
+        self.index(key.clone(), &fact);
+        self.facts.insert(key, fact);
+        while self.facts.len() > limits.most
+            && let Some((_, oldest)) = self.by_age.first().cloned()
+        {
+            self.withdraw(&oldest, batch);
+        }
+    }
+
+    fn withdraw(&mut self, key: &str, batch: &mut Batch<Rows>) {
+        if self.forget(key) {
+            batch.withdraw(FAILURES, "", key);
+        }
+    }
+
+    fn newest(&self, node: &NodeName, what: What) -> Option<Timestamp> {
+        let of_node = self.by_node.get(node)?;
+        let told = |(_, key): &&(Timestamp, String)| self.facts[key].what == what;
+        of_node.iter().rev().find(told).map(|(at, _)| *at)
+    }
+
+    /// Something failed on its machine, and it was granted after that.
+    fn follows_a_failure(&self, entry: &AllocationEntry) -> bool {
+        let of_node = self.by_node.get(&entry.node).into_iter().flatten();
+        let mut before = of_node.take_while(|(at, _)| *at <= entry.granted_at);
+        before.any(|(_, key)| self.facts[key].what == What::Failed)
+    }
+
+    /// The first success after a failure, and now and then another.
+    fn success_is_news(&self, node: &NodeName, now: Timestamp) -> bool {
+        let Some(told) = self.newest(node, What::Worked) else {
+            return true;
+        };
+        let failed = self.newest(node, What::Failed);
+        failed.is_some_and(|failed| failed > told) || now.ms_since(told) >= SUCCESS_EVERY_MS
+    }
+
+    fn next_number(&mut self, now: Timestamp) -> u64 {
+        let now = u64::try_from(now.unix_ms()).unwrap_or(0);
+        self.number = now.max(self.number + 1);
+        self.number
+    }
+
+    /// When there is something to look at again, by the clock that only grows.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.proofs.first().map(|(at, _)| *at)
+    }
+}
+
+/// What an end may say of its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Says {
+    Failure,
+    Success,
+    None,
+}
+
+/// What was told to end was meant to, whatever it made of that.
+fn says(vacated: bool, cause: ExitCause) -> Says {
+    match cause {
+        _ if vacated => Says::None,
+        ExitCause::LaunchFailed
+        | ExitCause::LaunchUnknown
+        | ExitCause::Node
+        | ExitCause::UserError
+        | ExitCause::UserLimit => Says::Failure,
+        ExitCause::Success => Says::Success,
+        ExitCause::Intended | ExitCause::Unknown => Says::None,
+    }
+}
+
+impl Ledger {
+    /// An attempt has ended. `before` is how it was known until then.
+    pub(crate) fn note_end(
+        &mut self,
+        before: &Held,
+        exit: Option<&Exit>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let entry = &before.entry;
+        let Some(exit) = exit else {
+            return;
+        };
+        if exit.cause_code.as_deref() == Some(NOT_OFFERED) {
+            return;
+        }
+        let is_told = match says(entry.vacate.is_some(), exit.cause) {
+            Says::Failure => true,
+            Says::Success => self.proves_something(before, moment.now),
+            Says::None => false,
+        };
+        if is_told {
+            self.tell_of(before, exit, moment, batch);
+        }
+    }
+
+    /// What ran when the last term ended has to show anew that it does.
+    pub(crate) fn resume_proofs(&mut self, monotonic_ms: u64) {
+        let runs = |held: &&Held| held.entry.state == AllocationState::Running;
+        let told = |held: &&Held| self.evidence.facts.contains_key(held.entry.id.as_str());
+        let running = self.allocations.values().filter(runs);
+        let owing = |held: &&Held| !told(held) && self.is_suspicious(held);
+        let running: Vec<Held> = running.filter(owing).cloned().collect();
+        for held in running {
+            self.note_running(&held, monotonic_ms);
+        }
+    }
+
+    /// An attempt was heard to run: on a machine with a record, running on is evidence too.
+    pub(crate) fn note_running(&mut self, held: &Held, monotonic_ms: u64) {
+        if held.entry.kind != WorkKind::Reservation && self.is_suspicious(held) {
+            let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
+            self.evidence.proofs.insert((due, held.entry.id.clone()));
+        }
+    }
+
+    fn is_suspicious(&self, held: &Held) -> bool {
+        held.trial.is_some() || self.evidence.follows_a_failure(&held.entry)
+    }
+
+    /// On trial every success counts: what was told before it began does not end it.
+    fn proves_something(&self, held: &Held, now: Timestamp) -> bool {
+        let news = || self.evidence.success_is_news(&held.entry.node, now);
+        held.trial.is_some() || (self.is_suspicious(held) && news())
+    }
+
+    fn tell_of(&mut self, held: &Held, exit: &Exit, moment: &Moment, batch: &mut Batch<Rows>) {
+        let entry = &held.entry;
+        let message = exit.message.as_ref();
+        let fact = FactEntry {
+            node: entry.node.clone(),
+            what: match exit.cause {
+                ExitCause::Success => What::Worked,
+                _ => What::Failed,
+            },
+            at: moment.now,
+            attempt: Some(Attempt {
+                allocation: entry.id.clone(),
+                work: entry.work.clone(),
+                user: entry.user.clone(),
+                cause: exit.cause,
+                cause_code: exit.cause_code.clone(),
+                message: message.map(|text| text.chars().take(MESSAGE).collect()),
+                ran: entry.running_since.is_some(),
+                held_ms: moment.now.ms_since(entry.granted_at),
+            }),
+        };
+        let limits = self.context.settings.facts();
+        let key = entry.id.to_string();
+        self.evidence.tell(key, fact, limits, batch);
+    }
+
+    /// Drops what is too old to be told, and tells of what has run for long enough.
+    pub(crate) fn keep_evidence(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let kept_ms = self.context.settings.facts_kept_ms;
+        while let Some((at, key)) = self.evidence.by_age.first().cloned()
+            && moment.now.ms_since(at) > kept_ms
+        {
+            self.evidence.withdraw(&key, batch);
+        }
+        while let Some((due, id)) = self.evidence.proofs.first().cloned()
+            && due <= moment.monotonic_ms
+        {
+            self.evidence.proofs.remove(&(due, id.clone()));
+            let runs = |held: &&Held| held.entry.state == AllocationState::Running;
+            let held = self.allocations.get(&id).filter(runs).cloned();
+            let proof = held.filter(|held| self.proves_something(held, moment.now));
+            if let Some(held) = proof {
+                let exit = Exit::of(ExitCause::Success, "it has been running for a while");
+                self.tell_of(&held, &exit, moment, batch);
+            }
+        }
+    }
+
+    /// A node fell silent, or was heard again.
+    pub(crate) fn note_silence(
+        &mut self,
+        before: &NodeEntry,
+        now: &NodeEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let silent = |health| matches!(health, Health::Suspect | Health::Lost);
+        let heard = |health| matches!(health, Health::Healthy | Health::Quiesced);
+        let what = if heard(before.health) && silent(now.health) {
+            What::Silenced
+        } else if silent(before.health) && heard(now.health) {
+            What::Heard
+        } else {
+            return;
+        };
+        let number = self.evidence.next_number(moment.now);
+        let fact = FactEntry {
+            node: now.node.clone(),
+            what,
+            at: moment.now,
+            attempt: None,
+        };
+        let key = format!("node/{}/{number}", now.node);
+        let limits = self.context.settings.facts();
+        self.evidence.tell(key, fact, limits, batch);
+    }
+
+    /// What brakes count over.
+    pub(crate) fn tell_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
+        let Some(entry) = self.nodes.get(name) else {
+            if let Some((node, _)) = self.evidence.machines.remove_entry(name) {
+                batch.withdraw(MACHINES, "", node.as_str());
+            }
+            return;
+        };
+        let capacity = self.rules.capacity(&entry.capacity);
+        let pool = translate::pool(entry, &self.rules);
+        let machine = MachineEntry {
+            node: entry.node.clone(),
+            ready: entry.takes_work(),
+            quanta: quantum(&self.snapshot, &pool).node_order(&capacity),
+            pool,
+        };
+        if self.evidence.machines.get(&machine.node) != Some(&machine) {
+            batch.publish(MACHINES, "", machine.node.as_str(), &machine);
+            self.evidence.machines.insert(machine.node.clone(), machine);
+        }
+    }
+
+    /// After another policy, or when nodes are heard of for the first time in this term.
+    pub(crate) fn tell_machines(&mut self, batch: &mut Batch<Rows>) {
+        let known = self.evidence.machines.keys().map(ToString::to_string);
+        let all: BTreeSet<String> = known
+            .chain(self.nodes.iter().map(|(name, _)| name.clone()))
+            .collect();
+        for name in all {
+            self.tell_machine(&name, batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenario_23_no_intended_end_speaks_against_a_machine() {
+        use ExitCause::{
+            Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
+        };
+        let all = [
+            (Success, Says::Success),
+            (UserError, Says::Failure),
+            (UserLimit, Says::Failure),
+            (LaunchFailed, Says::Failure),
+            (Node, Says::Failure),
+            (Intended, Says::None),
+            (LaunchUnknown, Says::Failure),
+            (Unknown, Says::None),
+        ];
+        for (cause, expected) in all {
+            assert_eq!(says(false, cause), expected, "{cause:?}");
+            assert_eq!(says(true, cause), Says::None, "taken off: {cause:?}");
+        }
+    }
+}

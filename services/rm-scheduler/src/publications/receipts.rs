@@ -1,0 +1,306 @@
+//! Receipts of preemptions, from the order to leave to what came of it.
+//!
+//! A receipt with a beneficiary is open until a process of the beneficiary runs in the room that
+//! was made, or until that room is nobody's any more: what was to leave has left, and neither a
+//! process of the beneficiary nor a claim of the planner stands there. Both sides read their newest
+//! receipts in their verdicts; all are kept by round.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, VerdictEntry};
+use hayward_rm_scheduler_domain::plan;
+use hayward_vocabulary::{NodeName, Outcome, Receipt, WorkId};
+
+use crate::metrics::GaveWay;
+use crate::store::Rows;
+use crate::store::receipts::KEPT;
+use crate::working_set::{Held, Ledger};
+
+/// The receipts that still wait for their outcome, and how many there ever were.
+#[derive(Debug, Default)]
+pub(crate) struct Receipts {
+    last: u64,
+    open: BTreeMap<u64, Receipt>,
+    gave_way: GaveWay,
+}
+
+impl Receipts {
+    pub fn of(kept: &BTreeMap<u64, Receipt>) -> Self {
+        let open = kept
+            .iter()
+            .filter(|(_, receipt)| receipt.outcome == Outcome::Open);
+        Self {
+            last: kept.last_key_value().map_or(0, |(last, _)| *last),
+            open: open.map(|(at, receipt)| (*at, receipt.clone())).collect(),
+            gave_way: GaveWay::of(kept.values()),
+        }
+    }
+
+    fn measure(&mut self, fresh: &[Receipt]) {
+        for receipt in fresh {
+            self.gave_way.note(receipt);
+        }
+    }
+
+    fn add(&mut self, receipt: &Receipt) -> u64 {
+        self.last += 1;
+        if receipt.outcome == Outcome::Open {
+            self.open.insert(self.last, receipt.clone());
+            // What is not kept any more is not followed any more.
+            self.open = self.open.split_off(&self.last.saturating_sub(KEPT));
+        }
+        self.last
+    }
+}
+
+impl Ledger {
+    /// Writes a receipt for everything this round took back in fact.
+    pub(crate) fn receive(
+        &mut self,
+        receipts: &[plan::Receipt],
+        carried_out: &BTreeMap<String, String>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let fresh: Vec<Receipt> = receipts
+            .iter()
+            .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
+            .map(|receipt| self.receipt(receipt.clone(), moment))
+            .collect();
+        self.receipts.measure(&fresh);
+        self.spend(fresh.iter(), moment, batch);
+        let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
+        let numbered = numbered.collect();
+        self.note(numbered, batch);
+    }
+
+    fn receipt(&self, receipt: plan::Receipt, moment: &Moment) -> Receipt {
+        let demand = self.demand.get(receipt.work.as_str());
+        let task_ms = demand.and_then(|demand| demand.task_ms);
+        let outcome = match receipt.beneficiary {
+            Some(_) => Outcome::Open,
+            None => Outcome::Nobody,
+        };
+        Receipt {
+            round: self.round,
+            at: moment.now,
+            allocation: receipt.allocation,
+            work: receipt.work,
+            user: receipt.user,
+            node: receipt.node,
+            order: receipt.order,
+            lost_ms: receipt.lost_ms.min(task_ms.unwrap_or(u64::MAX)),
+            beneficiary: receipt.beneficiary,
+            for_user: receipt.for_user,
+            outcome,
+        }
+    }
+
+    /// A process came to run: it answers the oldest receipts for its work on its node, until their
+    /// quanta are its own.
+    pub(crate) fn answer_receipts(
+        &mut self,
+        entry: &AllocationEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let mut covered = 0;
+        let mut answered = BTreeMap::new();
+        for (number, receipt) in &self.receipts.open {
+            let its_room = receipt.beneficiary.as_ref() == Some(&entry.work)
+                && receipt.node == entry.node
+                && receipt.at <= entry.granted_at
+                && !self.is_held(receipt);
+            if its_room && covered < entry.order {
+                covered += receipt.order;
+                let outcome = Outcome::Started {
+                    allocation: entry.id.clone(),
+                    at: moment.now,
+                    after_ms: moment.now.ms_since(receipt.at),
+                };
+                let receipt = Receipt {
+                    outcome,
+                    ..receipt.clone()
+                };
+                answered.insert(*number, receipt);
+            }
+        }
+        self.note(answered, batch);
+    }
+
+    /// Closes the receipts whose room will not be taken by whom it was made for.
+    pub(crate) fn close_lapsed(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        if self.receipts.open.is_empty() {
+            return;
+        }
+        let lapsed = self.receipts.open.iter().filter_map(|(number, receipt)| {
+            let outcome = self.lapse(receipt, moment)?;
+            let receipt = Receipt {
+                outcome,
+                ..receipt.clone()
+            };
+            Some((*number, receipt))
+        });
+        let lapsed = lapsed.collect();
+        self.note(lapsed, batch);
+    }
+
+    /// Something leaves there: a whole node is made room for share by share.
+    fn is_emptying(&self, node: &NodeName) -> bool {
+        let seen = |held: &Held| self.snapshot.allocations.get(&held.entry.id);
+        self.held_on(node)
+            .filter_map(seen)
+            .any(|allocation| allocation.leaving)
+    }
+
+    fn is_held(&self, receipt: &Receipt) -> bool {
+        self.snapshot.allocations.contains_key(&receipt.allocation)
+    }
+
+    fn lapse(&self, receipt: &Receipt, moment: &Moment) -> Option<Outcome> {
+        let work = receipt.beneficiary.as_ref()?;
+        let not_started = |detail| Outcome::NotStarted {
+            at: moment.now,
+            detail,
+        };
+        if self.demand.get(work.as_str()).is_none() {
+            return Some(not_started(format!("{work} ended first")));
+        }
+        let claims = self.snapshot.carried.claims.get(work);
+        let claimed = claims.is_some_and(|nodes| nodes.contains(&receipt.node));
+        if self.is_held(receipt) || claimed || self.is_emptying(&receipt.node) {
+            return None;
+        }
+        let later = self.stays_of(work, receipt);
+        if later.iter().any(|entry| entry.node == receipt.node) {
+            return None;
+        }
+        let other = later
+            .iter()
+            .find(|entry| entry.state == AllocationState::Running);
+        Some(match (other, self.verdicts.get(work)) {
+            (Some(entry), _) => Outcome::StartedElsewhere {
+                allocation: entry.id.clone(),
+                node: entry.node.clone(),
+            },
+            (None, Some(verdict)) => not_started(verdict.detail.clone()),
+            (None, None) => not_started("it is not due the room any more".to_owned()),
+        })
+    }
+
+    /// What the beneficiary was granted after the receipt and has not given back.
+    fn stays_of(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
+        let ids = self.by_work.get(work).into_iter().flatten();
+        let entries = ids.filter_map(|id| self.allocations.get(id));
+        entries
+            .map(|held| &held.entry)
+            .filter(|entry| entry.holds() && entry.vacate.is_none())
+            .filter(|entry| entry.granted_at >= receipt.at)
+            .collect()
+    }
+
+    /// Keeps receipts, shows them with their rounds, and tells them to both sides.
+    fn note(&mut self, receipts: BTreeMap<u64, Receipt>, batch: &mut Batch<Rows>) {
+        if receipts.is_empty() {
+            return;
+        }
+        let mut told = BTreeSet::new();
+        for (number, receipt) in &receipts {
+            if receipt.outcome != Outcome::Open {
+                self.receipts.open.remove(number);
+            }
+            for work in std::iter::once(&receipt.work).chain(&receipt.beneficiary) {
+                if let Some(verdict) = self.verdicts.get_mut(work) {
+                    tell(verdict, receipt);
+                    told.insert(work.clone());
+                }
+            }
+        }
+        for work in told {
+            if let Some(verdict) = self.verdicts.get(&work) {
+                batch.publish(VERDICTS, "", work.as_str(), verdict);
+            }
+        }
+        batch.rows.receipts.extend(receipts.clone());
+        let context = self.context.clone();
+        batch.once_committed(move |_| {
+            let kept = &mut context.view.write().receipts;
+            kept.extend(receipts);
+            let newest = kept.last_key_value().map_or(0, |(newest, _)| *newest);
+            *kept = kept.split_off(&(newest + 1).saturating_sub(KEPT));
+        });
+    }
+}
+
+/// Puts a receipt into a verdict: in place of what was said of it before, or before all others.
+fn tell(verdict: &mut VerdictEntry, receipt: &Receipt) {
+    let said = verdict
+        .receipts
+        .iter_mut()
+        .find(|said| said.allocation == receipt.allocation);
+    match said {
+        Some(said) => said.clone_from(receipt),
+        // One that was told long ago and made place for newer ones does not come back.
+        None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
+            verdict.receipts.insert(0, receipt.clone());
+            keep_told(&mut verdict.receipts);
+        }
+        None => {}
+    }
+}
+
+/// Half a round would be a wrong story, so the oldest round goes as a whole.
+fn keep_told(receipts: &mut Vec<Receipt>) {
+    while receipts.len() > Receipt::TOLD {
+        let oldest = receipts.last().map(|receipt| receipt.round);
+        if receipts.first().map(|receipt| receipt.round) == oldest {
+            receipts.truncate(Receipt::TOLD);
+        } else {
+            receipts.retain(|receipt| Some(receipt.round) != oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::{AllocationId, Timestamp, UserName};
+
+    use super::*;
+
+    fn receipt(round: u64) -> Receipt {
+        Receipt {
+            round,
+            at: Timestamp::from_unix_ms(1),
+            allocation: AllocationId::new("alc_1").unwrap(),
+            work: WorkId::new("job_1").unwrap(),
+            user: UserName::new("ann").unwrap(),
+            node: NodeName::new("n1").unwrap(),
+            order: 1,
+            lost_ms: 1,
+            beneficiary: None,
+            for_user: None,
+            outcome: Outcome::Nobody,
+        }
+    }
+
+    #[test]
+    fn the_newest_rounds_are_told_whole() {
+        let rounds = |counts: &[(u64, usize)]| {
+            let mut all = Vec::new();
+            for (round, count) in counts {
+                all.extend(std::iter::repeat_n(receipt(*round), *count));
+            }
+            keep_told(&mut all);
+            let mut told: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
+            told.dedup();
+            told
+        };
+        assert_eq!(rounds(&[(9, 6), (7, 6), (4, 4)]), [9, 7, 4]);
+        assert_eq!(rounds(&[(9, 6), (7, 7), (4, 4)]), [9, 7]);
+        assert_eq!(rounds(&[(9, 16), (7, 1)]), [9]);
+        let mut one = vec![receipt(9); 40];
+        keep_told(&mut one);
+        assert_eq!(one.len(), Receipt::TOLD);
+    }
+}

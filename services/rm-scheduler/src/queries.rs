@@ -1,0 +1,12 @@
+//! Answers to readers: copies of the snapshot, forecasts, load and node contents. Nothing here
+//! decides anything.
+
+pub mod drain_preview;
+pub mod load;
+pub mod node_contents;
+pub mod policy_impact;
+pub mod redaction;
+pub mod shares;
+pub mod snapshot_reads;
+pub mod view;
+pub mod what_if;

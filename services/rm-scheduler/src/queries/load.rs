@@ -1,0 +1,185 @@
+//! Demand against supply, by pool and by class. What classes ask for is read off the
+//! newest round, what pools have off the snapshot. Nothing here decides anything.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad, ProcessesOfOrder};
+use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
+use hayward_rm_scheduler_domain::{plan, served_in};
+use hayward_rm_scheduler_outside::Trees;
+use hayward_vocabulary::{NodeName, WorkId};
+
+use crate::queries::node_contents::Room;
+use crate::queries::shares;
+use crate::queries::view::Counted;
+
+pub fn of(snapshot: &Snapshot, counted: &Counted) -> Load {
+    let classes: Vec<ClassLoad> = counted
+        .shares
+        .classes
+        .iter()
+        .map(|(name, share)| class(snapshot, name, share))
+        .collect();
+    Load {
+        round: counted.round,
+        at: counted.at,
+        pools: pools(snapshot, (counted, &classes)),
+        classes,
+    }
+}
+
+fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad {
+    let mut load = ClassLoad {
+        class: name.to_owned(),
+        policy: shares::share_policy(share.policy),
+        pool: String::new(),
+        priority: share.priority,
+        weight: share.weight,
+        work: 0,
+        waiting: 0,
+        orders: Vec::new(),
+    };
+    if let Some(class) = snapshot.classes.get(name) {
+        load.pool.clone_from(&class.pool);
+    }
+    let mut orders: BTreeMap<u64, ProcessesOfOrder> = BTreeMap::new();
+    for work in share.users.values().flat_map(|user| user.work.values()) {
+        load.work += 1;
+        load.waiting += u64::from(work.current == 0 && work.wanted > 0);
+        let of_order = orders.entry(work.order).or_insert(ProcessesOfOrder {
+            order: work.order,
+            ..ProcessesOfOrder::default()
+        });
+        of_order.wanted += work.cap.base;
+        of_order.requested += work.wanted;
+        of_order.counted += work.counted;
+        of_order.awarded += work.current;
+        of_order.leaving += work.leaving;
+    }
+    load.orders = orders.into_values().collect();
+    load
+}
+
+fn pools(snapshot: &Snapshot, (counted, classes): (&Counted, &[ClassLoad])) -> Vec<PoolLoad> {
+    let mut rooms: BTreeMap<&NodeName, Room> = snapshot
+        .nodes
+        .iter()
+        .map(|(name, node)| (name, Room::of(snapshot, Some(node))))
+        .collect();
+    for allocation in snapshot.allocations.values() {
+        if let Some(room) = rooms.get_mut(&allocation.node) {
+            room.hold(allocation);
+        }
+    }
+    let mut pools: BTreeMap<&String, PoolLoad> = snapshot
+        .pools
+        .iter()
+        .map(|(name, pool)| (name, empty(name, pool.parent.clone())))
+        .collect();
+    let mut orders: BTreeMap<&String, BTreeMap<u64, NodesOfOrder>> = BTreeMap::new();
+    for (name, node) in &snapshot.nodes {
+        if let (Some(pool), Some(room)) = (pools.get_mut(&node.pool), rooms.get(name)) {
+            add_node(pool, node, room);
+            add_order(orders.entry(&node.pool).or_default(), node, room);
+        }
+    }
+    for class in classes {
+        if let Some(pool) = pools.get_mut(&class.pool) {
+            let sum = |of: fn(&ProcessesOfOrder) -> u64| {
+                let quanta = class
+                    .orders
+                    .iter()
+                    .map(|it| of(it).saturating_mul(it.order));
+                quanta.fold(0, u64::saturating_add)
+            };
+            pool.requested = pool.requested.saturating_add(sum(|it| it.requested));
+            pool.awarded = pool.awarded.saturating_add(sum(|it| it.awarded));
+        }
+    }
+    for (work, pool) in elsewhere(snapshot) {
+        let verdict = counted.verdicts.get(work).map(|verdict| verdict.numbers);
+        if let (Some(pool), Some(it)) = (pools.get_mut(pool), verdict) {
+            let quanta = |processes: u64| processes.saturating_mul(it.order);
+            pool.requested = pool.requested.saturating_add(quanta(it.wanted_processes));
+            pool.awarded = pool.awarded.saturating_add(quanta(it.current_processes));
+        }
+    }
+    for (name, orders) in orders {
+        if let Some(pool) = pools.get_mut(name) {
+            pool.orders = orders.into_values().collect();
+        }
+    }
+    pools.into_values().collect()
+}
+
+/// Work that is in no share, in queues or planned outside, with its pool.
+fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
+    let outside = Trees::of(snapshot);
+    let first = snapshot.queues.keys().next();
+    let demand = snapshot.demand.iter();
+    demand.filter_map(move |(work, demand)| {
+        if let Some(queued) = &demand.queued {
+            return Some((work, queued.pool.as_ref().or(first)?));
+        }
+        outside.of_work(snapshot, demand)?;
+        let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
+        Some((work, &class.pool))
+    })
+}
+
+fn empty(name: &str, parent: Option<String>) -> PoolLoad {
+    PoolLoad {
+        pool: name.to_owned(),
+        parent,
+        nodes: 0,
+        up: 0,
+        lost: 0,
+        offline: 0,
+        blocked: 0,
+        declined: 0,
+        total: 0,
+        usable: 0,
+        free: 0,
+        requested: 0,
+        awarded: 0,
+        orders: Vec::new(),
+    }
+}
+
+/// Each node is counted for the first thing that keeps it from taking work.
+fn add_node(pool: &mut PoolLoad, node: &Node, room: &Room) {
+    pool.nodes += 1;
+    pool.total += room.order;
+    *match node {
+        node if node.lost => &mut pool.lost,
+        node if node.offline => &mut pool.offline,
+        node if node.block.is_some() => &mut pool.blocked,
+        node if !node.takes_work => &mut pool.declined,
+        _ => &mut pool.up,
+    } += 1;
+    if node.is_schedulable() {
+        pool.usable += room.order;
+        pool.free += room.free();
+    }
+}
+
+fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, room: &Room) {
+    let fresh = |order| NodesOfOrder {
+        order,
+        ..NodesOfOrder::default()
+    };
+    let own = orders
+        .entry(room.order)
+        .or_insert_with(|| fresh(room.order));
+    own.nodes += 1;
+    if !node.is_schedulable() {
+        return;
+    }
+    own.up += 1;
+    if room.held == 0 {
+        own.free += 1;
+    } else if room.free() > 0 {
+        let left = orders.entry(room.free());
+        left.or_insert_with(|| fresh(room.free())).partly += 1;
+    }
+}

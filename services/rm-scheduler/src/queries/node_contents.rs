@@ -1,0 +1,212 @@
+//! Who stands where, and what that leaves: read off the snapshot the next round
+//! plans from. Nothing here decides anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy, ShareOccupancy};
+use hayward_rm_scheduler_domain::snapshot::{Allocation, Class, Node, Policy, Snapshot};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum};
+
+use crate::working_set::Held;
+
+/// Which nodes are asked about.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub node: Option<NodeName>,
+    /// Only the nodes of this pool itself.
+    pub pool: Option<String>,
+    /// Nodes after this one.
+    pub after: Option<NodeName>,
+    pub limit: usize,
+}
+
+type Share<'a> = (&'a AllocationId, &'a Allocation);
+
+/// What one node has and holds, in quanta of its tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Room {
+    pub order: u64,
+    pub held: u64,
+    pub fixed: u64,
+    pub vacating: u64,
+    pub processes: u64,
+}
+
+impl Room {
+    pub fn of(snapshot: &Snapshot, node: Option<&Node>) -> Self {
+        let quantum = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
+        Self {
+            order: node.map_or(0, quantum),
+            ..Self::default()
+        }
+    }
+
+    pub fn hold(&mut self, allocation: &Allocation) {
+        self.held += allocation.order;
+        self.processes += 1;
+        if allocation.fixed {
+            self.fixed += allocation.order;
+        }
+        if allocation.leaving {
+            self.vacating += allocation.order;
+        }
+    }
+
+    pub fn free(&self) -> u64 {
+        self.order.saturating_sub(self.held)
+    }
+}
+
+/// `pool`, then what is above it. A circle, which no policy in force has, ends as well.
+fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'a str> {
+    let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
+    std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
+}
+
+/// The pool without parent above it, or itself.
+pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
+    upwards(snapshot, pool).last().unwrap_or(pool)
+}
+
+/// Is it, with its whole tree, divided among queues?
+pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
+    snapshot.queues.contains_key(top_of(snapshot, pool))
+}
+
+/// The quantum of a pool's tree.
+pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
+    let top = upwards(snapshot, pool).last();
+    let own = top.and_then(|top| snapshot.pools.get(top)?.quantum.as_ref());
+    own.unwrap_or(&snapshot.quantum)
+}
+
+/// A page of nodes; nodes that are gone and still hold something are among them.
+pub fn page(
+    snapshot: &Snapshot,
+    states: &BTreeMap<AllocationId, Held>,
+    wanted: &Wanted,
+) -> Occupancy {
+    let (names, more) = names(snapshot, wanted);
+    let mut by_node: BTreeMap<&NodeName, Vec<Share>> = BTreeMap::new();
+    for (id, allocation) in &snapshot.allocations {
+        if names.contains(&allocation.node) {
+            let on_node = by_node.entry(&allocation.node).or_default();
+            on_node.push((id, allocation));
+        }
+    }
+    let nodes: Vec<NodeOccupancy> = names
+        .iter()
+        .map(|name| {
+            let there = by_node.remove(*name).unwrap_or_default();
+            let shares = there.iter().filter_map(|(id, allocation)| {
+                let held = states.get(*id)?;
+                Some(share(snapshot, held, allocation))
+            });
+            NodeOccupancy {
+                shares: shares.collect(),
+                ..node(snapshot, name, &there)
+            }
+        })
+        .collect();
+    let last = nodes.last().filter(|_| more);
+    Occupancy {
+        next_cursor: last.map(|node| node.node.to_string()),
+        nodes,
+        revision: 0,
+    }
+}
+
+fn names<'a>(snapshot: &'a Snapshot, wanted: &'a Wanted) -> (BTreeSet<&'a NodeName>, bool) {
+    let held = snapshot.allocations.values();
+    let gone = held.map(|allocation| &allocation.node);
+    let gone = gone.filter(|node| !snapshot.nodes.contains_key(*node));
+    let known: BTreeSet<&NodeName> = snapshot.nodes.keys().chain(gone).collect();
+    let from = wanted
+        .after
+        .as_ref()
+        .map_or(Bound::Unbounded, Bound::Excluded);
+    let is_wanted = |name: &&NodeName| {
+        let pool = snapshot.nodes.get(*name).map(|node| &node.pool);
+        wanted.node.as_ref().is_none_or(|node| node == *name)
+            && (wanted.pool.is_none() || wanted.pool.as_ref() == pool)
+    };
+    let mut found = known
+        .range::<&NodeName, _>((from.as_ref(), Bound::Unbounded))
+        .copied()
+        .filter(is_wanted);
+    let page = found.by_ref().take(wanted.limit).collect();
+    (page, found.next().is_some())
+}
+
+fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy {
+    let known = snapshot.nodes.get(name);
+    let mut room = Room::of(snapshot, known);
+    for (_, allocation) in there {
+        room.hold(allocation);
+    }
+    let pool = known.map(|node| node.pool.clone()).unwrap_or_default();
+    let up = known.is_some_and(Node::is_schedulable);
+    let blocked = known.and_then(|node| node.block.as_ref());
+    NodeOccupancy {
+        node: name.clone(),
+        up,
+        responsive: known.is_some_and(|node| !node.lost),
+        online: known.is_some_and(|node| !node.offline),
+        quiesced: known.is_some_and(|node| !node.takes_work),
+        blocked: blocked.map(|block| block.reason.clone()),
+        capacity: known.map(|node| node.capacity.clone()).unwrap_or_default(),
+        quantum: quantum(snapshot, &pool).clone(),
+        order: room.order,
+        held: room.held,
+        free: room.free(),
+        over: room.held.saturating_sub(room.order),
+        fixed: room.fixed,
+        vacating: room.vacating,
+        processes: room.processes,
+        // A queue has no whole machines.
+        reservable: up && room.fixed == 0 && !is_divided(snapshot, &pool),
+        classes: classes(snapshot, &pool),
+        shares: Vec::new(),
+        pool,
+    }
+}
+
+/// fair shares may stand in their home and below, the others at home only; and none where
+/// queues are.
+fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
+    if is_divided(snapshot, pool) {
+        return Vec::new();
+    }
+    let above: Vec<&str> = upwards(snapshot, pool).collect();
+    let may = |class: &Class| match class.policy {
+        Policy::FairShare => above.contains(&class.pool.as_str()),
+        _ => class.pool == pool,
+    };
+    let classes = snapshot.classes.iter().filter(|(_, class)| may(class));
+    classes.map(|(name, _)| name.clone()).collect()
+}
+
+fn share(snapshot: &Snapshot, held: &Held, allocation: &Allocation) -> ShareOccupancy {
+    let entry = &held.entry;
+    let home = snapshot.classes.get(&entry.class).map(|class| &class.pool);
+    let pool = snapshot.nodes.get(&entry.node).map(|node| &node.pool);
+    let since = allocation.running_since.unwrap_or(allocation.granted_at);
+    let running = snapshot.now.ms_since(since);
+    ShareOccupancy {
+        allocation: entry.id.clone(),
+        work: entry.work.clone(),
+        kind: entry.kind,
+        user: entry.user.clone(),
+        class: entry.class.clone(),
+        order: entry.order,
+        state: entry.state,
+        granted_at: entry.granted_at,
+        investment_ms: allocation.investment_ms.unwrap_or(running),
+        fixed: held.fixed,
+        leaving: allocation.leaving,
+        purged: allocation.purged,
+        squatter: home.is_some() && home != pool,
+        gpus: held.gpus.clone(),
+    }
+}

@@ -1,0 +1,161 @@
+//! The arithmetic of a round in the words that travel, field by field.
+
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_api::policy::SharePolicy;
+use hayward_rm_scheduler_api::shares::{
+    CapParts, ClassShare, Idle, PoolShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare,
+};
+use hayward_rm_scheduler_domain::{plan, snapshot};
+use hayward_vocabulary::{UserName, WorkId};
+
+use crate::queries::view::Counted;
+
+/// The pools that other planners serve. Fair shares see nothing of them but what work of classes
+/// still holds there.
+#[derive(Default)]
+pub struct Elsewhere {
+    /// Divided among queues.
+    pub divided: BTreeSet<String>,
+    /// Planned outside.
+    pub outside: BTreeSet<String>,
+}
+
+pub fn shares(counted: &Counted, elsewhere: Elsewhere) -> Shares {
+    let Elsewhere { divided, outside } = elsewhere;
+    let shares = &counted.shares;
+    let is_seen = |(name, pool): &(&String, &plan::PoolShare)| {
+        let theirs = divided.contains(*name) || outside.contains(*name);
+        pool.total > 0 || pool.held > 0 || !theirs
+    };
+    let seen = shares.pools.iter().filter(is_seen);
+    let mut budgets = counted.budgets.clone();
+    budgets.pools.retain(|it| !divided.contains(&it.pool));
+    // Queues have delays and laws of their own in place of a budget.
+    budgets.users.retain(|it| !divided.contains(&it.tree));
+    Shares {
+        round: counted.round,
+        at: counted.at,
+        capacity: shares.capacity,
+        held: shares.held,
+        free: shares.free,
+        pools: seen.map(pool).collect(),
+        elsewhere: shares.elsewhere,
+        priorities: shares.priorities.iter().map(priority).collect(),
+        classes: shares.classes.iter().map(class).collect(),
+        unclassed: tally(&shares.unclassed),
+        ledger: counted.ledger.clone(),
+        ledger_of_others: Vec::new(),
+        budgets,
+        divided: divided.into_iter().collect(),
+        outside: outside.into_iter().collect(),
+    }
+}
+
+pub fn share_policy(policy: snapshot::Policy) -> SharePolicy {
+    match policy {
+        snapshot::Policy::FairShare => SharePolicy::FairShare,
+        snapshot::Policy::FixedShare => SharePolicy::FixedShare,
+        snapshot::Policy::Reserve => SharePolicy::Reserve,
+    }
+}
+
+fn tally(tally: &plan::Tally) -> Tally {
+    Tally {
+        due: tally.due,
+        divided: tally.divided,
+        resting: tally.resting,
+        lent: tally.lent,
+        held: tally.held,
+        staying: tally.staying,
+        granted: tally.granted,
+        vacating: tally.vacating,
+        closed: tally.closed,
+    }
+}
+
+fn pool((name, pool): (&String, &plan::PoolShare)) -> PoolShare {
+    PoolShare {
+        pool: name.clone(),
+        tree: pool.tree.clone(),
+        total: pool.total,
+        lost: pool.lost,
+        offline: pool.offline,
+        blocked: pool.blocked,
+        declined: pool.declined,
+        withheld: pool.withheld,
+        usable: pool.usable,
+        held: pool.held,
+        fixed: pool.fixed,
+        over: pool.over,
+        held_closed: pool.held_closed,
+        free: pool.free,
+        idle: Idle {
+            meant: pool.idle.meant,
+            kept: pool.idle.kept,
+            split: pool.idle.split,
+            capped: pool.idle.capped,
+            unasked: pool.idle.unasked,
+        },
+    }
+}
+
+fn priority(group: &plan::PriorityShare) -> PriorityShare {
+    let turn = |turn: plan::Turn| Turn {
+        available: turn.available,
+        taken: turn.taken,
+    };
+    PriorityShare {
+        tree: group.tree.clone(),
+        priority: group.priority,
+        policy: share_policy(group.policy),
+        classes: group.classes.clone(),
+        turn: group.turn.map(turn),
+        tally: tally(&group.tally),
+    }
+}
+
+fn class((name, class): (&String, &plan::ClassShare)) -> ClassShare {
+    ClassShare {
+        class: name.clone(),
+        tree: class.tree.clone(),
+        policy: share_policy(class.policy),
+        priority: class.priority,
+        weight: class.weight,
+        given: class.given,
+        left: class.left,
+        tally: tally(&class.tally),
+        users: class.users.iter().map(user).collect(),
+        others: None,
+    }
+}
+
+fn user((name, user): (&UserName, &plan::UserShare)) -> UserShare {
+    UserShare {
+        user: name.clone(),
+        given: user.given,
+        left: user.left,
+        tally: tally(&user.tally),
+        work: user.work.iter().map(work).collect(),
+    }
+}
+
+fn work((id, work): (&WorkId, &plan::WorkShare)) -> WorkShare {
+    WorkShare {
+        work: id.clone(),
+        kind: work.kind,
+        order: work.order,
+        wanted: work.wanted,
+        cap: CapParts {
+            base: work.cap.base,
+            initialization: work.cap.initialization,
+            doubling: work.cap.doubling,
+            prediction: work.cap.prediction,
+            room: work.cap.room,
+        },
+        counted: work.counted,
+        current: work.current,
+        leaving: work.leaving,
+        tally: tally(&work.tally),
+    }
+}

@@ -1,0 +1,438 @@
+//! What-if: from a question to two snapshots, and from their forecasts to an answer. Pure.
+//!
+//! Who may ask what: operators and viewers, who see everything, may ask anything. Submitters may
+//! ask what they could do themselves (submit as themselves, withdraw their own) and are told of
+//! the work of users whom they may know by name, and of what is taken back for it or from it; of
+//! all others they are told amounts, here as in `/v1/shares` (S12).
+
+mod answer;
+mod drains;
+
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hayward_rm_scheduler_api::what_if::{NewNodes, Submission, WhatIf};
+use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
+use hayward_rm_scheduler_domain::{Changes, Snapshot};
+use hayward_rm_scheduler_policy::{Identity, Rules};
+use hayward_service::auth::Tenant;
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{NodeName, Queued, Size, Timestamp, UserName, WorkId, WorkKind};
+
+use crate::policy::Fault;
+use crate::queries::snapshot_reads::Look;
+
+pub use answer::told;
+pub use drains::{Standing, drains};
+
+pub const MOST_SUBMISSIONS: usize = 1_000;
+pub const MOST_INSTANCES: u64 = 1_000;
+pub const MOST_NEW_NODES: u64 = 10_000;
+pub const MOST_ROUNDS: u64 = 50;
+pub const DEFAULT_ROUNDS: u64 = 10;
+/// Far from overflow, and more than anybody has.
+const MOST_PROCESSES: u64 = 1_000_000;
+const MOST_TASKS: u64 = 1_000_000_000;
+const MOST_MEMORY: u64 = 1 << 46;
+const MOST_MILLI: u64 = 1 << 26;
+/// Tasks a process is given when nobody says how many there are.
+const TASKS_A_PROCESS: u64 = 1_000;
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    /// Whose share is charged when nothing else is said.
+    pub user: Option<UserName>,
+    /// Theirs, for lists and limits of queues.
+    pub groups: Vec<String>,
+    /// May see everything, and so ask anything.
+    pub sees_all: bool,
+    /// With whom they belong together.
+    pub tenant: Option<Arc<Tenant>>,
+}
+
+impl Asker {
+    /// Whether they may be told of this user by name.
+    fn knows(&self, user: &UserName) -> bool {
+        let tenant = self.tenant.as_ref();
+        let fellow = tenant.is_some_and(|it| it.has(user.as_str()));
+        self.sees_all || fellow || Some(user) == self.user.as_ref()
+    }
+}
+
+/// A question that can be answered.
+#[derive(Debug)]
+pub struct Question {
+    pub changed: Snapshot,
+    pub task_ms: BTreeMap<WorkId, u64>,
+    pub rounds: u64,
+}
+
+#[derive(Default)]
+struct Faults(Vec<Fault>);
+
+impl Faults {
+    fn add(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+        self.0.push(Fault {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        });
+    }
+
+    fn within(&mut self, pointer: &str, given: u64, least: u64, most: u64) {
+        if given < least || given > most {
+            self.add(pointer, format!("must be {least} to {most}"));
+        }
+    }
+}
+
+/// Fields of the question that only those who see everything may use, with what they may do.
+pub fn not_theirs(ask: &WhatIf, asker: &Asker) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    if asker.sees_all {
+        return faults.0;
+    }
+    let fields = [
+        ("/policy", ask.policy.is_some()),
+        ("/drain", !ask.drain.is_empty()),
+        ("/lose", !ask.lose.is_empty()),
+        ("/add_nodes", !ask.add_nodes.is_empty()),
+    ];
+    for (pointer, _) in fields.into_iter().filter(|(_, used)| *used) {
+        faults.add(pointer, "is for operators and viewers; leave it out");
+    }
+    for (at, submission) in ask.submissions.iter().enumerate() {
+        if submission.user.is_some() && submission.user != asker.user {
+            let detail = "ask for yourself: leave it out, or name yourself";
+            faults.add(format!("/submissions/{at}/user"), detail);
+        }
+    }
+    faults.0
+}
+
+/// # Errors
+/// All that is wrong with it at once.
+pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Vec<Fault>> {
+    let mut faults = Faults::default();
+    let snapshot = &*look.snapshot;
+    let mut rules = &look.rules;
+    let mut changed = match &look.under {
+        Some(Ok(under)) => {
+            rules = &under.rules;
+            under.snapshot.clone()
+        }
+        Some(Err(wrong)) => {
+            let placed = |fault: &Fault| Fault {
+                pointer: format!("/policy{}", fault.pointer),
+                detail: fault.detail.clone(),
+            };
+            faults.0.extend(wrong.iter().map(placed));
+            snapshot.clone()
+        }
+        None => snapshot.clone(),
+    };
+    let mut changes = Changes::default();
+    submissions(&mut changes, (ask, asker), snapshot, &mut faults);
+    for (at, work) in ask.withdraw.iter().enumerate() {
+        let theirs = |demand: &Demand| asker.sees_all || Some(&demand.user) == asker.user.as_ref();
+        let mut parts = parts_of(snapshot, work).peekable();
+        if parts.peek().is_none() || !parts.all(|part| theirs(&snapshot.demand[part])) {
+            let detail = format!("there is no work {work}, or it is not yours");
+            faults.add(format!("/withdraw/{at}"), detail);
+        }
+        changes.withdraw.extend(parts_of(snapshot, work).cloned());
+    }
+    changes.drain = known_nodes("drain", &ask.drain, snapshot, &mut faults);
+    changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
+    new_nodes(&mut changes, &ask.add_nodes, (rules, &changed), &mut faults);
+    let rounds = ask.rounds.unwrap_or(DEFAULT_ROUNDS);
+    faults.within("/rounds", rounds, 1, MOST_ROUNDS);
+    if !faults.0.is_empty() {
+        return Err(faults.0);
+    }
+    changes.apply(&mut changed);
+    let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
+    for pinned in look.pinned.iter().filter(|it| gone(&it.host)) {
+        // As in a round: who has to leave is no longer wanted where it is.
+        if let Some(demand) = changed.demand.get_mut(&pinned.work) {
+            demand.machines.clone_from(&pinned.machines);
+        }
+    }
+    Ok(Question {
+        changed,
+        task_ms: changes.task_ms,
+        rounds,
+    })
+}
+
+/// A piece of work itself, or, of a service or an application, all its parts.
+fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
+    let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
+    let near = from.take_while(|id| id.as_str().starts_with(work.as_str()));
+    near.filter(move |id| *id == work || id.whole() == *work)
+}
+
+fn known_nodes(
+    field: &str,
+    names: &[NodeName],
+    snapshot: &Snapshot,
+    faults: &mut Faults,
+) -> BTreeSet<NodeName> {
+    for (at, name) in names.iter().enumerate() {
+        if !snapshot.nodes.contains_key(name) {
+            faults.add(format!("/{field}/{at}"), format!("there is no node {name}"));
+        }
+    }
+    names.iter().cloned().collect()
+}
+
+fn submissions(
+    changes: &mut Changes,
+    (ask, asker): (&WhatIf, &Asker),
+    snapshot: &Snapshot,
+    faults: &mut Faults,
+) {
+    if ask.submissions.len() > MOST_SUBMISSIONS {
+        let detail = format!("must be at most {MOST_SUBMISSIONS}");
+        return faults.add("/submissions", detail);
+    }
+    let last = LazyCell::new(|| last_groups(snapshot));
+    for (at, submission) in ask.submissions.iter().enumerate() {
+        let pointer = format!("/submissions/{at}");
+        amounts(submission, &pointer, faults);
+        let Some(user) = submission.user.clone().or_else(|| asker.user.clone()) else {
+            faults.add(format!("{pointer}/user"), "say whose share is charged");
+            continue;
+        };
+        let Some(work) = name_of(submission, at) else {
+            continue;
+        };
+        let mut demand = demand(submission, user);
+        if let Some(queued) = &mut demand.queued {
+            queued.groups = if asker.user.as_ref() == Some(&demand.user) {
+                asker.groups.clone()
+            } else {
+                last.get(&demand.user)
+                    .map_or_else(Vec::new, |it| it.1.to_vec())
+            };
+        }
+        // In this order, after all that is there.
+        demand.submitted_at = snapshot.now.plus_ms(at as u64);
+        for (work, demand) in instances(work, demand, submission) {
+            if let Some(task_ms) = submission.task_ms {
+                changes.task_ms.insert(work.clone(), task_ms);
+            }
+            let there = snapshot.demand.contains_key(&work);
+            if changes.submissions.insert(work.clone(), demand).is_some() || there {
+                let detail = format!("there is work {work} already; give another name");
+                faults.add(format!("{pointer}/name"), detail);
+            }
+        }
+    }
+}
+
+/// The groups of each user, as of what they put into a queue last: of others than who asks,
+/// nothing else tells them.
+fn last_groups(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
+    let mut last = BTreeMap::new();
+    for demand in snapshot.demand.values() {
+        let Some(queued) = &demand.queued else {
+            continue;
+        };
+        let now = (demand.submitted_at, &queued.groups[..]);
+        let known = last.entry(&demand.user).or_insert(now);
+        if known.0 <= now.0 {
+            *known = now;
+        }
+    }
+    last
+}
+
+fn name_of(submission: &Submission, at: usize) -> Option<WorkId> {
+    let prefix = submission.kind.prefix();
+    let default = || WorkId::new(format!("{prefix}_what-if-{}", at + 1)).ok();
+    submission.name.clone().or_else(default)
+}
+
+fn amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
+    let at = |field: &str| format!("{pointer}/{field}");
+    let most = match submission.kind {
+        WorkKind::Job => MOST_PROCESSES,
+        WorkKind::Service => MOST_INSTANCES,
+        WorkKind::Reservation => 1,
+    };
+    if let Some(processes) = submission.processes {
+        faults.within(&at("processes"), processes, 1, most);
+    }
+    if let Some(tasks) = submission.tasks {
+        faults.within(&at("tasks"), tasks, 1, MOST_TASKS);
+    }
+    if let Some(threads) = submission.threads {
+        faults.within(&at("threads"), threads.into(), 1, 256);
+    }
+    let in_queue = submission.queue.is_some() || submission.pool.is_some();
+    if in_queue && submission.class.is_some() {
+        let detail = "work in a queue has no class: leave out `class`, or `queue` and `pool`";
+        faults.add(at("class"), detail);
+    }
+    if submission.kind != WorkKind::Job
+        && (submission.tasks.is_some() || submission.task_ms.is_some())
+    {
+        faults.add(at("kind"), "only a job has tasks; leave them out");
+    }
+    if let Some(size) = &submission.size {
+        size_is_sound(&at("size"), size, faults);
+    }
+}
+
+fn size_is_sound(pointer: &str, size: &Size, faults: &mut Faults) {
+    let amounts = [
+        ("memory_bytes", size.memory_bytes, MOST_MEMORY),
+        ("cpu_milli", size.cpu_milli, MOST_MILLI),
+        ("gpu_milli", size.gpu_milli, MOST_MILLI),
+    ];
+    for (name, amount, most) in amounts {
+        faults.within(&format!("{pointer}/{name}"), amount, 0, most);
+    }
+    for (name, amount) in &size.extras {
+        faults.within(&format!("{pointer}/extras/{name}"), *amount, 0, MOST_MEMORY);
+    }
+}
+
+fn demand(submission: &Submission, user: UserName) -> Demand {
+    let job = submission.kind == WorkKind::Job;
+    let threads = submission.threads.unwrap_or(1);
+    let processes = submission.processes.or(submission.tasks).unwrap_or(1);
+    let plenty = || {
+        processes
+            .saturating_mul(u64::from(threads))
+            .saturating_mul(TASKS_A_PROCESS)
+    };
+    let default = match submission.kind {
+        WorkKind::Reservation => Size::default(),
+        _ => Size::memory(GIB),
+    };
+    Demand {
+        kind: submission.kind,
+        user,
+        class: submission.class.clone(),
+        submitted_at: hayward_vocabulary::Timestamp::default(),
+        size: submission.size.clone().unwrap_or(default),
+        max_processes: if job { processes } else { 1 },
+        remaining_tasks: if job {
+            submission.tasks.unwrap_or_else(plenty)
+        } else {
+            1
+        },
+        threads,
+        task_ms: None,
+        machines: submission.machines.iter().cloned().collect(),
+        avoids: BTreeSet::new(),
+        service: None,
+        apart: None,
+        managed: false,
+        runnable: true,
+        completing: false,
+        keeps_what_it_holds: false,
+        queued: queued(submission),
+    }
+}
+
+fn queued(submission: &Submission) -> Option<Box<Queued>> {
+    let in_queue = submission.queue.is_some() || submission.pool.is_some();
+    in_queue.then(|| {
+        Box::new(Queued {
+            queue: submission.queue.clone(),
+            pool: submission.pool.clone(),
+            ..Queued::default()
+        })
+    })
+}
+
+/// Each instance of a service is a piece of work of its own.
+fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(WorkId, Demand)> {
+    if submission.kind != WorkKind::Service {
+        return vec![(work, demand)];
+    }
+    let count = submission.processes.unwrap_or(1).min(MOST_INSTANCES);
+    let one = |number: u64| {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let demand = Demand {
+            service: Some(work.clone()),
+            ..demand.clone()
+        };
+        (work.instance(number), demand)
+    };
+    (0..count).map(one).collect()
+}
+
+/// The pool that is asked for; else that of a node which no pool names.
+fn home(nodes: &NewNodes, rules: &Rules) -> String {
+    let known = Identity {
+        name: nodes.name.as_ref().map_or("", NodeName::as_str),
+        ..Identity::default()
+    };
+    let named = nodes.pool.as_deref();
+    named
+        .or_else(|| rules.pool_of(known))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn new_nodes(
+    changes: &mut Changes,
+    new: &[NewNodes],
+    (rules, snapshot): (&Rules, &Snapshot),
+    faults: &mut Faults,
+) {
+    let total: u64 = new
+        .iter()
+        .map(|nodes| nodes.count)
+        .fold(0, u64::saturating_add);
+    if total > MOST_NEW_NODES {
+        let detail = format!("are {total} nodes; at most {MOST_NEW_NODES} can be added");
+        return faults.add("/add_nodes", detail);
+    }
+    for (at, nodes) in new.iter().enumerate() {
+        let pointer = format!("/add_nodes/{at}");
+        faults.within(&format!("{pointer}/count"), nodes.count, 1, MOST_NEW_NODES);
+        size_is_sound(&format!("{pointer}/size"), &nodes.size, faults);
+        let pool = nodes.pool.as_deref().unwrap_or_default();
+        if nodes.pool.is_some() && !rules.pools.contains_key(pool) {
+            let detail = format!("there is no pool {pool:?}");
+            faults.add(format!("{pointer}/pool"), detail);
+        }
+        let node = Node {
+            pool: home(nodes, rules),
+            capacity: nodes.size.clone(),
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: BTreeMap::new(),
+        };
+        for number in 1..=nodes.count {
+            let Some(name) = name_of_node(nodes, number, changes) else {
+                faults.add(format!("{pointer}/name"), "is too long to be numbered");
+                break;
+            };
+            let there = snapshot.nodes.contains_key(&name);
+            if changes.add.insert(name.clone(), node.clone()).is_some() || there {
+                let detail = format!("there is a node {name} already; give another name");
+                faults.add(format!("{pointer}/name"), detail);
+            }
+        }
+    }
+}
+
+fn name_of_node(nodes: &NewNodes, number: u64, changes: &Changes) -> Option<NodeName> {
+    match &nodes.name {
+        Some(name) if nodes.count == 1 => Some(name.clone()),
+        Some(name) => NodeName::new(format!("{name}-{number}")).ok(),
+        None => NodeName::new(format!("what-if-{}", changes.add.len() + 1)).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

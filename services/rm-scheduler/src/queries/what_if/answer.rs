@@ -1,0 +1,206 @@
+//! A forecast in the words that travel, as far as the asker may know it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::what_if as api;
+use hayward_rm_scheduler_domain::forecast::{Course, Forecast, Leave};
+use hayward_rm_scheduler_domain::plan;
+use hayward_vocabulary::{UserName, WorkId};
+
+use super::Asker;
+use crate::publications::entries;
+
+/// Lines of one list at most: more than anybody reads, and an answer that can be sent.
+const MOST_LINES: usize = 10_000;
+
+/// Everything but where and when it was reckoned, which the caller knows.
+pub fn told(forecast: &Forecast, asker: &Asker) -> api::Forecast {
+    let course = &forecast.with;
+    let sees = |user: &UserName| asker.knows(user);
+    let mut left_out = BTreeMap::new();
+    let mut starts = starts(course);
+    starts.retain(|start| sees(&start.user));
+    let mut waits = waits(course);
+    waits.retain(|wait| asker.sees_all || wait.user.as_ref().is_some_and(sees));
+    let theirs = course.leaves.iter().filter(|leave| sees(&leave.user));
+    let mut leaves: Vec<_> = theirs.map(|it| leave(it, asker)).collect();
+    let mut moves = moves(forecast);
+    moves.retain(|it| sees(&it.user));
+    cut("starts", &mut starts, &mut left_out);
+    cut("waits", &mut waits, &mut left_out);
+    cut("leaves", &mut leaves, &mut left_out);
+    cut("moves", &mut moves, &mut left_out);
+    api::Forecast {
+        revision: 0,
+        at: hayward_vocabulary::Timestamp::default(),
+        rounds: course.rounds,
+        settled: course.settled,
+        silent: None,
+        starts,
+        waits,
+        leaves,
+        leaves_of_others: leaves_of_others(course, asker),
+        moves,
+        shares: shares(&forecast.without.shares, &course.shares, asker),
+        drains: Vec::new(),
+        left_out,
+    }
+}
+
+fn cut<T>(name: &str, lines: &mut Vec<T>, left_out: &mut BTreeMap<String, u64>) {
+    if lines.len() > MOST_LINES {
+        left_out.insert(name.to_owned(), (lines.len() - MOST_LINES) as u64);
+        lines.truncate(MOST_LINES);
+    }
+}
+
+fn starts(course: &Course) -> Vec<api::Starts> {
+    let mut lines: BTreeMap<(u64, &WorkId, &str), api::Starts> = BTreeMap::new();
+    for start in &course.starts {
+        let key = (start.round, &start.work, start.node.as_str());
+        let line = lines.entry(key).or_insert_with(|| api::Starts {
+            round: start.round,
+            work: start.work.clone(),
+            user: start.user.clone(),
+            class: start.class.clone(),
+            node: start.node.clone(),
+            processes: 0,
+            order: start.order,
+        });
+        line.processes += 1;
+    }
+    lines.into_values().collect()
+}
+
+fn waits(course: &Course) -> Vec<api::Waits> {
+    let processes = course.processes();
+    let users: BTreeMap<&WorkId, &UserName> =
+        processes.map(|(work, (user, ..))| (work, user)).collect();
+    let wait = |(work, verdict): (&WorkId, &hayward_rm_scheduler_domain::Verdict)| api::Waits {
+        work: work.clone(),
+        user: users.get(work).copied().cloned(),
+        class: verdict.class.as_deref().map(str::to_owned),
+        reason: entries::wait_reason(verdict.reason),
+        refused: verdict.refused,
+        detail: verdict.detail.to_string(),
+    };
+    course.waiting().map(wait).collect()
+}
+
+/// For whom it is told to leave, if it is for somebody.
+fn cause(leave: &Leave) -> Option<&UserName> {
+    let receipt = leave.receipt.as_ref()?;
+    receipt.for_user.as_ref()
+}
+
+/// What others lose to work that the asker may be told of.
+fn leaves_of_others(course: &Course, asker: &Asker) -> Option<api::OthersLeave> {
+    let others = course.leaves.iter().filter(|it| !asker.knows(&it.user));
+    let theirs = others.filter(|it| cause(it).is_some_and(|user| asker.knows(user)));
+    let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
+        processes: sum.processes + 1,
+        quanta: sum.quanta + it.order,
+        lost_ms: sum.lost_ms + it.receipt.as_ref().map_or(0, |receipt| receipt.lost_ms),
+    });
+    (sum.processes > 0).then_some(sum)
+}
+
+fn leave(leave: &Leave, asker: &Asker) -> api::Leaves {
+    let receipt = leave.receipt.as_ref();
+    let named = receipt.filter(|_| cause(leave).is_some_and(|user| asker.knows(user)));
+    api::Leaves {
+        round: leave.round,
+        allocation: (!leave.forecast).then(|| leave.allocation.clone()),
+        work: leave.work.clone(),
+        user: leave.user.clone(),
+        node: leave.node.clone(),
+        order: leave.order,
+        reason: entries::vacate_reason(leave.reason),
+        detail: leave.detail.clone(),
+        lost_ms: receipt.map(|receipt| receipt.lost_ms),
+        beneficiary: named.and_then(|receipt| receipt.beneficiary.clone()),
+        for_user: named.and_then(|receipt| receipt.for_user.clone()),
+    }
+}
+
+fn moves(forecast: &Forecast) -> Vec<api::Moves> {
+    let told = |(work, it): (WorkId, hayward_rm_scheduler_domain::forecast::Move)| api::Moves {
+        work,
+        user: it.user,
+        class: it.class,
+        now: it.now,
+        without: it.without,
+        with: it.with,
+    };
+    forecast.moves().into_iter().map(told).collect()
+}
+
+fn shares(without: &plan::Shares, with: &plan::Shares, asker: &Asker) -> api::SharesChange {
+    let classes: BTreeSet<&String> = without.classes.keys().chain(with.classes.keys()).collect();
+    let class = |name: &String| {
+        let (without, with) = (without.classes.get(name), with.classes.get(name));
+        class(name, without, with, asker)
+    };
+    api::SharesChange {
+        capacity: change(without.capacity, with.capacity),
+        held: change(without.held, with.held),
+        classes: classes.into_iter().map(class).collect(),
+    }
+}
+
+fn class(
+    name: &str,
+    without: Option<&plan::ClassShare>,
+    with: Option<&plan::ClassShare>,
+    asker: &Asker,
+) -> api::ClassChange {
+    let users = |share: Option<&plan::ClassShare>| {
+        let users = share.into_iter().flat_map(|share| share.users.keys());
+        users.cloned().collect::<BTreeSet<UserName>>()
+    };
+    let of = |share: Option<&plan::ClassShare>, user: &UserName| {
+        let found = share.and_then(|share| share.users.get(user));
+        found.map_or((0, 0), |found| (found.tally.due, found.tally.held))
+    };
+    let user = |user: UserName| {
+        let (before, after) = (of(without, &user), of(with, &user));
+        api::UserChange {
+            user,
+            due: change(before.0, after.0),
+            held: change(before.1, after.1),
+        }
+    };
+    let amount =
+        |share: Option<&plan::ClassShare>, of: fn(&plan::ClassShare) -> u64| share.map_or(0, of);
+    let due = |share| amount(share, |share| share.tally.due);
+    let held = |share| amount(share, |share| share.tally.held);
+    let all: BTreeSet<_> = users(without).into_iter().chain(users(with)).collect();
+    let all = all.into_iter().map(user);
+    let (known, others): (Vec<_>, Vec<_>) = all.partition(|it| asker.knows(&it.user));
+    api::ClassChange {
+        class: name.to_owned(),
+        due: change(due(without), due(with)),
+        held: change(held(without), held(with)),
+        users: known,
+        others: (!others.is_empty()).then(|| together(&others)),
+    }
+}
+
+fn together(others: &[api::UserChange]) -> api::OthersChange {
+    let sum = |of: fn(&api::UserChange) -> api::Change| {
+        let parts = || others.iter().map(of);
+        change(
+            parts().map(|it| it.without).sum(),
+            parts().map(|it| it.with).sum(),
+        )
+    };
+    api::OthersChange {
+        users: others.len() as u64,
+        due: sum(|it| it.due),
+        held: sum(|it| it.held),
+    }
+}
+
+fn change(without: u64, with: u64) -> api::Change {
+    api::Change { without, with }
+}

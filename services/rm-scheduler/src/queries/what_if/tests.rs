@@ -1,0 +1,267 @@
+use std::sync::Arc;
+
+use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::what_if::WhatIf;
+use hayward_rm_scheduler_capacity::ByPool;
+use hayward_rm_scheduler_domain::forecast::{compare, within};
+use hayward_rm_scheduler_domain::snapshot::Node;
+
+use super::*;
+use crate::queries::snapshot_reads::Pinned;
+
+fn operator() -> Asker {
+    Asker {
+        groups: Vec::new(),
+        user: Some("boss".parse().unwrap()),
+        sees_all: true,
+        tenant: None,
+    }
+}
+
+fn ann() -> Asker {
+    Asker {
+        groups: vec!["dev".to_owned()],
+        user: Some("ann".parse().unwrap()),
+        sees_all: false,
+        tenant: None,
+    }
+}
+
+/// The shipped policy and two nodes of four.
+fn look() -> Look {
+    let mut snapshot = Snapshot::empty();
+    let rules = Rules::of(&Policy::default());
+    rules.write(&mut snapshot);
+    for name in ["n1", "n2"] {
+        let node = Node {
+            pool: "default".into(),
+            capacity: Size::memory(4 * GIB),
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: std::collections::BTreeMap::new(),
+        };
+        snapshot.nodes.insert(name.parse().unwrap(), node);
+    }
+    Look::of(&snapshot, Arc::new(rules))
+}
+
+fn ask(json: &str) -> WhatIf {
+    serde_json::from_str(json).unwrap()
+}
+
+fn faults(json: &str) -> Vec<String> {
+    let faults = question(&ask(json), &operator(), &look()).unwrap_err();
+    faults.into_iter().map(|fault| fault.pointer).collect()
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let found = faults(
+        r#"{"submissions": [
+              {"processes": 0, "size": {"memory_bytes": 18446744073709551615}},
+              {"kind": "service", "tasks": 3},
+              {"name": "same", "user": "ada"}, {"name": "same", "user": "ada"}],
+            "drain": ["n1", "n9"], "lose": ["n8"], "withdraw": ["job_x"], "rounds": 51,
+            "add_nodes": [{"name": "n2", "size": {}},
+                          {"pool": "nowhere", "count": 0, "size": {}}]}"#,
+    );
+    assert_eq!(
+        found,
+        [
+            "/submissions/0/processes",
+            "/submissions/0/size/memory_bytes",
+            "/submissions/1/kind",
+            "/submissions/3/name",
+            "/withdraw/0",
+            "/drain/1",
+            "/lose/0",
+            "/add_nodes/0/name",
+            "/add_nodes/1/count",
+            "/add_nodes/1/pool",
+            "/rounds",
+        ]
+    );
+    assert_eq!(
+        faults(r#"{"add_nodes": [{"count": 10001, "size": {}}]}"#),
+        ["/add_nodes"]
+    );
+}
+
+#[test]
+fn the_faults_of_a_policy_stand_under_it() {
+    let fault = Fault {
+        pointer: "/classes/low/weight".into(),
+        detail: "must be at least 1".into(),
+    };
+    let look = Look {
+        under: Some(Err(vec![fault])),
+        ..look()
+    };
+    let found = question(&WhatIf::default(), &operator(), &look).unwrap_err();
+    assert_eq!(found[0].pointer, "/policy/classes/low/weight");
+}
+
+#[test]
+fn what_is_wanted_on_a_drained_host_is_free_to_go_elsewhere() {
+    let mut snapshot = Snapshot::clone(&look().snapshot);
+    let submission = &ask(r#"{"submissions": [{}]}"#).submissions[0];
+    for (work, host) in [("svc_a.0", "n1"), ("svc_b.0", "n2")] {
+        let mut wanted = demand(submission, "ann".parse().unwrap());
+        wanted.machines = [host.parse().unwrap()].into();
+        snapshot.demand.insert(work.parse().unwrap(), wanted);
+    }
+    let pinned = |work: &str, host: &str| Pinned {
+        work: work.parse().unwrap(),
+        host: host.parse().unwrap(),
+        machines: BTreeSet::new(),
+    };
+    let look = Look {
+        snapshot: Arc::new(snapshot),
+        pinned: Arc::new(vec![pinned("svc_a.0", "n1"), pinned("svc_b.0", "n2")]),
+        ..look()
+    };
+    let question = question(&ask(r#"{"drain": ["n1"]}"#), &operator(), &look).unwrap();
+    let machines = |work: &str| {
+        let work: WorkId = work.parse().unwrap();
+        question.changed.demand[&work].machines.len()
+    };
+    assert_eq!((machines("svc_a.0"), machines("svc_b.0")), (0, 1));
+}
+
+#[test]
+fn submitters_ask_what_they_could_do_themselves() {
+    let pointers = |json: &str| {
+        let faults = not_theirs(&ask(json), &ann());
+        faults
+            .into_iter()
+            .map(|fault| fault.pointer)
+            .collect::<Vec<_>>()
+    };
+    let all = r#"{"drain": ["n1"], "lose": ["n1"], "add_nodes": [{"size": {}}],
+                  "submissions": [{}, {"user": "ann"}, {"user": "ben"}]}"#;
+    assert_eq!(
+        pointers(all),
+        ["/drain", "/lose", "/add_nodes", "/submissions/2/user"]
+    );
+    assert!(not_theirs(&ask(all), &operator()).is_empty());
+    assert!(pointers(r#"{"submissions": [{}, {"user": "ann"}]}"#).is_empty());
+
+    let mut theirs = Snapshot::clone(&look().snapshot);
+    for (work, user) in [("job_a", "ann"), ("job_b", "ben")] {
+        let demand = demand(
+            &ask(r#"{"submissions": [{}]}"#).submissions[0],
+            user.parse().unwrap(),
+        );
+        theirs.demand.insert(work.parse().unwrap(), demand);
+    }
+    let look = Look {
+        snapshot: Arc::new(theirs),
+        ..look()
+    };
+    let withdraw = ask(r#"{"withdraw": ["job_a", "job_b"]}"#);
+    let found = question(&withdraw, &ann(), &look).unwrap_err();
+    assert_eq!(found[0].pointer, "/withdraw/1");
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
+    let ask = ask(
+        r#"{"submissions": [{"user": "ann", "processes": 2}, {"user": "ben", "processes": 2},
+                            {"user": "ben", "size": {"memory_bytes": 99000000000}}]}"#,
+    );
+    let look = look();
+    let question = question(&ask, &operator(), &look).unwrap();
+    let changed = (question.changed, &question.task_ms);
+    let seen = compare(&ByPool, &look.snapshot, changed, &mut within(10));
+    let (all, hers) = (told(&seen, &operator()), told(&seen, &ann()));
+    let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
+        let starts = forecast.starts.iter().map(|it| it.user.to_string());
+        starts
+            .collect::<BTreeSet<String>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (users(&all), users(&hers)),
+        (vec!["ann".into(), "ben".into()], vec!["ann".into()])
+    );
+    assert_eq!((all.waits.len(), hers.waits.len()), (1, 0));
+    assert_eq!((all.moves.len(), hers.moves.len()), (2, 1));
+    assert_eq!(all.shares.held, hers.shares.held);
+    // S12: ben is an amount, and the class adds up.
+    for (whole, seen) in all.shares.classes.iter().zip(&hers.shares.classes) {
+        assert!(seen.users.iter().all(|it| it.user.as_str() == "ann"));
+        let others = seen.others.map_or(0, |it| it.due.with);
+        let known: u64 = seen.users.iter().map(|it| it.due.with).sum();
+        assert_eq!((known + others, seen.due), (whole.due.with, whole.due));
+    }
+    assert_eq!(all.shares.held.with, 4);
+}
+
+#[test]
+fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
+    let ask = ask(
+        r#"{"submissions": [{"processes": 3}, {"kind": "service", "processes": 2},
+                            {"kind": "reservation"}],
+            "add_nodes": [{"count": 2, "size": {"memory_bytes": 8589934592}},
+                          {"name": "big", "size": {"memory_bytes": 8589934592}}]}"#,
+    );
+    let question = question(&ask, &operator(), &look()).unwrap();
+    let work: Vec<&str> = question.changed.demand.keys().map(WorkId::as_str).collect();
+    let expected = [
+        "job_what-if-1",
+        "rsv_what-if-3",
+        "svc_what-if-2.0",
+        "svc_what-if-2.1",
+    ];
+    assert_eq!(work, expected);
+    let job = &question.changed.demand["job_what-if-1"];
+    assert_eq!((job.max_processes, job.remaining_tasks), (3, 3_000));
+    let nodes: Vec<&str> = question
+        .changed
+        .nodes
+        .keys()
+        .map(NodeName::as_str)
+        .collect();
+    assert_eq!(nodes, ["big", "n1", "n2", "what-if-1", "what-if-2"]);
+    assert!(
+        question
+            .changed
+            .nodes
+            .values()
+            .all(|node| node.pool == "default")
+    );
+}
+
+/// Lists of queues go by the groups of whoever asks, and by what is known of others.
+#[test]
+fn a_submission_has_the_groups_of_its_user() {
+    let groups = |asker: &Asker, user: &str, look: &Look| {
+        let ask = ask(&format!(
+            r#"{{"submissions": [{{"user": "{user}", "queue": "root.a"}}]}}"#
+        ));
+        let question = question(&ask, asker, look).unwrap();
+        let mut asked = question.changed.demand.values();
+        let asked = asked.find(|it| it.user.as_str() == user && it.max_processes == 1);
+        asked.unwrap().queued.as_ref().unwrap().groups.clone()
+    };
+    let mut snapshot = Snapshot::clone(&look().snapshot);
+    for (at, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
+        let submission = Submission {
+            queue: Some("root.a".to_owned()),
+            processes: Some(9),
+            ..serde_json::from_str("{}").unwrap()
+        };
+        let mut known = demand(&submission, "ben".parse().unwrap());
+        known.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(at);
+        known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
+        snapshot.demand.insert(work.parse().unwrap(), known);
+    }
+    let look = Look::of(&snapshot, Arc::new(Rules::of(&Policy::default())));
+    assert_eq!(groups(&ann(), "ann", &look), ["dev"]);
+    assert_eq!(groups(&operator(), "ben", &look), ["ops"]);
+    assert!(groups(&operator(), "ann", &look).is_empty());
+}

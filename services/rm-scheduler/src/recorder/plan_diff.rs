@@ -1,0 +1,123 @@
+//! A plan as what differs from the one kept before. Grants and vacates are new each time; verdicts
+//! and shares are said of all work in each plan, and most of them stay as they were: each round
+//! says which became different, so that no plans are compared.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hayward_rm_scheduler_domain::plan::{self, ShareNews, Shares, WorkShare};
+use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
+use hayward_vocabulary::{UserName, WorkId};
+use serde::{Deserialize, Serialize};
+
+use crate::working_set::snapshot::put;
+
+/// By class, then user. None where it has left them.
+type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Planned {
+    /// The plan itself without what is told by difference.
+    rest: Plan,
+    #[serde(flatten)]
+    said: Said,
+}
+
+/// What is said of work otherwise than before.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Said {
+    /// None where there is none any more.
+    verdicts: BTreeMap<WorkId, Option<Box<Verdict>>>,
+    shares: Works,
+}
+
+impl Said {
+    /// Of all work there is, by the shares down to it.
+    pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
+        let mut said = Self::default();
+        said.judge(verdicts);
+        for (class, share) in shares.classes {
+            let class = class.into();
+            for (user, share) in share.users {
+                said.of_user(&class, user, share.work);
+            }
+        }
+        said
+    }
+
+    /// Pieces of work of which something is said.
+    pub fn pieces_of_work(&self) -> usize {
+        self.verdicts.len()
+    }
+
+    /// One more round, with the shares it says otherwise.
+    pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
+        let gone = decided.gone.iter().map(|work| (work.clone(), None));
+        self.verdicts.extend(gone);
+        self.judge(plan::apart(decided.verdicts.clone()));
+        for (class, user, work) in &shares.gone {
+            let users = self.shares.entry(Arc::clone(class)).or_default();
+            let known = users.entry(user.clone()).or_default();
+            known.insert(work.clone(), None);
+        }
+        for (of, work) in shares.by_user() {
+            let work = work.iter().map(|(id, packed)| (id.clone(), packed.share()));
+            self.of_user(&of.class, of.user.clone(), work);
+        }
+    }
+
+    fn judge(&mut self, verdicts: impl IntoIterator<Item = (WorkId, Box<Verdict>)>) {
+        let verdicts = verdicts.into_iter();
+        self.verdicts
+            .extend(verdicts.map(|(work, verdict)| (work, Some(verdict))));
+    }
+
+    fn of_user(
+        &mut self,
+        class: &Arc<str>,
+        user: UserName,
+        work: impl IntoIterator<Item = (WorkId, WorkShare)>,
+    ) {
+        let users = self.shares.entry(Arc::clone(class)).or_default();
+        let known = users.entry(user).or_default();
+        let work = work.into_iter();
+        known.extend(work.map(|(id, share)| (id, Some(share))));
+    }
+}
+
+impl Planned {
+    /// The plan without verdicts and shares, but for these sums.
+    pub fn rest_of(plan: &Plan, sums: &Shares) -> Plan {
+        Plan {
+            round: plan.round,
+            at: plan.at,
+            grants: plan.grants.clone(),
+            vacates: plan.vacates.clone(),
+            verdicts: BTreeMap::new(),
+            shares: sums.clone(),
+            receipts: plan.receipts.clone(),
+            carried: plan.carried.clone(),
+            outside: plan.outside.clone(),
+        }
+    }
+
+    /// `rest` is what [`Planned::rest_of`] returned.
+    pub fn new(rest: Plan, said: Said) -> Self {
+        Self { rest, said }
+    }
+
+    pub fn apply(self, plan: &mut Plan) {
+        let before = std::mem::replace(plan, self.rest);
+        plan.verdicts = before.verdicts;
+        put(&mut plan.verdicts, self.said.verdicts);
+        let (mut known, mut news) = (before.shares.classes, self.said.shares);
+        for (class, share) in &mut plan.shares.classes {
+            let known = known.remove(class).map(|class| class.users);
+            let mut known = known.unwrap_or_default();
+            let mut news = news.remove(class.as_str()).unwrap_or_default();
+            for (user, share) in &mut share.users {
+                share.work = known.remove(user).unwrap_or_default().work;
+                put(&mut share.work, news.remove(user).unwrap_or_default());
+            }
+        }
+    }
+}

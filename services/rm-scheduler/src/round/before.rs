@@ -1,0 +1,360 @@
+//! What is taken off before a round is planned, so that the plan sees it leaving and grants its
+//! successors: blocked workers, work on nodes that are blocked for it alone, drains and graceful
+//! evacuations, as far as disruption limits allow. Processes of services are not told before their
+//! next place is reserved ([`super::reserve_successors`]), as long as there is time.
+//!
+//! What is taken off a node all at once the planner orders itself; here it is only counted.
+
+use std::collections::BTreeMap;
+
+use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, EvacuationPolicy};
+use hayward_node_status_api::{DrainOrder, Health};
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_api::evidence::BlockerReason;
+use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
+use hayward_rm_scheduler_domain::evacuation::{Way, way};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
+
+use super::Order;
+use crate::absorb::translate;
+use crate::publications::evacuations::{Clearing, Member};
+use crate::store::Rows;
+use crate::working_set::{Held, Ledger};
+
+/// What a block or a drain in force asks for.
+struct Wish {
+    /// `removal_no` of the block, or the number of the drain.
+    number: u64,
+    place: Place,
+    pace: Pace,
+    reason: VacateReason,
+    detail: String,
+}
+
+pub(super) enum Place {
+    Node(NodeName),
+    /// What one job, or one service, has on a node.
+    WorkOn(NodeName, WorkId),
+    Worker(AllocationId),
+    /// A name that nothing can have.
+    Nowhere,
+}
+
+#[derive(Clone, Copy)]
+enum Pace {
+    /// Nothing leaves.
+    Mark,
+    /// The planner takes it all off.
+    Planned,
+    AtOnce,
+    /// As disruption limits allow, until then.
+    Limited {
+        until: Until,
+        paused: bool,
+    },
+}
+
+#[derive(Clone, Copy)]
+enum Until {
+    Grace(u64),
+    Deadline(Option<Timestamp>),
+}
+
+/// Something that could leave now.
+struct Leaver {
+    order: Order,
+    candidate: Candidate,
+    paused: bool,
+    way: Way,
+}
+
+impl Ledger {
+    pub(crate) fn take_off(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<Order> {
+        let mut orders = if self.silent.is_none() {
+            self.review_lost(moment, batch)
+        } else {
+            Vec::new()
+        };
+        for order in &orders {
+            self.vacate(order.clone(), moment, batch);
+        }
+        self.seeking.begin();
+        let wishes = self.wishes();
+        if wishes.is_empty() && self.clearings.all.is_empty() {
+            return orders;
+        }
+        self.follow(&wishes, moment);
+        self.settle_clearings();
+        self.clearings.held_back.clear();
+        // No news is not bad news: while a neighbour is silent, nothing is taken off.
+        if self.silent.is_none() {
+            let leave = self.choose(&wishes, moment.now);
+            for order in &leave {
+                self.vacate(order.clone(), moment, batch);
+            }
+            orders.extend(leave);
+        }
+        orders
+    }
+
+    fn wishes(&self) -> BTreeMap<String, Wish> {
+        let now = self.snapshot.now;
+        let blocks = self.blocks.iter();
+        let blocks = blocks.filter(|(_, item)| translate::counts(item, now));
+        let blocks = blocks.map(|(key, item)| (key.clone(), of_block(item)));
+        let drains = self.drained.iter().filter_map(|node| {
+            let drain = self.nodes.get(node.as_str())?.drain.as_ref()?;
+            Some((format!("drain/{node}"), of_drain(node, drain)))
+        });
+        blocks.chain(drains).collect()
+    }
+
+    /// Begins and ends clearings, and notes who stands where.
+    fn follow(&mut self, wishes: &BTreeMap<String, Wish>, moment: &Moment) {
+        let mut all = std::mem::take(&mut self.clearings.all);
+        all.retain(|key, known| wishes.get(key).is_some_and(|it| it.number == known.number));
+        self.clearings.deadlines.clear();
+        for (key, wish) in wishes {
+            let clearing = all.entry(key.clone()).or_insert_with(|| Clearing {
+                number: wish.number,
+                revision: moment.revision,
+                since: moment.now,
+                begun: None,
+                members: BTreeMap::new(),
+            });
+            if matches!(wish.pace, Pace::Mark) {
+                continue;
+            }
+            let begun = *clearing.begun.get_or_insert(moment.now);
+            let end = wish.pace.end(begun).filter(|end| *end > moment.now);
+            self.clearings.deadlines.extend(end);
+            for held in self.standing_at(&wish.place) {
+                let entry = &held.entry;
+                let last = self.incarnations.get(&entry.work).copied();
+                let after = last.unwrap_or(entry.incarnation);
+                let fresh = || Member {
+                    work: entry.work.clone(),
+                    after,
+                    told: false,
+                    place_first: false,
+                    ended: false,
+                    settled: None,
+                };
+                let member = clearing.members.entry(entry.id.clone());
+                let member = member.or_insert_with(fresh);
+                if !member.told {
+                    member.after = after;
+                }
+            }
+        }
+        self.clearings.all = all;
+    }
+
+    pub(super) fn standing_at(&self, place: &Place) -> Vec<&Held> {
+        match place {
+            Place::Node(node) => self.held_on(node).collect(),
+            Place::WorkOn(node, work) => self
+                .held_on(node)
+                .filter(|held| held.entry.work == *work || held.entry.work.whole() == *work)
+                .collect(),
+            Place::Worker(id) => {
+                let held = self.allocations.get(id).filter(|it| it.entry.holds());
+                held.into_iter().collect()
+            }
+            Place::Nowhere => Vec::new(),
+        }
+    }
+
+    /// Who leaves now. The oldest clearing is served first, so that one node is empty before the
+    /// next is begun where limits are tight.
+    fn choose(&mut self, wishes: &BTreeMap<String, Wish>, now: Timestamp) -> Vec<Order> {
+        let mut by_age: Vec<(&String, &Wish)> = wishes.iter().collect();
+        by_age.sort_by_key(|(key, _)| {
+            let begun = self.clearings.all.get(*key).and_then(|it| it.begun);
+            (begun, *key)
+        });
+        let mut leavers: BTreeMap<AllocationId, usize> = BTreeMap::new();
+        let mut list: Vec<Leaver> = Vec::new();
+        for (key, wish) in by_age {
+            for leaver in self.leavers(key, wish, now) {
+                let id = leaver.order.allocation.clone();
+                let at = *leavers.entry(id).or_insert(list.len());
+                match list.get_mut(at) {
+                    None => list.push(leaver),
+                    // Two orders stand over it: the stronger counts.
+                    Some(known) if leaver.candidate.at_once => *known = leaver,
+                    Some(known) if known.paused => *known = leaver,
+                    Some(_) => {}
+                }
+            }
+        }
+        let (paused, list): (Vec<Leaver>, Vec<Leaver>) = list.into_iter().partition(|it| it.paused);
+        let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
+            list.into_iter().partition(|it| it.way == Way::Stay);
+        // Those a place was looked for in vain let others try first.
+        list.sort_by_key(|it| self.seeking.last_tried(&it.order.allocation));
+        let moving = self.clearings.moving();
+        let candidates: Vec<Candidate> = list.iter().map(|it| it.candidate.clone()).collect();
+        let may = may_leave(&candidates, &moving);
+        let mut orders = Vec::new();
+        for (leaver, may) in list.into_iter().zip(may) {
+            match (may, leaver.way) {
+                (true, Way::PlaceFirst) => self.seeking.seek(leaver.order),
+                (true, _) => orders.push(leaver.order),
+                (false, way) => {
+                    self.hold_back(&leaver);
+                    if way == Way::PlaceFirst {
+                        let id = leaver.order.allocation;
+                        self.seeking.wait(id, leaver.candidate.group);
+                    }
+                }
+            }
+        }
+        for leaver in stay {
+            let detail = "it is moved already, or starts when another has ended".to_owned();
+            let why = (BlockerReason::Moving, detail);
+            self.clearings
+                .held_back
+                .insert(leaver.order.allocation, why);
+        }
+        for leaver in paused {
+            let why = (BlockerReason::Paused, "the drain is paused".to_owned());
+            self.clearings
+                .held_back
+                .insert(leaver.order.allocation, why);
+        }
+        orders
+    }
+
+    fn hold_back(&mut self, leaver: &Leaver) {
+        let (group, limit) = (&leaver.candidate.group, leaver.candidate.limit.unwrap_or(0));
+        let detail = format!("{group} lets {limit} of its processes be moved at one time");
+        let why = (BlockerReason::DisruptionLimit, detail);
+        let id = leaver.order.allocation.clone();
+        self.clearings.held_back.insert(id, why);
+    }
+
+    fn leavers(&self, key: &str, wish: &Wish, now: Timestamp) -> Vec<Leaver> {
+        let begun = self.clearings.all.get(key).and_then(|it| it.begun);
+        let at_once = match wish.pace {
+            Pace::Mark | Pace::Planned => return Vec::new(),
+            Pace::AtOnce => true,
+            Pace::Limited { .. } => wish
+                .pace
+                .end(begun.unwrap_or(now))
+                .is_some_and(|it| it <= now),
+        };
+        let paused = matches!(wish.pace, Pace::Limited { paused: true, .. });
+        let at_once = at_once && !paused;
+        let movable = self.standing_at(&wish.place).into_iter();
+        movable
+            .filter(|held| self.is_movable(held))
+            .map(|held| Leaver {
+                candidate: Candidate {
+                    group: held.entry.work.whole(),
+                    limit: self.disruption_limit(&held.entry.work),
+                    at_once,
+                },
+                order: Order {
+                    allocation: held.entry.id.clone(),
+                    reason: wish.reason,
+                    detail: self.detail(&held.entry.id, wish, at_once),
+                    purge: false,
+                },
+                paused,
+                way: way(&self.leaver(held, at_once)),
+            })
+            .collect()
+    }
+
+    /// What happens without a next place is said to happen without.
+    fn detail(&self, id: &AllocationId, wish: &Wish, at_once: bool) -> String {
+        match self.seeking.why_not(id) {
+            Some(why) if at_once => format!(
+                "{}; its time is over and no next place was found in it: {why}",
+                wish.detail
+            ),
+            _ => wish.detail.clone(),
+        }
+    }
+
+    /// Not told before, no reservation (I12), and its node can hear it.
+    fn is_movable(&self, held: &Held) -> bool {
+        let entry = &held.entry;
+        let lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
+        let node = self.nodes.get(entry.node.as_str());
+        entry.vacate.is_none()
+            && entry.kind != WorkKind::Reservation
+            && node.is_some_and(|node| !lost(node))
+    }
+
+    fn disruption_limit(&self, work: &WorkId) -> Option<u64> {
+        self.demand.get(work.as_str())?.disruption_limit
+    }
+}
+
+impl Pace {
+    /// When limits stop to count.
+    fn end(self, begun: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Limited { until, .. } => match until {
+                Until::Grace(ms) => Some(begun.plus_ms(ms)),
+                Until::Deadline(at) => at,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Where a block counts.
+pub(super) fn place(item: &BlockEntry) -> Place {
+    let name = &item.identifier;
+    let node = NodeName::new(name).ok();
+    let place = match (item.kind, &item.job) {
+        (BlockKind::Node, Some(job)) => node.map(|node| Place::WorkOn(node, job.clone())),
+        (BlockKind::Node, None) => node.map(Place::Node),
+        (BlockKind::Worker, _) => AllocationId::new(name).ok().map(Place::Worker),
+    };
+    place.unwrap_or(Place::Nowhere)
+}
+
+fn of_block(item: &BlockEntry) -> Wish {
+    let name = &item.identifier;
+    let whole = item.kind == BlockKind::Node && item.job.is_none();
+    let pace = match (item.action, item.evacuation) {
+        _ if item.canary => Pace::Mark,
+        (BlockAction::Mark, _) => Pace::Mark,
+        (BlockAction::Evacuate, EvacuationPolicy::Graceful { grace_ms }) => Pace::Limited {
+            until: Until::Grace(grace_ms),
+            paused: false,
+        },
+        (BlockAction::Evacuate, EvacuationPolicy::Immediate) if whole => Pace::Planned,
+        (BlockAction::Evacuate, EvacuationPolicy::Immediate) => Pace::AtOnce,
+    };
+    let detail = match (item.kind, &item.job) {
+        (BlockKind::Worker, _) => format!("the worker is blocked: {}", item.cause),
+        (_, Some(job)) => format!("node {name} is blocked for {job}: {}", item.cause),
+        (_, None) => format!("node {name} is evacuated: {}", item.cause),
+    };
+    Wish {
+        number: item.removal_no,
+        place: place(item),
+        pace,
+        reason: VacateReason::Blocked,
+        detail,
+    }
+}
+
+fn of_drain(node: &NodeName, drain: &DrainOrder) -> Wish {
+    Wish {
+        number: drain.number,
+        place: Place::Node(node.clone()),
+        pace: Pace::Limited {
+            until: Until::Deadline(drain.deadline),
+            paused: drain.paused,
+        },
+        reason: VacateReason::Drained,
+        detail: format!("node {node} is drained: {}", drain.reason),
+    }
+}

@@ -1,0 +1,249 @@
+//! Next places, reserved before what stands in the old ones is told to leave (blocklist 10).
+//!
+//! A round is planned as if what seeks a place were leaving already. What was granted one is told
+//! in the same commit, so a process is never told without; what was not is left as it was, and
+//! nothing of the attempt is kept but the reason. container-manager holds what names a predecessor
+//! until that one's end is proven.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::evidence::BlockerReason;
+use hayward_rm_scheduler_api::{AllocationState, VacateReason};
+use hayward_rm_scheduler_domain::evacuation::{Leaver, found};
+use hayward_rm_scheduler_domain::{Plan, Reason, Verdict, Verdicts};
+use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
+
+use super::Order;
+use crate::absorb::translate;
+use crate::store::Rows;
+use crate::working_set::{Held, Ledger};
+
+#[derive(Debug, Default)]
+pub(crate) struct Seeking {
+    /// What this round looks for places for, and what it is told when it has one.
+    sought: Vec<Order>,
+    /// What would seek a place as well, did its disruption limit allow, by whose limit.
+    waiting: Vec<(AllocationId, WorkId)>,
+    /// Those that found none: the round that looked last, and why.
+    tried: BTreeMap<AllocationId, (u64, String)>,
+    /// What the planner says of work whose process stays where it is: it waits for nothing.
+    withheld: Verdicts,
+    /// Of what was found in this round: who takes over from whom.
+    predecessors: BTreeMap<WorkId, AllocationId>,
+}
+
+impl Seeking {
+    pub fn begin(&mut self) {
+        self.sought.clear();
+        self.waiting.clear();
+        self.predecessors.clear();
+    }
+
+    pub fn seek(&mut self, order: Order) {
+        self.sought.push(order);
+    }
+
+    pub fn wait(&mut self, allocation: AllocationId, group: WorkId) {
+        self.waiting.push((allocation, group));
+    }
+
+    /// The round that looked for a place for it last; 0 where none did.
+    pub fn last_tried(&self, allocation: &AllocationId) -> u64 {
+        self.tried.get(allocation).map_or(0, |(round, _)| *round)
+    }
+
+    pub fn why_not(&self, allocation: &AllocationId) -> Option<&str> {
+        self.tried.get(allocation).map(|(_, why)| why.as_str())
+    }
+}
+
+impl Ledger {
+    /// What decides the way in which something leaves.
+    pub(super) fn leaver(&self, held: &Held, time_is_over: bool) -> Leaver {
+        let entry = &held.entry;
+        let demand = self.demand.get(entry.work.as_str());
+        let processor = demand.filter(|demand| demand.processor.is_some());
+        let asked = |id: &AllocationId| {
+            let mut requests = self.requests.iter();
+            requests.any(|(_, request)| request.predecessor.as_ref() == Some(id))
+        };
+        Leaver {
+            process_of_a_service: processor.is_some() && entry.kind == WorkKind::Service,
+            time_is_over,
+            taken_over: processor.is_some_and(|demand| self.is_taken_over(held, demand)),
+            moved_by_order: processor.is_some() && asked(&entry.id),
+            awaits_its_start: entry.predecessor.as_ref().is_some_and(|id| self.holds(id)),
+        }
+    }
+
+    /// One that stands by for it runs on another node that stays.
+    fn is_taken_over(&self, held: &Held, demand: &DemandEntry) -> bool {
+        if demand.apart.is_none() {
+            return false;
+        }
+        let stands_by = |it: &DemandEntry| {
+            let role = it.processor.as_ref().map(|it| &it.role);
+            matches!(role, Some(Role::Standby { of, .. }) if *of == demand.work)
+        };
+        let standbys = self.demand.iter().filter(|(_, it)| stands_by(it));
+        let places = standbys.filter_map(|(_, it)| self.by_work.get(&it.work));
+        let mut places = places.flatten().filter_map(|id| self.allocations.get(id));
+        places.any(|it| {
+            let entry = &it.entry;
+            let runs = entry.state == AllocationState::Running && entry.vacate.is_none();
+            runs && entry.node != held.entry.node && self.is_open(&entry.node)
+        })
+    }
+
+    fn has_standbys(&self, work: &WorkId) -> bool {
+        let demand = self.demand.get(work.as_str());
+        let processor = demand.and_then(|it| it.processor.as_ref().filter(|_| it.apart.is_some()));
+        processor.is_some_and(|it| it.role == Role::Active)
+    }
+
+    fn is_open(&self, node: &NodeName) -> bool {
+        let node = self.snapshot.nodes.get(node);
+        node.is_some_and(|it| it.takes_work && !it.offline && it.block.is_none())
+    }
+
+    /// Shows the planner what seeks a place as leaving.
+    pub(super) fn seek_places(&mut self) {
+        let sought: Vec<AllocationId> = self.seeking.sought.iter().map(of).collect();
+        for id in sought {
+            let Some(held) = self.allocations.get(&id) else {
+                continue;
+            };
+            let work = held.entry.work.clone();
+            let mut seen = self.seen_allocation(held);
+            seen.leaving = true;
+            self.snapshot.set_allocation(&id, Some(seen));
+            // An active with standbys is wanted where it is, until it is told.
+            let pinned = self.demand.get(work.as_str());
+            if let Some(pinned) = pinned.filter(|it| it.host.is_some()) {
+                let free = DemandEntry {
+                    host: None,
+                    ..pinned.clone()
+                };
+                let demand = translate::demand(&free, self.avoids(&work));
+                self.snapshot.set_demand(work, demand);
+            }
+        }
+    }
+
+    /// Tells those to leave that the plan has a place for, and leaves the others as they were.
+    pub(super) fn take_places(
+        &mut self,
+        plan: &mut Plan,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Vec<Order> {
+        let sought = std::mem::take(&mut self.seeking.sought);
+        let mut withheld = std::mem::take(&mut self.seeking.withheld);
+        let work_of = |order: &Order| {
+            let held = self.allocations.get(&order.allocation);
+            held.map(|held| held.entry.work.clone())
+        };
+        let sought: Vec<(Order, WorkId)> = sought
+            .into_iter()
+            .filter_map(|order| work_of(&order).map(|work| (order, work)))
+            .collect();
+        let works: Vec<WorkId> = sought.iter().map(|(_, work)| work.clone()).collect();
+        let found = found(&works, &plan.grants);
+        let mut told = Vec::new();
+        for ((mut order, work), found) in sought.into_iter().zip(found) {
+            if found {
+                if self.has_standbys(&work) {
+                    // Its owner answers any other reason with a failover, and hears of the order
+                    // to leave before it hears of the successor.
+                    order.reason = VacateReason::Moved;
+                }
+                self.seeking.tried.remove(&order.allocation);
+                self.clearings.place_is_reserved(&order.allocation);
+                let predecessors = &mut self.seeking.predecessors;
+                predecessors.insert(work.clone(), order.allocation.clone());
+                self.vacate(order.clone(), moment, batch);
+                told.push(order);
+            } else {
+                let before = withheld.remove(&work);
+                let said = plan.verdicts.remove(&work).or(before);
+                self.stay(&order.allocation, &work, said);
+            }
+            self.refresh_demand(work.as_str());
+        }
+        for (work, verdict) in withheld {
+            if self.demand.get(work.as_str()).is_some() {
+                plan.verdicts.entry(work).or_insert(verdict);
+            }
+        }
+        self.let_others_try();
+        told
+    }
+
+    /// No place was found for it: it is as if none had been looked for.
+    fn stay(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
+        let waits = said.as_ref().filter(|it| it.reason != Reason::Satisfied);
+        let why = waits.map(|it| it.detail.to_string());
+        let why = why.unwrap_or_else(|| "none in this round".to_owned());
+        if let Some(verdict) = said {
+            self.seeking.withheld.insert(work.clone(), verdict);
+        }
+        let told = format!("its next place has to be found first: {why}");
+        let held_back = &mut self.clearings.held_back;
+        held_back.insert(id.clone(), (BlockerReason::NoPlace, told));
+        // Who is asked outside answers in a later round, which has to look for the same place.
+        let round = if self.awaits_a_planner(work) {
+            self.seeking.last_tried(id)
+        } else {
+            self.round
+        };
+        self.seeking.tried.insert(id.clone(), (round, why));
+        if let Some(held) = self.allocations.get(id) {
+            let seen = self.seen_allocation(held);
+            self.snapshot.set_allocation(id, Some(seen));
+        }
+    }
+
+    /// A limit counts those that move; where one found no place, another of its group may.
+    fn let_others_try(&mut self) {
+        let allocations = &self.allocations;
+        let stands = |id: &AllocationId| {
+            let held = allocations.get(id).filter(|it| it.entry.holds());
+            held.is_some_and(|it| it.entry.vacate.is_none())
+        };
+        let seeking = &mut self.seeking;
+        seeking.tried.retain(|id, _| stands(id));
+        let groups = seeking.tried.iter().filter(|(_, it)| it.0 == self.round);
+        let groups = groups.filter_map(|(id, _)| allocations.get(id));
+        let groups: BTreeSet<WorkId> = groups.map(|it| it.entry.work.whole()).collect();
+        let mut waiting = seeking.waiting.iter();
+        let untried = |(id, group): &(AllocationId, WorkId)| {
+            groups.contains(group) && !seeking.tried.contains_key(id)
+        };
+        self.news |= waiting.any(untried);
+    }
+
+    /// What a new process of this work has to wait for the end of.
+    pub(super) fn takes_over_from(&self, work: &WorkId) -> Option<AllocationId> {
+        let found = self.seeking.predecessors.get(work);
+        let awaited = || self.clearings.awaited(work);
+        let before = || self.stands_alone(work);
+        found.or_else(awaited).cloned().or_else(before)
+    }
+
+    /// The first of an exclusive process that has not ended, by whatever road it leaves (I4).
+    fn stands_alone(&self, work: &WorkId) -> Option<AllocationId> {
+        let demand = self.demand.get(work.as_str())?;
+        let alone = demand.processor.is_some() && demand.when_unreachable.is_exclusive();
+        let of_work = self.by_work.get(work).filter(|_| alone)?;
+        let held = of_work.iter().filter_map(|id| self.allocations.get(id));
+        let standing = held.filter(|held| held.entry.holds());
+        let first = standing.min_by_key(|held| held.entry.incarnation)?;
+        Some(first.entry.id.clone())
+    }
+}
+
+fn of(order: &Order) -> AllocationId {
+    order.allocation.clone()
+}

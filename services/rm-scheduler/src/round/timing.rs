@@ -1,0 +1,217 @@
+//! A round as it is told to whoever looks on: how long its phases took (T6), and its trace (T5).
+//!
+//! A round that decides something is a trace of its own, with links to the submissions it decided;
+//! its last phase is the commit. Each allocation it grants is a child of that commit, with a link
+//! to its submission, and what becomes of it is told within that child by whoever sees it.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::{NAME, working_set::Held};
+use hayward_rm_scheduler_domain::{Phase, Plan};
+use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
+use hayward_service::telemetry::traced;
+use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
+
+/// Parts of a round that are told as spans, at most: many trees have many parts.
+const MOST_PARTS: usize = 64;
+
+/// One part, from and to, since the round began.
+type Part = (&'static str, Duration, Duration);
+
+/// Looks at the clock whenever a phase ends.
+pub(crate) struct Watch {
+    at: SystemTime,
+    began: Instant,
+    last: Duration,
+    parts: Vec<Part>,
+    rest: Vec<Part>,
+}
+
+impl Watch {
+    pub fn begin() -> Self {
+        Self {
+            at: trace::now(),
+            began: Instant::now(),
+            last: Duration::ZERO,
+            parts: Vec::new(),
+            rest: Vec::new(),
+        }
+    }
+
+    /// What was done since the last mark was this.
+    pub fn mark(&mut self, phase: &'static str) {
+        let now = self.began.elapsed();
+        let from = std::mem::replace(&mut self.last, now);
+        if let Some((last, _, to)) = self.parts.last_mut()
+            && *last == phase
+        {
+            *to = now;
+        } else if self.parts.len() < MOST_PARTS {
+            self.parts.push((phase, from, now));
+        } else {
+            self.rest.push((phase, from, now));
+        }
+    }
+
+    pub fn planned(&mut self, phase: Phase) {
+        self.mark(match phase {
+            Phase::Absorb | Phase::Open => "snapshot",
+            Phase::Count => "how_much",
+            Phase::Place | Phase::Evict | Phase::Lend => "what_of",
+            Phase::Mend => "defragment",
+            Phase::Tell => "tell",
+        });
+    }
+
+    /// The round is over; tells how long each phase took in all.
+    pub fn carried_out(mut self) {
+        self.mark("carry_out");
+        let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
+        for (phase, from, to) in self.parts.iter().chain(&self.rest) {
+            let took = to.saturating_sub(*from);
+            match sums.iter_mut().find(|(known, _)| known == phase) {
+                Some((_, sum)) => *sum += took,
+                None => sums.push((phase, took)),
+            }
+        }
+        for (phase, took) in sums {
+            ROUND_DURATION.took(took, &[PHASE.is(phase)]);
+        }
+    }
+
+    /// The trace of a round that decided something, up to its commit, which begins now.
+    pub fn trace<'a>(
+        &self,
+        round: u64,
+        plan: &Plan,
+        submissions: impl Iterator<Item = &'a str>,
+    ) -> Option<Traced> {
+        if !traced() || plan.is_empty() {
+            return None;
+        }
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let root = Beginning::new(NAME, "round")
+            .at(self.at)
+            .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
+            .with("hayward.round.grants", count(plan.grants.len()))
+            .with("hayward.round.vacates", count(plan.vacates.len()));
+        let root = linked(root, submissions).begin();
+        let place = root.place()?;
+        for (phase, from, to) in &self.parts {
+            let part = Beginning::new(NAME, phase).at(self.at + *from);
+            part.within(&place).end_at(self.at + *to);
+        }
+        Some(Traced::below(root, &place))
+    }
+}
+
+/// The trace of exchanges that are made before a round is planned, and are in its commit.
+pub(crate) fn exchanged<'a>(
+    round: u64,
+    count: usize,
+    submissions: impl Iterator<Item = &'a str>,
+) -> Option<Traced> {
+    if !traced() || count == 0 {
+        return None;
+    }
+    let root = Beginning::new(NAME, "exchange")
+        .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
+        .with("hayward.round.grants", i64::try_from(count).unwrap_or(0));
+    let root = linked(root, submissions).begin();
+    let place = root.place()?;
+    Some(Traced::below(root, &place))
+}
+
+/// To what was submitted, each once.
+fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -> Beginning {
+    let places = submissions.filter_map(Place::parse).take(MOST_LINKS);
+    let mut linked: Vec<Place> = Vec::new();
+    for place in places {
+        if !linked.contains(&place) {
+            linked.push(place.clone());
+            root = root.link(place);
+        }
+    }
+    root
+}
+
+/// Where the life of an allocation is told, if it is.
+pub(crate) fn life(held: &Held) -> Option<Place> {
+    let launch = held.entry.launch.as_ref();
+    let within = launch.map_or(&held.within, |launch| &launch.within);
+    Place::parse(within.as_deref()?)
+}
+
+/// The trace of a round that is being committed. Dropped before that, it says so.
+pub(crate) struct Traced {
+    commit: Open,
+    root: Open,
+    allocations: Vec<Open>,
+    committed: bool,
+}
+
+impl Traced {
+    /// The commit begins now, for what is committed names it.
+    fn below(root: Open, place: &Place) -> Self {
+        Self {
+            commit: Beginning::new(NAME, "commit").within(place).begin(),
+            root,
+            allocations: Vec::new(),
+            committed: false,
+        }
+    }
+
+    /// The life of an allocation begins. Returns where.
+    pub fn grant(&mut self, described: Beginning, submitted: Option<&str>) -> Option<Place> {
+        let mut life = described.within(&self.commit.place()?);
+        if let Some(submitted) = submitted.and_then(Place::parse) {
+            life = life.link(submitted);
+        }
+        let life = life.begin();
+        let place = life.place();
+        self.allocations.push(life);
+        place
+    }
+
+    pub fn committed(mut self, revision: u64) {
+        self.committed = true;
+        let revision = i64::try_from(revision).unwrap_or(0);
+        self.commit.note("hayward.revision", revision);
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.commit.failed("it was not committed");
+            self.root.failed("it was not committed");
+            for life in &mut self.allocations {
+                life.failed("its round was not committed");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_one_phase_that_follow_each_other_are_one() {
+        let mut watch = Watch::begin();
+        watch.mark("prepare");
+        for _ in 0..2 {
+            watch.planned(Phase::Absorb);
+            watch.planned(Phase::Open);
+        }
+        watch.planned(Phase::Place);
+        let names: Vec<&str> = watch.parts.iter().map(|(name, ..)| *name).collect();
+        assert_eq!(names, ["prepare", "snapshot", "what_of"]);
+        assert!(watch.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
+        for _ in 0..MOST_PARTS {
+            watch.planned(Phase::Count);
+            watch.planned(Phase::Mend);
+        }
+        assert_eq!(watch.parts.len(), MOST_PARTS);
+    }
+}

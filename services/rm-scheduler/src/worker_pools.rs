@@ -1,0 +1,242 @@
+//! Worker pools in the working set: each a pure [`Pool`] and what it is about, its events, and the
+//! works that are asked of the planner in its name.
+//!
+//! A pool changes in the three places everything does: its owner asks ([`asked`]), an allocation of
+//! its works changed or time passed ([`tend`]). After each change, what it wants is put beside what
+//! job-converter demands ([`demand`]), and what changed goes into the rows of the same batch.
+
+pub mod commands;
+mod demand;
+mod events_and_time;
+mod refusal;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_pools::{Kind, News, Now, Pool, Rules};
+use hayward_service::http::idempotency::RequestDigest;
+use hayward_service::runtime::clock::fresh_uuid;
+use hayward_vocabulary::{Timestamp, UserName, WorkId};
+use tokio::sync::watch;
+
+use crate::config::Settings;
+use crate::store::Rows;
+use crate::working_set::Ledger;
+
+pub use refusal::Refusal;
+
+/// What somebody asks of the pools, with its reply.
+pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
+
+/// How ids of pools, and of the works they ask for, begin.
+const PREFIX: &str = "wp_";
+/// Events kept of each pool. An owner that is further behind connects again.
+pub const EVENTS_KEPT: usize = 1_000;
+
+/// What a pool is, apart from its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    pub id: WorkId,
+    pub job_id: String,
+    pub user: UserName,
+    pub class: Option<String>,
+    /// Absent in standalone.
+    pub spec: Option<WorkerSpec>,
+    pub created_at: Timestamp,
+    pub stopped_at: Option<Timestamp>,
+    /// Who made it under which key, and from what (A4).
+    pub made_by: RequestDigest,
+    pub made_from: RequestDigest,
+}
+
+#[derive(Debug)]
+pub struct Kept {
+    pub about: About,
+    pub pool: Pool,
+    /// Newest last.
+    pub events: VecDeque<PoolEvent>,
+    /// Numbers of the works that are in the snapshot in its name.
+    put: BTreeSet<u64>,
+    /// When time next changes it.
+    next_tick_ms: Option<u64>,
+}
+
+impl Kept {
+    pub fn new(about: About, pool: Pool, events: VecDeque<PoolEvent>) -> Self {
+        Self {
+            about,
+            pool,
+            events,
+            put: BTreeSet::new(),
+            next_tick_ms: None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Pools {
+    by_id: BTreeMap<WorkId, Kept>,
+    /// Allocations of pools' works as they became, in order, to be taken in by the next round.
+    changed: Vec<AllocationEntry>,
+    /// Read from rows, and not yet told so.
+    read_again: bool,
+}
+
+impl Pools {
+    pub fn loaded(by_id: BTreeMap<WorkId, Kept>) -> Self {
+        Self {
+            by_id,
+            changed: Vec::new(),
+            read_again: true,
+        }
+    }
+
+    /// Takes note of an allocation that became another, if it is one of ours.
+    pub fn notice(&mut self, entry: &AllocationEntry) {
+        if owns(&entry.work) {
+            self.changed.push(entry.clone());
+        }
+    }
+
+    /// A pool asks for this work, now.
+    pub fn wants(&self, work: &WorkId) -> bool {
+        let found =
+            number_of(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
+        found.is_some_and(|(kept, number)| kept.put.contains(&number))
+    }
+}
+
+/// The work is a worker of some pool, and not job-converter's.
+pub fn owns(work: &WorkId) -> bool {
+    work.as_str().starts_with(PREFIX)
+}
+
+pub fn fresh_id() -> Option<WorkId> {
+    WorkId::new(format!("{PREFIX}{}", fresh_uuid().simple())).ok()
+}
+
+/// The pool of a work and its number there.
+fn number_of(work: &WorkId) -> Option<(WorkId, u64)> {
+    let (pool, number) = work.as_str().split_once('.')?;
+    let pool = owns(work).then(|| WorkId::new(pool).ok())??;
+    Some((pool, number.parse().ok()?))
+}
+
+fn work_of(pool: &WorkId, number: u64) -> Option<WorkId> {
+    WorkId::new(format!("{pool}.{number}")).ok()
+}
+
+fn now(moment: &Moment) -> Now {
+    Now {
+        monotonic_ms: moment.monotonic_ms,
+        unix_ms: moment.now.unix_ms(),
+    }
+}
+
+pub fn rules(settings: &Settings) -> Rules {
+    Rules {
+        register_deadline_ms: settings.pool_register_deadline_ms,
+        reregister_grace_ms: settings.pool_reregister_grace_ms,
+        start_failures_per_min: settings.pool_start_failures_per_min,
+        cooldown_ms: settings.pool_cooldown_ms,
+        owner_lease_ms: settings.pool_owner_lease_ms,
+        failure_window_ms: settings.pool_failure_window_ms,
+        recovery_timeout_ms: settings.pool_recovery_timeout_ms,
+    }
+}
+
+/// Rings whenever an event of any pool was committed; who waits looks for itself.
+pub struct Bell(watch::Sender<()>);
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self(watch::Sender::new(()))
+    }
+}
+
+impl Bell {
+    pub fn listen(&self) -> watch::Receiver<()> {
+        self.0.subscribe()
+    }
+
+    fn ring(&self) {
+        self.0.send_replace(());
+    }
+}
+
+impl Ledger {
+    /// Changes a pool, or leaves it as it is where `act` refuses.
+    fn change_pool<T, E>(
+        &mut self,
+        id: &WorkId,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+        act: impl FnOnce(&mut Pool, Now) -> Result<T, E>,
+    ) -> Result<T, Refusal>
+    where
+        Refusal: From<E>,
+    {
+        if !batch.is_trial() {
+            // Whoever calls before the first round would be told afterwards to connect again.
+            self.read_pools_again(moment, batch);
+        }
+        let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let before = kept.pool.clone();
+        if batch.is_trial() {
+            return Ok(act(&mut before.clone(), now(moment))?);
+        }
+        let done = act(&mut kept.pool, now(moment))?;
+        if kept.pool.stopped.is_some() {
+            kept.about.stopped_at.get_or_insert(moment.now);
+        }
+        kept.next_tick_ms = kept.pool.next_tick_ms();
+        for news in kept.pool.take_news() {
+            let event = event(news, moment.now);
+            batch.rows.pools.event(id, &event);
+            kept.events.push_back(event);
+            let context = self.context.clone();
+            batch.once_committed(move |_| context.pools.ring());
+        }
+        let over = kept.events.len().saturating_sub(EVENTS_KEPT);
+        kept.events.drain(..over);
+        batch.rows.pools.note(&kept.about, &before, &kept.pool);
+        self.demand_of_pool(id, batch);
+        Ok(done)
+    }
+}
+
+fn event(news: News, at: Timestamp) -> PoolEvent {
+    PoolEvent {
+        seq: news.seq,
+        kind: match news.kind {
+            Kind::ResourceRemoved => EventKind::ResourceRemoved,
+            Kind::ReconnectRequested => EventKind::ReconnectRequested,
+            Kind::PoolFailed => EventKind::PoolFailed,
+            Kind::Info => EventKind::Info,
+        },
+        worker_id: news.worker,
+        text: news.text,
+        at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn works_of_pools_are_told_from_all_others_and_know_their_pool() {
+        let pool = fresh_id().unwrap();
+        let work = work_of(&pool, 12).unwrap();
+        assert_eq!(number_of(&work), Some((pool.clone(), 12)));
+        assert_eq!(work.whole(), pool);
+        assert_eq!(number_of(&pool), None);
+        for other in ["job_1", "svc_1.2", "rsv_1"] {
+            let other: WorkId = other.parse().unwrap();
+            assert!(!owns(&other) && number_of(&other).is_none());
+        }
+    }
+}

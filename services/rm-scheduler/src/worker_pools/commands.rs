@@ -1,0 +1,246 @@
+//! Someone asked about a pool: one function per request.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::pools::{
+    CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer,
+};
+use hayward_rm_scheduler_pools::{Connect, Final, Mode, Pool, Refusal as Fence, Speaker, Wish};
+use hayward_vocabulary::{AllocationId, WorkId};
+
+use super::{About, Kept, Refusal, now, rules};
+use crate::store::Rows;
+use crate::working_set::Ledger;
+
+/// Pools at the same time, those that stopped lately included.
+const MOST_POOLS: usize = 10_000;
+/// How long a pool that is over can still be read.
+const STOPPED_KEPT_MS: u64 = 7 * 24 * 3_600 * 1_000;
+
+/// `POST /v1/pools`
+pub struct Create {
+    pub about: About,
+    pub mode: Mode,
+    pub initial_size: u64,
+    pub max_failed: Option<i64>,
+}
+
+/// A pool that was made, now or by the same request before.
+pub struct Created {
+    pub pool: PoolView,
+    pub replayed: bool,
+}
+
+impl Ledger {
+    pub(crate) fn create_pool(
+        &mut self,
+        order: Create,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<Created, Refusal> {
+        let mut all = self.pools.by_id.values();
+        if let Some(kept) = all.find(|kept| kept.about.made_by == order.about.made_by) {
+            if kept.about.made_from != order.about.made_from {
+                return Err(Refusal::OtherRequest);
+            }
+            let pool = self.pool_view(&kept.about.id, moment)?;
+            return Ok(Created {
+                pool,
+                replayed: true,
+            });
+        }
+        if !batch.is_trial() {
+            self.forget_old_pools(moment, batch);
+        }
+        if self.pools.by_id.len() >= MOST_POOLS {
+            return Err(Refusal::TooMany(MOST_POOLS));
+        }
+        if let Some(named) = &order.about.class {
+            self.has_class(named)?;
+        }
+        let rules = rules(&self.context.settings);
+        let pool = Pool::new(order.mode, order.initial_size, order.max_failed, rules);
+        let about = About {
+            created_at: moment.now,
+            ..order.about
+        };
+        let id = about.id.clone();
+        batch.rows.pools.made(&about, &pool);
+        let kept = Kept::new(about, pool, VecDeque::new());
+        self.pools.by_id.insert(id.clone(), kept);
+        let pool = self.pool_view(&id, moment);
+        if batch.is_trial() {
+            self.pools.by_id.remove(&id);
+        }
+        Ok(Created {
+            pool: pool?,
+            replayed: false,
+        })
+    }
+
+    fn has_class(&self, named: &str) -> Result<(), Refusal> {
+        let classes = &self.snapshot.classes;
+        if classes.contains_key(named) {
+            return Ok(());
+        }
+        Err(Refusal::NoClass {
+            named: named.to_owned(),
+            known: classes.keys().cloned().collect(),
+        })
+    }
+
+    /// Forgets pools that were stopped long ago and have nothing any more.
+    fn forget_old_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let old = |kept: &Kept| {
+            let stopped = kept.about.stopped_at;
+            let age_ms = stopped.map_or(0, |at| moment.now.ms_since(at));
+            age_ms > STOPPED_KEPT_MS && kept.pool.counts().returning == 0
+        };
+        let old = self.pools.by_id.values().filter(|kept| old(kept));
+        let old: Vec<WorkId> = old.map(|kept| kept.about.id.clone()).collect();
+        for id in old {
+            self.pools.by_id.remove(&id);
+            batch.rows.pools.forgotten.insert(id);
+        }
+    }
+
+    pub(crate) fn connect_owner(
+        &mut self,
+        id: &WorkId,
+        asked: &Connect,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<OwnerConnected, Refusal> {
+        let connected =
+            self.change_pool(id, moment, batch, |pool, now| pool.connect(asked, now))?;
+        Ok(OwnerConnected {
+            connection: connected.connection,
+            accepted: connected.accepted,
+            foreign: connected.foreign,
+            returning: connected.returning,
+            event_seq: connected.event_seq,
+            pool: self.pool_view(id, moment)?,
+        })
+    }
+
+    pub(crate) fn owner_leaves(
+        &mut self,
+        id: &WorkId,
+        epoch: u64,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(), Refusal> {
+        self.change_pool(id, moment, batch, |pool, _| pool.leave(epoch))
+    }
+
+    pub(crate) fn size_pool(
+        &mut self,
+        id: &WorkId,
+        (from, wish): (Speaker, &Wish),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<SizeAnswer, Refusal> {
+        self.change_pool(id, moment, batch, |pool, now| {
+            let done = pool.set_size(from, wish, now)?;
+            Ok::<_, Fence>(SizeAnswer {
+                size: pool.designated,
+                requested_now: done.requested_now,
+                withdrawn_now: done.withdrawn_now,
+                released: done.released,
+                version: pool.version,
+            })
+        })
+    }
+
+    pub(crate) fn worker_started(
+        &mut self,
+        id: &WorkId,
+        (from, worker): (Speaker, &AllocationId),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<bool, Refusal> {
+        self.change_pool(id, moment, batch, |pool, now| {
+            pool.started(from, worker, now)
+        })
+    }
+
+    pub(crate) fn remove_worker(
+        &mut self,
+        id: &WorkId,
+        (from, worker): (Speaker, &AllocationId),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(), Refusal> {
+        self.change_pool(id, moment, batch, |pool, now| {
+            pool.remove(from, worker, now)
+        })
+    }
+
+    pub(crate) fn workers_idle(
+        &mut self,
+        id: &WorkId,
+        (from, idle): (Speaker, &BTreeSet<AllocationId>),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<IdleAnswer, Refusal> {
+        self.change_pool(id, moment, batch, |pool, now| {
+            let told = pool.report_idle(from, idle, now)?;
+            Ok::<_, Fence>(IdleAnswer {
+                idle_blocked: told.idle_blocked,
+                requested_now: told.requested_now,
+            })
+        })
+    }
+
+    pub(crate) fn check_pool(
+        &mut self,
+        id: &WorkId,
+        from: Speaker,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<CheckAnswer, Refusal> {
+        self.change_pool(id, moment, batch, |pool, now| {
+            let checked = pool.check(from, now)?;
+            Ok::<_, Fence>(CheckAnswer {
+                missing: checked.missing,
+                requested_now: checked.requested_now,
+            })
+        })
+    }
+
+    /// True when it was still running.
+    pub(crate) fn stop_pool(
+        &mut self,
+        id: &WorkId,
+        (from, status, message): (Speaker, Final, &str),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(PoolView, bool), Refusal> {
+        let stopped = self.change_pool(id, moment, batch, |pool, now| {
+            pool.stop(from, (status, message), now)
+        })?;
+        Ok((self.pool_view(id, moment)?, stopped))
+    }
+
+    /// Events for a listener; an owner that says who it is is fenced, and heard. A stopped pool
+    /// still says why, until its owner has heard all of it and nothing more can come.
+    pub(crate) fn hear_pool(
+        &mut self,
+        id: &WorkId,
+        (from, after): (Option<Speaker>, u64),
+        moment: &Moment,
+    ) -> Result<EventList, Refusal> {
+        let heard = self.pool_events(id, after)?;
+        let Some(from) = from else {
+            return Ok(heard);
+        };
+        let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let more = !heard.events.is_empty() || kept.pool.counts().returning > 0;
+        match kept.pool.fence(from, now(moment)) {
+            Ok(()) => Ok(heard),
+            Err(Fence::Stopped) if more => Ok(heard),
+            Err(fence) => Err(fence.into()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What pools want, as works for the planner; and the program of what was granted.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_publication::Batch;
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{AllocationId, Launch, Program, Size, WhenUnreachable, WorkId, WorkKind};
+
+use super::{About, Kept, Pools, number_of, work_of};
+use crate::absorb::translate;
+use crate::store::Rows;
+use crate::working_set::Ledger;
+
+const STOP_GRACE_MS: u64 = 10_000;
+
+impl Ledger {
+    /// Brings the works of a pool in the snapshot up to what it wants now.
+    pub(super) fn demand_of_pool(&mut self, id: &WorkId, batch: &mut Batch<Rows>) {
+        self.ask_for_workers(id);
+        let Some(kept) = self.pools.by_id.get_mut(id) else {
+            return;
+        };
+        let wants = kept.pool.wants();
+        let unwanted: Vec<u64> = kept.put.difference(&wants).copied().collect();
+        kept.put.retain(|number| wants.contains(number));
+        for work in unwanted
+            .into_iter()
+            .filter_map(|number| work_of(id, number))
+        {
+            self.work_withdrawn(&work, batch);
+            self.news = true;
+        }
+    }
+
+    /// Puts what is wanted and not asked for yet beside what job-converter demands.
+    pub(crate) fn ask_for_workers(&mut self, id: &WorkId) {
+        let Some(kept) = self.pools.by_id.get_mut(id) else {
+            return;
+        };
+        let wants = kept.pool.wants();
+        let fresh: Vec<u64> = wants.difference(&kept.put).copied().collect();
+        kept.put.extend(&fresh);
+        let about = kept.about.clone();
+        for number in fresh {
+            let Some(work) = work_of(id, number) else {
+                continue;
+            };
+            let entry = demand(&about, work.clone());
+            let avoids = self.avoids(&work);
+            self.snapshot
+                .set_demand(work, translate::demand(&entry, avoids));
+            self.news = true;
+        }
+    }
+
+    /// All that all pools want, when a term begins.
+    pub(crate) fn ask_for_all_workers(&mut self) {
+        let pools: Vec<WorkId> = self.pools.by_id.keys().cloned().collect();
+        for id in &pools {
+            self.ask_for_workers(id);
+        }
+    }
+}
+
+fn demand(about: &About, work: WorkId) -> DemandEntry {
+    let spec = about.spec.as_ref();
+    DemandEntry {
+        work,
+        kind: WorkKind::Service,
+        user: about.user.clone(),
+        class: about.class.clone(),
+        submitted_at: about.created_at,
+        size: spec
+            .and_then(|spec| spec.size.clone())
+            .unwrap_or_else(|| Size::memory(GIB)),
+        max_processes: 1,
+        remaining_tasks: 1,
+        threads: 1,
+        task_ms: None,
+        machines: spec.map_or_else(Vec::new, |spec| spec.machines.clone()),
+        // Workers of one pool spread over nodes, as instances of a service do.
+        service: Some(about.id.clone()),
+        disruption_limit: None,
+        when_unreachable: WhenUnreachable::default(),
+        processor: None,
+        apart: None,
+        host: None,
+        queued: None,
+        orchestrated: None,
+        part: None,
+        settled: std::collections::BTreeSet::new(),
+        launch: None,
+        traceparent: None,
+    }
+}
+
+impl Pools {
+    /// What to start in an allocation that was granted to a pool's work.
+    pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
+        let (pool, _) = number_of(work)?;
+        let Kept { about, pool, .. } = self.by_id.get(&pool)?;
+        let spec = about.spec.as_ref()?;
+        // What the pool says of itself wins over what the owner may have written.
+        let mut environment = spec.environment.clone();
+        let said = [
+            ("HAYWARD_POOL", about.id.to_string()),
+            ("HAYWARD_WORKER", allocation.to_string()),
+            ("HAYWARD_OWNER", pool.owner.address.clone()),
+        ];
+        environment.extend(BTreeMap::from(
+            said.map(|(name, value)| (name.to_owned(), value)),
+        ));
+        Some(Launch {
+            program: Program::Command {
+                argv: spec.command.clone(),
+            },
+            environment,
+            working_directory: spec.working_directory.clone(),
+            stop_grace_ms: spec.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
+            traceparent: None,
+            within: None,
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! What became of allocations and the passing of time, taken in by the round of the transaction
+//! that changed them: a pool is never older than the allocations it speaks of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use hayward_publication::{Batch, Moment, Wake};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
+use hayward_rm_scheduler_pools::{Ending, Mode, Pool, State, Told};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
+
+use super::{Kept, number_of, owns};
+use crate::store::Rows;
+use crate::working_set::Ledger;
+
+impl Ledger {
+    /// Before and after each round.
+    pub(crate) fn tend_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        self.read_pools_again(moment, batch);
+        let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
+        for entry in std::mem::take(&mut self.pools.changed) {
+            by_pool.entry(entry.work.whole()).or_default().push(entry);
+        }
+        for (id, entries) in by_pool {
+            self.tell_pool(&id, moment, batch, |pool, now| {
+                let told = told(pool, &entries);
+                pool.told(told, now);
+            });
+        }
+        self.mark_nodes(moment, batch);
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= moment.monotonic_ms);
+        let due = self
+            .pools
+            .by_id
+            .iter()
+            .filter(|(_, kept)| due(kept.next_tick_ms));
+        let due: Vec<WorkId> = due.map(|(id, _)| id.clone()).collect();
+        for id in due {
+            self.tell_pool(&id, moment, batch, Pool::tick);
+        }
+    }
+
+    /// Tells pools which of the nodes they have workers on are blocked without being emptied.
+    fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let marked = |kept: &Kept| -> BTreeSet<NodeName> {
+            let avoided = self.avoids(&kept.about.id);
+            let workers = kept.pool.workers.values();
+            let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
+            let blocked = |node: &&NodeName| {
+                let known = self.snapshot.nodes.get(*node);
+                known.is_some_and(|node| node.block.is_some()) || avoided.contains(*node)
+            };
+            nodes.into_iter().filter(blocked).cloned().collect()
+        };
+        let runs = |kept: &&Kept| kept.pool.stopped.is_none() && kept.pool.mode == Mode::Managed;
+        let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.pools.by_id.values())
+            .filter(runs)
+            .map(|kept| (kept, marked(kept)))
+            .filter(|(kept, marked)| kept.pool.marked != *marked)
+            .map(|(kept, marked)| (kept.about.id.clone(), marked))
+            .collect();
+        for (id, marked) in changed {
+            self.tell_pool(&id, moment, batch, |pool, now| {
+                pool.nodes_are_marked(marked, now);
+            });
+        }
+    }
+
+    /// Wakes in time for what pools wait for, and soon for what they asked for just now.
+    pub(crate) fn wake_for_pools(&self, wake: Wake, moment: &Moment) -> Wake {
+        let ticks = self
+            .pools
+            .by_id
+            .values()
+            .filter_map(|kept| kept.next_tick_ms);
+        let tick = ticks
+            .min()
+            .map(|at| at.saturating_sub(moment.monotonic_ms).max(1));
+        let soon = (self.news && self.informed()).then_some(self.context.settings.round_min_ms);
+        let Some(ms) = tick.into_iter().chain(soon).min() else {
+            return wake;
+        };
+        let ours = Duration::from_millis(ms);
+        Wake::After(match wake {
+            Wake::After(theirs) => theirs.min(ours),
+            Wake::OnNews => ours,
+        })
+    }
+
+    /// A new term: owners have to connect again, and pools are held against the allocations that
+    /// there are (section 14). Once, before anything else is done to a pool.
+    pub(super) fn read_pools_again(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        if !std::mem::take(&mut self.pools.read_again) {
+            return;
+        }
+        let mut held: BTreeMap<WorkId, BTreeSet<AllocationId>> = BTreeMap::new();
+        let ours = self.allocations.values().map(|held| &held.entry);
+        for entry in ours.filter(|entry| owns(&entry.work)) {
+            self.pools.changed.push(entry.clone());
+            if entry.holds() {
+                let of_pool = held.entry(entry.work.whole()).or_default();
+                of_pool.insert(entry.id.clone());
+            }
+        }
+        let pools: Vec<WorkId> = self.pools.by_id.keys().cloned().collect();
+        for id in pools {
+            let held = held.remove(&id).unwrap_or_default();
+            self.tell_pool(&id, moment, batch, |pool, now| pool.restarted(&held, now));
+        }
+    }
+
+    fn tell_pool(
+        &mut self,
+        id: &WorkId,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+        tell: impl FnOnce(&mut Pool, hayward_rm_scheduler_pools::Now),
+    ) {
+        let known = self.change_pool(id, moment, batch, |pool, now| {
+            tell(pool, now);
+            Ok::<_, Infallible>(())
+        });
+        // A pool that is forgotten has no workers left that could matter to anyone.
+        drop(known);
+    }
+}
+
+/// What a run of changes of allocations means to their pool.
+fn told(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
+    let ours = pool
+        .workers
+        .iter()
+        .filter(|(_, it)| it.state != State::Foreign);
+    let mut known: BTreeSet<&AllocationId> = ours.map(|(id, _)| id).collect();
+    let mut told = Vec::new();
+    for entry in entries {
+        let id = &entry.id;
+        if !known.contains(id) {
+            let Some((_, number)) = number_of(&entry.work).filter(|_| entry.holds()) else {
+                continue;
+            };
+            known.insert(id);
+            let (id, node) = (id.clone(), entry.node.clone());
+            told.push(Told::Granted { id, number, node });
+        }
+        if !entry.holds() {
+            known.remove(id);
+            told.push(ended(entry));
+        } else if let Some(vacate) = &entry.vacate {
+            let (id, text) = (id.clone(), vacate.detail.clone());
+            told.push(Told::Leaving { id, text });
+        }
+    }
+    told
+}
+
+fn ended(entry: &AllocationEntry) -> Told {
+    let exit = entry.exit.as_ref();
+    let vacated = entry.vacate.as_ref().map(|vacate| vacate.reason);
+    Told::Ended {
+        id: entry.id.clone(),
+        ending: ending(vacated, exit, entry.running_since.is_some()),
+        text: exit.map_or_else(|| "it ended".to_owned(), in_words),
+    }
+}
+
+/// Whose doing an end was. What was taken off was meant to end, whatever it made of that (section
+/// 22); only a lost node is nobody's intention.
+fn ending(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
+    let cause = exit.map(|exit| exit.cause);
+    // A class is that of a machine that could not start it (W15).
+    let classed = exit.is_some_and(|exit| exit.cause_code.is_some());
+    match (vacated, cause) {
+        (Some(reason), _) if reason != VacateReason::NodeLost => Ending::Intended,
+        (_, Some(ExitCause::Intended)) => Ending::Intended,
+        (_, Some(ExitCause::LaunchFailed | ExitCause::Node)) if classed && !ran => Ending::Refused,
+        _ => Ending::Died,
+    }
+}
+
+fn in_words(exit: &Exit) -> String {
+    let how = match exit.cause {
+        ExitCause::Success => "it ended by itself",
+        ExitCause::UserError => "it ended with an error",
+        ExitCause::UserLimit => "it went over a limit",
+        ExitCause::LaunchFailed => "it could not be started",
+        ExitCause::Node if exit.cause_code.is_some() => "its node could not run it",
+        ExitCause::Node => "it was lost with its node",
+        ExitCause::Intended => "it was told to end",
+        ExitCause::LaunchUnknown => "it may never have been started",
+        ExitCause::Unknown => "it ended",
+    };
+    let code = exit.code.map(|code| format!(", status {code}"));
+    let signal = exit.signal.map(|signal| format!(", signal {signal}"));
+    let message = exit.message.as_ref().map(|text| format!(": {text}"));
+    let parts = [code, signal, message].map(Option::unwrap_or_default);
+    format!("{how}{}", parts.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REASONS: [VacateReason; 7] = [
+        VacateReason::Preempted,
+        VacateReason::Blocked,
+        VacateReason::NodeLost,
+        VacateReason::NodeOffline,
+        VacateReason::Drained,
+        VacateReason::WorkGone,
+        VacateReason::Unknown,
+    ];
+
+    #[test]
+    fn section_22_no_intended_end_is_a_failure_of_a_pool() {
+        use Ending::{Died, Intended, Refused};
+        use ExitCause::{
+            LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
+        };
+        let exit = |cause, code: Option<&str>| Exit {
+            cause_code: code.map(str::to_owned),
+            ..Exit::of(cause, "")
+        };
+        let table = [
+            // By itself | with the class of a machine, before it ran | after that.
+            (Success, [Died, Died, Died]),
+            (UserError, [Died, Died, Died]),
+            (UserLimit, [Died, Died, Died]),
+            (LaunchFailed, [Died, Refused, Died]),
+            (Node, [Died, Refused, Died]),
+            (ExitCause::Intended, [Intended, Intended, Intended]),
+            (LaunchUnknown, [Died, Died, Died]),
+            (Unknown, [Died, Died, Died]),
+        ];
+        for (cause, [plain, before, after]) in table {
+            let full = exit(cause, Some("disk_full"));
+            let bare = exit(cause, None);
+            assert_eq!(ending(None, Some(&bare), true), plain, "{cause:?}");
+            assert_eq!(ending(None, Some(&full), false), before, "{cause:?}");
+            assert_eq!(ending(None, Some(&full), true), after, "{cause:?}");
+            for reason in REASONS {
+                let was = ending(Some(reason), Some(&bare), true);
+                let meant = reason != VacateReason::NodeLost;
+                assert_eq!(
+                    was,
+                    if meant { Intended } else { plain },
+                    "{reason:?} {cause:?}"
+                );
+            }
+        }
+        assert_eq!(ending(None, None, true), Died);
+    }
+}

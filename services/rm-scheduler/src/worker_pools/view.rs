@@ -1,0 +1,118 @@
+//! Pools as people and owners read them.
+
+use hayward_publication::Moment;
+use hayward_rm_scheduler_api::pools::{
+    EventList, FinalStatus, OwnerView, PoolMode, PoolStatus, PoolView, WorkerState, WorkerView,
+};
+use hayward_rm_scheduler_pools::{Final, Mode, State};
+use hayward_vocabulary::WorkId;
+
+use super::{Kept, Refusal, now, work_of};
+use crate::working_set::Ledger;
+
+impl Ledger {
+    pub(crate) fn pool_views(&self, moment: &Moment) -> Vec<PoolView> {
+        let all = self.pools.by_id.values();
+        all.map(|kept| self.view_of_pool(kept, moment)).collect()
+    }
+
+    pub(crate) fn pool_view(&self, id: &WorkId, moment: &Moment) -> Result<PoolView, Refusal> {
+        let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        Ok(self.view_of_pool(kept, moment))
+    }
+
+    fn view_of_pool(&self, kept: &Kept, moment: &Moment) -> PoolView {
+        let Kept { about, pool, .. } = kept;
+        let (counts, owner) = (pool.counts(), &pool.owner);
+        let oldest = pool.requested.first();
+        let oldest = oldest.and_then(|number| work_of(&about.id, *number));
+        let verdict = oldest.and_then(|work| self.verdicts.get(&work));
+        let stopped = pool.stopped.as_ref();
+        PoolView {
+            id: about.id.clone(),
+            job_id: about.job_id.clone(),
+            mode: match pool.mode {
+                Mode::Managed => PoolMode::Managed,
+                Mode::Standalone => PoolMode::Standalone,
+            },
+            user: about.user.clone(),
+            class: about.class.clone(),
+            worker_spec: about.spec.clone(),
+            designated: pool.designated,
+            version: pool.version,
+            requested: counts.requested,
+            launching: counts.launching,
+            started: counts.started,
+            returning: counts.returning,
+            foreign: counts.foreign,
+            idle_blocked: counts.idle_blocked,
+            deficit: pool.missing(),
+            failed_so_far: pool.failed_so_far,
+            max_failed: pool.max_failed,
+            progress_milli: pool.progress_milli(),
+            cooling_down: pool.cooldown_until.is_some(),
+            waits: verdict.map(|verdict| verdict.detail.clone()),
+            owner: OwnerView {
+                bound: owner.bound,
+                epoch: owner.epoch,
+                address: owner.bound.then(|| owner.address.clone()),
+                connection: owner.connection,
+            },
+            manager_epoch: moment.epoch,
+            ready: pool.ready(now(moment)),
+            status: match stopped {
+                None => PoolStatus::Running,
+                Some(_) => PoolStatus::Stopped,
+            },
+            final_status: stopped.and_then(|stopped| stopped.status).map(final_status),
+            final_message: stopped.map(|stopped| stopped.message.clone()),
+            event_seq: pool.event_seq,
+            created_at: about.created_at,
+        }
+    }
+
+    pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, Refusal> {
+        let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let all = kept.pool.workers.iter();
+        let view = |(id, worker): (&_, &hayward_rm_scheduler_pools::Worker)| WorkerView {
+            id: Clone::clone(id),
+            state: match worker.state {
+                State::Launching => WorkerState::Launching,
+                State::Started => WorkerState::Started,
+                State::Returning => WorkerState::Returning,
+                State::Foreign => WorkerState::Foreign,
+            },
+            node: worker.node.clone(),
+            granted_at: self.allocations.get(id).map(|held| held.entry.granted_at),
+            reported_by_epoch: worker.reported_by,
+            idle: worker.idle,
+            marked: worker.marked,
+        };
+        Ok(all.map(view).collect())
+    }
+
+    /// What came after this number, as far as it is kept.
+    pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, Refusal> {
+        let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let newest = kept.pool.event_seq;
+        let oldest = kept.events.front().map_or(newest + 1, |event| event.seq);
+        if after > newest || after + 1 < oldest {
+            let kept = (oldest, newest);
+            return Err(Refusal::NotKept { after, kept });
+        }
+        let events = kept.events.iter().filter(|event| event.seq > after);
+        Ok(EventList {
+            events: events.cloned().collect(),
+            after: newest,
+        })
+    }
+}
+
+fn final_status(status: Final) -> FinalStatus {
+    match status {
+        Final::Succeeded => FinalStatus::Succeeded,
+        Final::Failed => FinalStatus::Failed,
+        Final::Killed => FinalStatus::Killed,
+        Final::Undefined => FinalStatus::Undefined,
+    }
+}

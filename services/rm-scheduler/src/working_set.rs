@@ -1,0 +1,509 @@
+//! The working set of rm-scheduler, and the three ways it changes: someone asked
+//! ([`crate::commands`]), news came ([`crate::absorb`]), time to decide ([`crate::round`]).
+//!
+//! The snapshot a round plans from is kept up to date entry by entry, so a round costs no
+//! translation of the whole fleet, and what changed in it is noted, so it costs no reading of the
+//! whole fleet either. What is followed is not copied into rows: a new term asks its
+//! neighbours for everything and plans nothing before each has answered once.
+
+pub mod carry_over;
+pub mod gang_exchange;
+pub mod on_trial;
+pub mod orchestrator_shares;
+pub mod second_places;
+pub mod snapshot;
+pub mod spending;
+pub mod unreachable;
+mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_blocklist_api::BlockEntry;
+use hayward_container_manager_api::{ContainerEntry, RequestEntry};
+use hayward_job_converter_api::DemandEntry;
+use hayward_node_status_api::NodeEntry;
+use hayward_publication::invariants::Findings;
+use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
+use hayward_rm_scheduler_api as api;
+use hayward_rm_scheduler_api::load::Load;
+use hayward_rm_scheduler_api::occupancy::Occupancy;
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
+use hayward_rm_scheduler_api::queues::Queues;
+use hayward_rm_scheduler_api::shares::LedgerLine;
+use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
+use hayward_rm_scheduler_capacity::Rounds;
+use hayward_rm_scheduler_domain::snapshot::Allocation;
+use hayward_rm_scheduler_domain::{Verdicts, budget::Hour, check::Holdings, monitor};
+use hayward_rm_scheduler_policy::Rules;
+use hayward_service::metrics::Reading;
+use hayward_service::runtime::block_in_place::lengthy;
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
+use parking_lot::RwLock;
+use sqlx::PgConnection;
+
+use crate::absorb::translate;
+use crate::config::Settings;
+use crate::error::Refusal;
+use crate::external_planners::{self, Answered, Planners, Questions};
+use crate::metrics;
+use crate::publications::evacuations::Clearings;
+use crate::publications::machine_facts::Evidence;
+use crate::publications::receipts::Receipts;
+use crate::queries::load;
+use crate::queries::node_contents::{self, Wanted};
+use crate::queries::snapshot_reads::{Asked, Look, Looks, timed};
+use crate::queries::view::View;
+use crate::queries::what_if::Standing;
+use crate::queues;
+use crate::recorder::Recorder;
+use crate::round::Seeking;
+use crate::store::{self, Rows};
+use crate::worker_pools::{self, Bell, Pools};
+use crate::working_set::carry_over::{self, Lines};
+use crate::working_set::on_trial::Trials;
+use crate::working_set::second_places::Requests;
+use crate::working_set::snapshot::Tracked;
+use crate::working_set::spending;
+use crate::working_set::unreachable::Unreachable;
+
+pub const JOB_CONVERTER: &str = "job-converter";
+
+/// An allocation and what only the scheduler needs to know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub entry: AllocationEntry,
+    /// Not preemptable.
+    pub fixed: bool,
+    /// The gpus of its node it sits on.
+    pub gpus: Vec<u64>,
+    /// Of what is in a queue: the group that was chosen for it.
+    pub group: Option<String>,
+    /// The trial of its node that granted it.
+    pub trial: Option<u64>,
+    /// Of what starts nothing: where its life is told (T5). Of the rest its launch says it.
+    pub within: Option<String>,
+}
+
+pub struct Context {
+    pub settings: Settings,
+    pub view: RwLock<View>,
+    pub looks: Looks,
+    pub pools: Bell,
+    pub questions: Questions,
+}
+
+pub enum Command {
+    Nodes(Update<NodeEntry>, Reply<()>),
+    Demand(Update<DemandEntry>, Reply<()>),
+    Blocks(Update<BlockEntry>, Reply<()>),
+    Containers(Update<ContainerEntry>, Reply<()>),
+    Requests(Update<RequestEntry>, Reply<()>),
+    /// What is asked for against what there is; nothing before the first round.
+    Load(Reply<Option<Load>>),
+    /// Who stands where.
+    Occupancy(Box<Wanted>, Reply<Occupancy>),
+    SetPolicy(
+        Box<crate::commands::SetPolicy>,
+        Reply<Result<PolicyAnswer, Refusal>>,
+    ),
+    /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
+    /// Nothing before all neighbours have been heard.
+    Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
+    /// What stands on these nodes.
+    Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
+    /// Queues of one pool, or of all.
+    /// Nothing before all neighbours have been heard.
+    Queues(Option<String>, Reply<Option<Queues>>),
+    /// A planner outside answered, or did not.
+    Answered(Box<Answered>, Reply<()>),
+    /// Who plans for each pool. Nothing before all neighbours have been heard.
+    Planners(Reply<Option<api::planners::Planners>>),
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
+    /// Somebody asked about a worker pool, and is answered by what they asked.
+    Pools(Box<worker_pools::Act>),
+}
+
+pub struct Ledger {
+    pub(crate) context: Arc<Context>,
+    pub(crate) policy: PolicyView,
+    /// The policy in the words of the planner.
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) nodes: Followed<NodeEntry>,
+    pub(crate) demand: Followed<DemandEntry>,
+    pub(crate) blocks: Followed<BlockEntry>,
+    pub(crate) containers: Followed<ContainerEntry>,
+    pub(crate) requests: Followed<RequestEntry>,
+    /// What follows from requests, and what container-manager is told.
+    pub(crate) places: Requests,
+    pub(crate) allocations: BTreeMap<AllocationId, Held>,
+    pub(crate) by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
+    /// Those that hold their quanta.
+    pub(crate) by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
+    pub(crate) incarnations: BTreeMap<WorkId, u64>,
+    /// Worker pools, which ask for work of their own.
+    pub(crate) pools: Pools,
+    /// As published.
+    pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
+    pub(crate) receipts: Receipts,
+    /// What was taken back within the hour (B5).
+    pub(crate) hour: Hour,
+    /// What is remembered from round to round, as it is in rows.
+    pub(crate) lines: Lines,
+    pub(crate) accounts_written_ms: u64,
+    /// Some accounts are newer than their lines.
+    pub(crate) accounts_wait: bool,
+    /// What the next round plans from.
+    pub(crate) snapshot: Tracked,
+    pub(crate) rounds: Rounds,
+    /// What is held, as the check sees it.
+    pub(crate) holdings: Holdings,
+    /// Those outside.
+    pub(crate) planners: Planners,
+    /// The next round says everything, and not just what changed.
+    pub(crate) says_all: bool,
+    /// Verdicts that changed and wait for their turn to be published.
+    pub(crate) unsaid: Verdicts,
+    /// Keeps what rounds were planned from.
+    pub(crate) recorder: Recorder,
+    /// Ends of blocks, so that each counts exactly until its end.
+    pub(crate) block_ends: BTreeSet<(Timestamp, String)>,
+    /// What is told of machines, and how work fares on them.
+    pub(crate) evidence: Evidence,
+    pub(crate) clearings: Clearings,
+    /// Places that are looked for before what needs them is told to leave.
+    pub(crate) seeking: Seeking,
+    pub(crate) unreachable: Unreachable,
+    pub(crate) trials: Trials,
+    /// Nodes that are blocked for one job or service alone.
+    pub(crate) avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
+    /// Nodes that are drained.
+    pub(crate) drained: BTreeSet<NodeName>,
+    pub(crate) usage: BTreeMap<(UserName, String), LedgerLine>,
+    /// What each user holds and is due since the last accounting: (due, held) in quanta.
+    pub(crate) rates: BTreeMap<(UserName, String), (u64, u64)>,
+    pub(crate) accounted_ms: u64,
+    pub(crate) usage_written_ms: u64,
+    pub(crate) round: u64,
+    pub(crate) last_round_ms: Option<u64>,
+    /// What the last round cost.
+    pub(crate) cost_ms: u64,
+    /// The neighbour that has not been heard for too long.
+    pub(crate) silent: Option<&'static str>,
+    /// Something happened since the last round that a plan could depend on.
+    pub(crate) news: bool,
+    /// From look to look at the invariants.
+    pub(crate) memory: monitor::Memory,
+}
+
+impl Ledger {
+    /// Sets an allocation in memory, in the snapshot, in the rows and in `allocations`.
+    pub(crate) fn put(&mut self, held: Held, batch: &mut Batch<Rows>) {
+        let id = held.entry.id.clone();
+        self.by_work
+            .entry(held.entry.work.clone())
+            .or_default()
+            .insert(id.clone());
+        self.stand(&held.entry);
+        let seen = held.entry.holds().then(|| self.seen_allocation(&held));
+        let before = self.snapshot.set_allocation(&id, seen.clone());
+        self.snapshot.stamp(&id, &held.entry.node);
+        // That it came to run matters for who is taken back first, and asks for no new round.
+        let meaning = |seen: Option<Allocation>| {
+            seen.map(|seen| Allocation {
+                running: false,
+                running_since: None,
+                ..seen
+            })
+        };
+        self.news |= meaning(seen) != meaning(before);
+        batch.publish(ALLOCATIONS, "", id.as_str(), &held.entry);
+        self.pools.notice(&held.entry);
+        batch.rows.allocations.insert(id.clone(), held.clone());
+        self.allocations.insert(id, held);
+    }
+
+    /// What follows from the allocations that were read.
+    fn take_stock(&mut self) {
+        let held: Vec<Held> = self.allocations.values().cloned().collect();
+        for held in held {
+            let entry = &held.entry;
+            let of_work = self.by_work.entry(entry.work.clone()).or_default();
+            of_work.insert(entry.id.clone());
+            self.stand(entry);
+            if entry.holds() {
+                let seen = self.seen_allocation(&held);
+                self.snapshot.set_allocation(&entry.id, Some(seen));
+                self.snapshot.stamp(&entry.id, &entry.node);
+            }
+        }
+    }
+
+    /// Notes who holds anything where.
+    fn stand(&mut self, entry: &AllocationEntry) {
+        self.clearings.note_mark(entry);
+        if entry.holds() {
+            let here = self.by_node.entry(entry.node.clone()).or_default();
+            here.insert(entry.id.clone());
+        } else if let Some(here) = self.by_node.get_mut(&entry.node) {
+            here.remove(&entry.id);
+            if here.is_empty() {
+                self.by_node.remove(&entry.node);
+            }
+        }
+    }
+
+    /// What holds anything on a node.
+    pub(crate) fn held_on(&self, node: &NodeName) -> impl Iterator<Item = &Held> {
+        let here = self.by_node.get(node).into_iter().flatten();
+        here.filter_map(|id| self.allocations.get(id))
+    }
+
+    /// Buries an ended allocation once the rung above has let go of it: its work is withdrawn, or
+    /// lists it as settled.
+    pub(crate) fn bury_if_settled(&mut self, id: &AllocationId, batch: &mut Batch<Rows>) {
+        let Some(held) = self.allocations.get(id) else {
+            return;
+        };
+        let demand = self.demand.get(held.entry.work.as_str());
+        let settled = demand.is_none_or(|demand| demand.settled.contains(id));
+        if held.entry.holds() || !settled || !self.demand.heard() {
+            return;
+        }
+        let work = held.entry.work.clone();
+        self.allocations.remove(id);
+        self.note_stray(id);
+        batch.withdraw(ALLOCATIONS, "", id.as_str());
+        batch.rows.allocations.remove(id);
+        batch.rows.buried.insert(id.clone());
+        if let Some(siblings) = self.by_work.get_mut(&work) {
+            siblings.remove(id);
+            if siblings.is_empty() {
+                self.by_work.remove(&work);
+            }
+        }
+        self.forget_work_if_over(&work, batch);
+    }
+
+    /// Drops what is remembered of work that is withdrawn and holds nothing any more.
+    pub(crate) fn forget_work_if_over(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+        let wanted = self.demand.get(work.as_str()).is_some() || self.pools.wants(work);
+        if wanted || self.by_work.contains_key(work) {
+            return;
+        }
+        if self.incarnations.remove(work).is_some() {
+            batch.rows.incarnations.remove(work);
+            batch.rows.forgotten_work.insert(work.clone());
+        }
+    }
+
+    pub(crate) fn next_incarnation(&mut self, work: &WorkId, batch: &mut Batch<Rows>) -> u64 {
+        let last = self.incarnations.entry(work.clone()).or_default();
+        *last += 1;
+        batch.rows.incarnations.insert(work.clone(), *last);
+        batch.rows.forgotten_work.remove(work);
+        *last
+    }
+
+    pub(crate) fn withdraw_verdict(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+        self.unsaid.remove(work);
+        if self.verdicts.remove(work).is_some() {
+            batch.withdraw(VERDICTS, "", work.as_str());
+        }
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: PolicyView) {
+        self.rules = Arc::new(Rules::of(&policy.policy));
+        let changed = self.under(&self.rules);
+        self.snapshot.rework(|snapshot| *snapshot = changed);
+        self.follow_planners();
+        self.policy = policy;
+        self.news = true;
+    }
+}
+
+/// A line with its key.
+fn of_class(line: LedgerLine) -> ((UserName, String), LedgerLine) {
+    ((line.user.clone(), line.class.clone()), line)
+}
+
+impl hayward_publication::Ledger for Ledger {
+    type Command = Command;
+    type Rows = Rows;
+    type Context = Context;
+
+    async fn load(
+        tx: &mut PgConnection,
+        moment: &Moment,
+        context: &Arc<Context>,
+    ) -> Result<Self, sqlx::Error> {
+        let policy = store::policies::newest(&mut *tx).await?.unwrap_or_default();
+        let rounds = store::rounds::load(&mut *tx).await?;
+        let receipts = store::receipts::load(&mut *tx).await?;
+        let usage = store::usage::load(&mut *tx).await?;
+        let pools = store::pools::load(&mut *tx, worker_pools::rules(&context.settings)).await?;
+        let (lines, hour) = spending::restore(store::carried::load(&mut *tx).await?);
+        let mut ledger = Self {
+            context: context.clone(),
+            policy: PolicyView::default(),
+            rules: Arc::default(),
+            nodes: Followed::default(),
+            demand: Followed::default(),
+            blocks: Followed::default(),
+            containers: Followed::default(),
+            requests: Followed::default(),
+            places: Requests::load(&mut *tx).await?,
+            allocations: store::allocations::load(&mut *tx).await?,
+            by_work: BTreeMap::new(),
+            by_node: BTreeMap::new(),
+            incarnations: store::allocations::load_incarnations(&mut *tx).await?,
+            pools: Pools::loaded(pools),
+            verdicts: store::entries::load(&mut *tx, VERDICTS, |entry: &VerdictEntry| {
+                entry.work.clone()
+            })
+            .await?,
+            receipts: Receipts::of(&receipts),
+            hour,
+            lines,
+            accounts_written_ms: moment.monotonic_ms,
+            accounts_wait: false,
+            snapshot: Tracked::new(translate::empty_snapshot()),
+            rounds: Rounds::default(),
+            holdings: Holdings::default(),
+            planners: Planners::default(),
+            says_all: true,
+            unsaid: BTreeMap::new(),
+            recorder: Recorder::new(context.settings.inputs()),
+            block_ends: BTreeSet::new(),
+            evidence: Evidence::load(&mut *tx, moment).await?,
+            clearings: Clearings::load(&mut *tx).await?,
+            seeking: Seeking::default(),
+            unreachable: Unreachable::default(),
+            trials: Trials::default(),
+            avoided: BTreeMap::new(),
+            drained: BTreeSet::new(),
+            usage: usage.into_iter().map(of_class).collect(),
+            rates: BTreeMap::new(),
+            accounted_ms: moment.monotonic_ms,
+            usage_written_ms: moment.monotonic_ms,
+            round: rounds.last().map_or(0, |round| round.round),
+            last_round_ms: None,
+            cost_ms: 0,
+            silent: None,
+            news: true,
+            memory: monitor::Memory::default(),
+        };
+        ledger.take_stock();
+        ledger.resume_proofs(moment.monotonic_ms);
+        ledger
+            .snapshot
+            .set_carried(carry_over::restore(&ledger.lines));
+        ledger.resume_policy(policy);
+        ledger.ask_for_all_workers();
+        let mut view = context.view.write();
+        view.policy = ledger.policy.clone();
+        view.rounds = rounds.into();
+        view.receipts = receipts;
+        drop(view);
+        Ok(ledger)
+    }
+
+    fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
+        match command {
+            Command::Nodes(update, reply) => {
+                self.absorb_nodes(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Demand(update, reply) => {
+                self.absorb_demand(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Blocks(update, reply) => {
+                self.absorb_blocks(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Containers(update, reply) => {
+                self.absorb_containers(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Requests(update, reply) => {
+                self.absorb_requests(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Load(reply) => {
+                let load = {
+                    let view = self.context.view.read();
+                    let counted = view.counted.as_ref();
+                    counted.map(|counted| load::of(&self.snapshot, counted))
+                };
+                batch.answer(reply, load);
+            }
+            Command::Occupancy(wanted, reply) => {
+                batch.answer(
+                    reply,
+                    node_contents::page(&self.snapshot, &self.allocations, &wanted),
+                );
+            }
+            Command::SetPolicy(change, reply) => {
+                let answer = self.change_policy(*change, moment, batch);
+                batch.answer(reply, answer);
+            }
+            Command::Look(policy, reply) => {
+                let look = self.informed().then(|| {
+                    self.snapshot.set_now(moment.now);
+                    lengthy(|| timed(|| self.look(policy.as_deref())))
+                });
+                batch.answer(reply, look);
+            }
+            Command::Standing(nodes, reply) => {
+                batch.answer(reply, self.standing(&nodes));
+            }
+            Command::Queues(pool, reply) => {
+                self.snapshot.set_now(moment.now);
+                let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
+                let queues = self.informed().then(show);
+                batch.answer(reply, queues);
+            }
+            Command::Answered(answered, reply) => {
+                self.hear_planner(*answered, moment);
+                batch.answer(reply, ());
+            }
+            Command::Planners(reply) => {
+                batch.answer(
+                    reply,
+                    self.informed()
+                        .then(|| external_planners::shown(self, moment)),
+                );
+            }
+            Command::Invariants(reply) => {
+                batch.answer(reply, lengthy(|| self.report(moment)));
+            }
+            Command::Pools(asked) => asked(self, moment, batch),
+        }
+    }
+
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        crate::commands::trial(command)
+    }
+
+    fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        self.tend_pools(moment, batch);
+        let wake = self.take_round(moment, batch);
+        self.tend_pools(moment, batch);
+        self.wake_for_pools(wake, moment)
+    }
+
+    fn readings(&self, moment: &Moment) -> Vec<Reading> {
+        metrics::readings(self, moment)
+    }
+
+    fn weight(rows: &Rows) -> usize {
+        rows.weight()
+    }
+
+    async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+        rows.write(tx).await
+    }
+}

@@ -1,0 +1,355 @@
+//! What a round leaves for the next one (14.1), as lines that outlive the service.
+//!
+//! A round writes the lines it changed, in its own transaction. An account grows with time alone,
+//! so its line says when it was true and how fast it grows, and is written anew only when that
+//! changes; a round that changes nothing writes nothing. There are at most five lines for a piece
+//! of work, one for a class, one for a user of a class, one for a pool that is planned outside,
+//! and those of `spending`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_domain::snapshot::outside::Moved;
+use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue};
+use hayward_rm_scheduler_domain::snapshot::{Account, Carried, Deficits};
+use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
+use serde::{Deserialize, Serialize};
+
+use crate::queues;
+use crate::store::Rows;
+use crate::working_set::Ledger;
+use crate::working_set::spending::spent_key;
+
+/// Kind and name.
+pub type Key = (&'static str, String);
+pub type Lines = BTreeMap<Key, Line>;
+
+/// Accounts written with one round at most; more of them wait until [`WRITE_EVERY_MS`] have passed.
+/// In a class of many users each start and each end changes the accounts of all.
+const MOST_ACCOUNTS: usize = 1_000;
+const WRITE_EVERY_MS: u64 = 1_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Line {
+    Needy {
+        work: WorkId,
+    },
+    Upgrade {
+        work: WorkId,
+        order: u64,
+    },
+    Ended {
+        work: WorkId,
+    },
+    Claim {
+        work: WorkId,
+        nodes: Vec<NodeName>,
+    },
+    Hit {
+        work: WorkId,
+        round: u64,
+    },
+    Class {
+        class: String,
+        at: Timestamp,
+        account: Account,
+    },
+    User {
+        class: String,
+        user: UserName,
+        at: Timestamp,
+        account: Account,
+    },
+    /// What the planner of queues left, of one pool.
+    Queues {
+        pool: String,
+        kept: Box<Kept>,
+    },
+    /// What a planner outside took back lately in its pool.
+    Moved {
+        pool: String,
+        moved: Box<Moved>,
+    },
+    /// A queue that is not configured any more, and not empty yet; without those below it.
+    Draining {
+        pool: String,
+        path: String,
+        queue: Box<Queue>,
+    },
+    /// Taken back in one minute from one user in one pool (B5).
+    Spent {
+        minute: i64,
+        pool: String,
+        user: UserName,
+        quanta: u64,
+    },
+}
+
+impl Line {
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Needy { work } => ("needy", work.to_string()),
+            Self::Upgrade { work, .. } => ("upgrade", work.to_string()),
+            Self::Ended { work } => ("ended", work.to_string()),
+            Self::Claim { work, .. } => ("claim", work.to_string()),
+            Self::Hit { work, .. } => ("hit", work.to_string()),
+            Self::Class { class, .. } => ("class", class.clone()),
+            // No name of a user has a blank, so the two never run into each other.
+            Self::User { class, user, .. } => ("user", format!("{user} {class}")),
+            Self::Queues { pool, .. } => ("queues", pool.clone()),
+            Self::Moved { pool, .. } => ("moved", pool.clone()),
+            // No path of a queue has a blank.
+            Self::Draining { pool, path, .. } => ("draining", format!("{path} {pool}")),
+            Self::Spent {
+                minute, pool, user, ..
+            } => spent_key(*minute, pool, user),
+        }
+    }
+
+    fn account(&self) -> Option<(Timestamp, Account)> {
+        match self {
+            Self::Class { at, account, .. } | Self::User { at, account, .. } => {
+                Some((*at, *account))
+            }
+            _ => None,
+        }
+    }
+
+    /// Does this line, written earlier, still say what `now` says?
+    fn still_says(&self, now: &Self) -> bool {
+        match (self.account(), now.account()) {
+            (Some((then, account)), Some((at, grown))) => account.after(at.ms_since(then)) == grown,
+            _ => self == now,
+        }
+    }
+}
+
+/// The lines of what a round left.
+pub fn lines(carried: &Carried) -> Lines {
+    let work = |work: &WorkId| work.clone();
+    let needy = carried
+        .needy
+        .iter()
+        .map(|it| Line::Needy { work: work(it) });
+    let ended = carried
+        .ended
+        .iter()
+        .map(|it| Line::Ended { work: work(it) });
+    let upgrades = carried.upgrades.iter().map(|(it, order)| Line::Upgrade {
+        work: work(it),
+        order: *order,
+    });
+    let claims = carried.claims.iter().map(|(it, nodes)| Line::Claim {
+        work: work(it),
+        nodes: nodes.clone(),
+    });
+    let hits = carried.last_hit.iter().map(|(it, round)| Line::Hit {
+        work: work(it),
+        round: *round,
+    });
+    let deficits = &carried.deficits;
+    let at = deficits.at;
+    let classes = deficits.classes.iter().map(|(class, account)| Line::Class {
+        class: class.clone(),
+        at,
+        account: *account,
+    });
+    let users = deficits.users.iter().flat_map(|(class, users)| {
+        users.iter().map(move |(user, account)| Line::User {
+            class: class.clone(),
+            user: user.clone(),
+            at,
+            account: *account,
+        })
+    });
+    let queues = carried.queues.iter();
+    let queues = queues.filter(|(_, kept)| **kept != Kept::default());
+    let queues = queues.map(|(pool, kept)| Line::Queues {
+        pool: pool.clone(),
+        kept: Box::new(kept.clone()),
+    });
+    let moved = carried.moved.iter().map(|(pool, moved)| Line::Moved {
+        pool: pool.clone(),
+        moved: Box::new(moved.clone()),
+    });
+    needy
+        .chain(ended)
+        .chain(queues)
+        .chain(moved)
+        .chain(upgrades)
+        .chain(claims)
+        .chain(hits)
+        .chain(classes)
+        .chain(users)
+        .map(|line| (line.key(), line))
+        .collect()
+}
+
+/// What the round after a restart is told: as if there had been no restart.
+pub fn restore(lines: &Lines) -> Carried {
+    let accounts = lines.values().filter_map(Line::account);
+    let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
+    let mut carried = Carried {
+        deficits: Deficits {
+            at,
+            ..Deficits::default()
+        },
+        ..Carried::default()
+    };
+    for line in lines.values().cloned() {
+        match line {
+            Line::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
+            Line::Ended { work } => drop(carried.ended.insert(work)),
+            Line::Upgrade { work, order } => drop(carried.upgrades.insert(work, order)),
+            Line::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
+            Line::Hit { work, round } => drop(carried.last_hit.insert(work, round)),
+            Line::Class {
+                class,
+                at: then,
+                account,
+            } => {
+                let account = account.after(at.ms_since(then));
+                carried.deficits.classes.insert(class, account);
+            }
+            Line::User {
+                class,
+                user,
+                at: then,
+                account,
+            } => {
+                let account = account.after(at.ms_since(then));
+                let users = carried.deficits.users.entry(class).or_default();
+                users.insert(user, account);
+            }
+            Line::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
+            Line::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
+            // Not left by a round for the next one, but for an hour; and what the policy left.
+            Line::Spent { .. } | Line::Draining { .. } => {}
+        }
+    }
+    carried
+}
+
+impl Ledger {
+    /// Takes over what a round left, and writes what of it is new.
+    pub(crate) fn remember(
+        &mut self,
+        mut carried: Carried,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        // Classes that the policy dropped are owed nothing.
+        let known = |class: &String| self.snapshot.classes.contains_key(class);
+        carried.deficits.classes.retain(|class, _| known(class));
+        carried.deficits.users.retain(|class, _| known(class));
+        self.snapshot.set_carried(carried);
+        self.write_carried(moment, batch);
+    }
+
+    /// Writes the lines that do not say any more what they did.
+    pub(crate) fn write_carried(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let mut now = lines(&self.snapshot.carried);
+        let draining = queues::draining(&self.snapshot.queues).into_iter();
+        now.extend(draining.map(|line| (line.key(), line)));
+        let gone = self.lines.keys().filter(|key| !now.contains_key(*key));
+        let gone: Vec<Key> = gone.cloned().collect();
+        let said = |key: &Key, line: &Line| {
+            let written = self.lines.get(key);
+            written.is_some_and(|written| written.still_says(line))
+        };
+        let mut changed = now;
+        changed.retain(|key, line| !said(key, line));
+        let is_account = |line: &Line| line.account().is_some();
+        let accounts = changed.values().filter(|line| is_account(line)).count();
+        let since = moment.monotonic_ms.saturating_sub(self.accounts_written_ms);
+        self.accounts_wait = accounts > MOST_ACCOUNTS && since < WRITE_EVERY_MS;
+        if self.accounts_wait {
+            changed.retain(|_, line| !is_account(line));
+        } else if accounts > 0 {
+            self.accounts_written_ms = moment.monotonic_ms;
+        }
+        for key in &gone {
+            self.lines.remove(key);
+            batch.rows.carried.remove(key);
+        }
+        for key in changed.keys() {
+            batch.rows.forgotten.retain(|gone| gone != key);
+        }
+        batch.rows.forgotten.extend(gone);
+        batch.rows.carried.extend(changed.clone());
+        self.lines.extend(changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_domain::snapshot::Standing;
+
+    use super::*;
+
+    fn carried() -> Carried {
+        let work = |id: &str| WorkId::new(id).unwrap();
+        let account = |owed, rate| Account {
+            owed,
+            rate,
+            standing: Standing::Even,
+        };
+        let user = UserName::new("ann").unwrap();
+        let at = Timestamp::from_unix_ms(9_000);
+        let moved = Moved {
+            hit: [(work("job_2"), at)].into(),
+            served: [(work("job_1"), vec![at; 2])].into(),
+        };
+        Carried {
+            needy: Arc::new([work("job_1")].into()),
+            upgrades: [(work("rsv_1"), 4)].into(),
+            ended: [work("svc_1.0")].into(),
+            deficits: Deficits {
+                at: Timestamp::from_unix_ms(10_000),
+                classes: [("normal".to_owned(), account(7, 3))].into(),
+                users: [("normal".to_owned(), [(user, account(-5, 0))].into())].into(),
+            },
+            claims: [(work("job_1"), vec![NodeName::new("n1").unwrap(); 2])].into(),
+            last_hit: [(work("job_2"), 17)].into(),
+            moved: [("batch".to_owned(), moved)].into(),
+            ..Carried::default()
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_restored() {
+        let carried = carried();
+        let written = lines(&carried);
+        assert_eq!(written.len(), 8);
+        assert_eq!(restore(&written), carried);
+        for (key, line) in written {
+            let body = serde_json::to_string(&line).unwrap();
+            let read: Line = serde_json::from_str(&body).unwrap();
+            assert_eq!((read.key(), read), (key, line));
+        }
+    }
+
+    #[test]
+    fn an_account_that_only_grew_is_not_written_again_and_is_restored_grown() {
+        let mut carried = carried();
+        let written = lines(&carried);
+        let deficits = &mut carried.deficits;
+        deficits.at = deficits.at.plus_ms(400);
+        let class = deficits.classes.get_mut("normal").unwrap();
+        class.owed += 400 * class.rate;
+        let now = lines(&carried);
+        assert!(now.iter().all(|(key, line)| written[key].still_says(line)));
+        // The account of the class was written at its start, that of the user later.
+        let mut mixed = written;
+        let user: Key = ("user", "ann normal".to_owned());
+        mixed.insert(user.clone(), now[&user].clone());
+        assert_eq!(restore(&mixed), carried);
+
+        let class = carried.deficits.classes.get_mut("normal").unwrap();
+        class.rate = 2;
+        let key: Key = ("class", "normal".to_owned());
+        assert!(!now[&key].still_says(&lines(&carried)[&key]));
+    }
+}

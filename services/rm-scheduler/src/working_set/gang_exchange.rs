@@ -1,0 +1,384 @@
+//! Tasks take the places of their placeholders (application protocol, 5.6), before a round is
+//! planned: in one commit the placeholder ends and the task has room, on the same node where that
+//! takes it, or else on another of its pool. A placeholder is a row, so nothing has to be stopped
+//! and nothing confirmed.
+//!
+//! What is exchanged is checked as any plan is, by the code that distrusts all planners; what it
+//! refuses stays as it was and is tried again with the next news.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_domain::largest::{LargestNodes, order_of};
+use hayward_rm_scheduler_domain::plan::Grant;
+use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
+use hayward_rm_scheduler_domain::{Plan, snapshot};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
+
+use crate::absorb::translate;
+use crate::queries::node_contents::top_of;
+use crate::round::{self, Order, Traced};
+use crate::store::Rows;
+use crate::working_set::{Held, Ledger};
+
+/// A task, and the placeholder that makes room for it.
+#[derive(Debug, Clone)]
+struct Exchange {
+    work: WorkId,
+    placeholder: AllocationId,
+}
+
+impl Ledger {
+    /// Processes that a part of an application may have now. What has ended counts until it is
+    /// settled; and what takes the place of a placeholder gets its room by that alone.
+    pub(crate) fn part_may_have(&self, entry: &DemandEntry) -> u64 {
+        let Some(part) = &entry.part else {
+            return entry.max_processes;
+        };
+        let known = self.by_work.get(&entry.work).into_iter().flatten();
+        let known = known.filter_map(|id| self.allocations.get(id));
+        let (holds, ended): (Vec<&Held>, Vec<&Held>) = known.partition(|it| it.entry.holds());
+        if part.replaces.is_some() && holds.is_empty() {
+            return 0;
+        }
+        // A task is one process, and its owner is told how that went. Where it leaves, nobody has
+        // said yet that there is to be another.
+        let leaves = |held: &&Held| held.entry.vacate.is_some();
+        if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(leaves)) {
+            return 0;
+        }
+        let unsettled = ended
+            .iter()
+            .filter(|it| !entry.settled.contains(&it.entry.id))
+            .count();
+        entry.max_processes.saturating_sub(unsettled as u64)
+    }
+
+    /// A task of an application, and its one process leaves or has ended.
+    pub(crate) fn leaves_as_one(&self, work: &WorkId) -> bool {
+        let entry = self.demand.get(work.as_str());
+        let entry = entry.filter(|it| it.part.is_some() && it.launch.is_some());
+        entry.is_some_and(|entry| self.part_may_have(entry) == 0)
+    }
+
+    /// Makes the exchanges that can be made, and returns what was told to leave for them.
+    pub(crate) fn exchange(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<Order> {
+        // While a neighbour is silent nothing that holds room is ended.
+        if self.silent.is_some() || self.places.replacing.is_empty() {
+            return Vec::new();
+        }
+        let asked = self.exchanges();
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        let there = asked.iter().filter_map(|it| self.grant_there(it, None));
+        let there: Vec<Grant> = there.collect();
+        let mut open = Vec::new();
+        let good = self.sound(&mut open, &asked, there);
+        let elsewhere = self.elsewhere(&asked, &good);
+        let again: Vec<Exchange> = asked
+            .iter()
+            .filter(|it| elsewhere.iter().any(|grant| grant.work == it.work))
+            .cloned()
+            .collect();
+        let all = good.into_iter().chain(elsewhere).collect();
+        let grants = self.sound(&mut open, &again, all).into_iter();
+        let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
+        let mut told = Vec::new();
+        // T5: a task that takes a place outside of the plan has a life to be told all the same.
+        self.recorder.traced = self.traced_exchanges(&grants);
+        for exchange in &asked {
+            if let Some(grant) = grants.remove(&exchange.work) {
+                told.push(self.carry_over(exchange, grant, moment, batch));
+            }
+        }
+        if let Some(traced) = self.recorder.traced.take() {
+            batch.once_committed(move |revision| traced.committed(revision));
+        }
+        told
+    }
+
+    fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<Traced> {
+        let asked = grants.keys();
+        let asked = asked.filter_map(|work| self.demand.get(work.as_str()));
+        let submitted = asked.filter_map(DemandEntry::submitted_within);
+        round::exchanged(self.round, grants.len(), submitted)
+    }
+
+    /// Each placeholder makes room for one.
+    fn exchanges(&self) -> Vec<Exchange> {
+        let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
+        let mut asked = Vec::new();
+        for work in &self.places.replacing {
+            let Some(entry) = self.demand.get(work.as_str()) else {
+                continue;
+            };
+            let part = entry.part.as_ref();
+            let Some(placeholder) = part.and_then(|part| part.replaces.as_ref()) else {
+                continue;
+            };
+            let Some(held) = self.allocations.get(placeholder) else {
+                continue;
+            };
+            let there = held.entry.holds() && held.entry.vacate.is_none();
+            let its = held.entry.launch.is_none() && held.entry.work.whole() == work.whole();
+            // Also where it ran already and that is not settled.
+            let has = self.by_work.contains_key(work);
+            if there && its && !has && taken.insert(placeholder) {
+                asked.push(Exchange {
+                    work: work.clone(),
+                    placeholder: placeholder.clone(),
+                });
+            }
+        }
+        asked
+    }
+
+    fn as_if_ended(&mut self, exchange: &Exchange) {
+        self.snapshot.set_allocation(&exchange.placeholder, None);
+        if let Some(entry) = self.demand.get(exchange.work.as_str()) {
+            let demand = snapshot::Demand {
+                max_processes: 1,
+                ..translate::demand(entry, self.avoids(&entry.work))
+            };
+            self.snapshot.set_demand(exchange.work.clone(), demand);
+        }
+    }
+
+    fn as_it_was(&mut self, exchange: &Exchange) {
+        if let Some(held) = self.allocations.get(&exchange.placeholder) {
+            let seen = self.seen_allocation(held);
+            let id = exchange.placeholder.clone();
+            self.snapshot.set_allocation(&id, Some(seen));
+        }
+        self.refresh_demand(exchange.work.as_str());
+    }
+
+    /// The grant of a task on the node of its placeholder, or on this one with these gpus.
+    fn grant_there(&self, exchange: &Exchange, on: Option<(&NodeName, Vec<u64>)>) -> Option<Grant> {
+        let entry = self.demand.get(exchange.work.as_str())?;
+        let held = self.allocations.get(&exchange.placeholder)?;
+        let (node, gpus) = on.unwrap_or_else(|| (&held.entry.node, held.gpus.clone()));
+        let (order, size) = self.granted_on(self.snapshot.nodes.get(node)?, &entry.size);
+        Some(Grant {
+            work: exchange.work.clone(),
+            kind: entry.kind,
+            user: entry.user.clone(),
+            class: held.entry.class.as_str().into(),
+            node: node.clone(),
+            order,
+            fixed: held.fixed,
+            group: held.group.clone(),
+            gpus: gpus.into_iter().take(devices(&size)).collect(),
+            size,
+        })
+    }
+
+    /// Quanta and size of one process in the tree of this node.
+    fn granted_on(&self, node: &snapshot::Node, asked: &Size) -> (u64, Size) {
+        let quantum = self.quantum(&node.pool);
+        let order = quantum.work_order(asked);
+        if order <= quantum.node_order(&node.capacity) {
+            return (order, quantum.granted_at(order, asked));
+        }
+        let top = top_of(&self.snapshot, &node.pool);
+        let nodes = self.snapshot.nodes.values();
+        let nodes = nodes.filter(|node| top_of(&self.snapshot, &node.pool) == top);
+        let largest = LargestNodes::of(quantum, nodes.map(|node| &node.capacity));
+        let order = order_of(quantum, asked, [&largest]);
+        (order, quantum.granted_at(order, asked))
+    }
+
+    /// Of the tree a pool stands in.
+    fn quantum(&self, pool: &str) -> &Quantum {
+        let pools = &self.snapshot.pools;
+        let mut at = pools.get(pool);
+        for _ in 0..pools.len() {
+            let above = at.and_then(|pool| pool.parent.as_ref());
+            let Some(above) = above.and_then(|name| pools.get(name)) else {
+                break;
+            };
+            at = Some(above);
+        }
+        let own = at.and_then(|top| top.quantum.as_ref());
+        own.unwrap_or(&self.snapshot.quantum)
+    }
+
+    /// What can be granted, where these give their room as well as those that are `open` already. A
+    /// placeholder gives its room only where its task is granted, and what counted on the room of
+    /// another is looked at again.
+    fn sound(
+        &mut self,
+        open: &mut Vec<Exchange>,
+        more: &[Exchange],
+        grants: Vec<Grant>,
+    ) -> Vec<Grant> {
+        for exchange in more {
+            self.as_if_ended(exchange);
+        }
+        open.extend_from_slice(more);
+        let mut grants = self.pruned(grants);
+        loop {
+            let works: BTreeSet<&WorkId> = grants.iter().map(|it| &it.work).collect();
+            let refused = open.extract_if(.., |it| !works.contains(&it.work));
+            let refused: Vec<Exchange> = refused.collect();
+            if refused.is_empty() {
+                return grants;
+            }
+            for exchange in &refused {
+                self.as_it_was(exchange);
+            }
+            grants = self.pruned(grants);
+        }
+    }
+
+    fn pruned(&mut self, grants: Vec<Grant>) -> Vec<Grant> {
+        let plan = Plan {
+            grants,
+            ..Plan::default()
+        };
+        // These names come to the next round again, which changes nothing.
+        let news = self.snapshot.awaits_planning();
+        self.holdings.follow(&self.snapshot, news);
+        self.holdings.prune(&self.snapshot, plan).0.grants
+    }
+
+    /// What is free on each node that takes work, when these grants are carried out.
+    fn rooms(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
+        let open = self.snapshot.nodes.iter().filter(|(_, node)| {
+            node.takes_work && !node.lost && !node.offline && node.block.is_none()
+        });
+        let mut rooms: BTreeMap<NodeName, (String, Size)> = open
+            .map(|(name, node)| (name.clone(), (node.pool.clone(), node.capacity.clone())))
+            .collect();
+        let held = self.snapshot.allocations.values();
+        let held = held.map(|it| (&it.node, &it.size));
+        for (node, size) in held.chain(grants.iter().map(|it| (&it.node, &it.size))) {
+            if let Some((_, free)) = rooms.get_mut(node) {
+                free.take(size);
+            }
+        }
+        self.leave_what_is_kept(&mut rooms);
+        rooms
+    }
+
+    /// What is kept for who waits is not for who looks for another node.
+    fn leave_what_is_kept(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
+        for kept in self.snapshot.carried.queues.values() {
+            rooms.retain(|name, _| !kept.reservations.contains_key(name));
+            let nodes = kept.gang.iter().flat_map(|room| &room.nodes);
+            for (name, works) in nodes {
+                let Some((pool, free)) = rooms.get_mut(name) else {
+                    continue;
+                };
+                for (work, count) in works {
+                    if let Some(entry) = self.demand.get(work.as_str()) {
+                        let size = self.quantum(pool).granted(&entry.size);
+                        (0..*count).for_each(|_| free.take(&size));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Grants of those that are not `good` where they were, on other nodes. What their placeholders
+    /// hold is not counted as free: they may have to stay.
+    fn elsewhere(&self, asked: &[Exchange], good: &[Grant]) -> Vec<Grant> {
+        let done: BTreeSet<&WorkId> = good.iter().map(|it| &it.work).collect();
+        let mut left = asked
+            .iter()
+            .filter(|it| !done.contains(&it.work))
+            .peekable();
+        if left.peek().is_none() {
+            return Vec::new();
+        }
+        let mut rooms = self.rooms(good);
+        let mut grants = good.to_vec();
+        for exchange in left {
+            let node = self.roomiest(exchange, &mut rooms);
+            let grant = node.and_then(|node| {
+                let gpus = self.free_gpus(exchange, &node, &grants)?;
+                self.grant_there(exchange, Some((&node, gpus)))
+            });
+            grants.extend(grant);
+        }
+        grants.split_off(good.len())
+    }
+
+    /// The node of its pool with the most memory to spare that takes it.
+    fn roomiest(
+        &self,
+        exchange: &Exchange,
+        rooms: &mut BTreeMap<NodeName, (String, Size)>,
+    ) -> Option<NodeName> {
+        let held = self.allocations.get(&exchange.placeholder)?;
+        let pool = &self.snapshot.nodes.get(&held.entry.node)?.pool;
+        let size = self
+            .quantum(pool)
+            .granted(&self.demand.get(exchange.work.as_str())?.size);
+        let avoids = self.avoids(&exchange.work);
+        let takes = |(name, (of, free)): &(&NodeName, &mut (String, Size))| {
+            of == pool && size.fits(free) && !avoids.contains(*name)
+        };
+        let (name, (_, free)) = rooms
+            .iter_mut()
+            .filter(takes)
+            .max_by_key(|(_, (_, free))| free.memory_bytes)?;
+        free.take(&size);
+        Some(name.clone())
+    }
+
+    /// Gpus of this node for it, by number: whole ones, or the one that a part leaves the least of.
+    fn free_gpus(&self, it: &Exchange, node: &NodeName, grants: &[Grant]) -> Option<Vec<u64>> {
+        let capacity = self.snapshot.nodes.get(node)?;
+        let quantum = self.quantum(&capacity.pool);
+        let size = quantum.granted(&self.demand.get(it.work.as_str())?.size);
+        let mut free: Vec<u64> = (0..capacity.capacity.gpu_milli.div_ceil(GPU_MILLI))
+            .map(|at| (capacity.capacity.gpu_milli - at * GPU_MILLI).min(GPU_MILLI))
+            .collect();
+        let held = self.snapshot.allocations.values();
+        let held = held.map(|it| (&it.node, &it.size, &it.gpus));
+        let new = grants.iter().map(|it| (&it.node, &it.size, &it.gpus));
+        for (_, size, gpus) in held.chain(new).filter(|(on, ..)| *on == node) {
+            for gpu in gpus {
+                let gpu = usize::try_from(*gpu).ok().and_then(|at| free.get_mut(at));
+                if let Some(free) = gpu {
+                    *free = free.saturating_sub(size.gpu_milli.min(GPU_MILLI));
+                }
+            }
+        }
+        let each = size.gpu_milli.min(GPU_MILLI);
+        let mut fit: Vec<(u64, u64)> = free.into_iter().zip(0..).collect();
+        fit.retain(|(free, _)| *free >= each);
+        fit.sort_unstable();
+        fit.truncate(devices(&size));
+        let gpus: Vec<u64> = fit.into_iter().map(|(_, at)| at).collect();
+        (gpus.len() == devices(&size)).then_some(gpus)
+    }
+
+    fn carry_over(
+        &mut self,
+        exchange: &Exchange,
+        grant: Grant,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Order {
+        let order = Order {
+            allocation: exchange.placeholder.clone(),
+            reason: VacateReason::Replaced,
+            detail: format!("{} takes its place", exchange.work),
+            purge: false,
+        };
+        self.vacate(order.clone(), moment, batch);
+        self.grant(grant, moment, batch);
+        self.refresh_demand(exchange.work.as_str());
+        order
+    }
+}
+
+/// A part of a gpu sits on one.
+fn devices(size: &Size) -> usize {
+    usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX)
+}

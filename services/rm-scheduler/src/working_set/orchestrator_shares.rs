@@ -1,0 +1,108 @@
+//! Shares of orchestrators that start their processes themselves. No container tells how such a
+//! share stands: its orchestrator does, in its map of work. A share that was told to leave keeps
+//! its room until that map shows its process complete or absent, or its work gone.
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId, WorkKind};
+
+use crate::store::Rows;
+use crate::working_set::{Held, Ledger};
+
+/// Hayward runs it, and it is over with its process.
+pub fn runs_once(demand: &DemandEntry) -> bool {
+    demand.orchestrated.is_some() && demand.launch.is_some() && demand.kind == WorkKind::Service
+}
+
+pub fn ended_itself(held: &Held) -> bool {
+    let cause = held.entry.exit.as_ref().map(|exit| exit.cause);
+    let told = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    held.entry.vacate.is_none() && !told
+}
+
+type Share<'a> = (&'a WorkId, &'a AllocationId);
+
+/// A reservation is held, and nothing is started on it.
+pub fn starts_its_own(demand: &DemandEntry) -> bool {
+    let told = demand.orchestrated.as_deref();
+    told.is_some_and(|told| told.own_processes) && demand.kind != WorkKind::Reservation
+}
+
+impl Ledger {
+    /// Whether only its orchestrator can say that it has ended.
+    pub(crate) fn ends_outside(&self, entry: &AllocationEntry) -> bool {
+        let demand = self.demand.get(entry.work.as_str());
+        entry.launch.is_none() && demand.is_some_and(starts_its_own)
+    }
+
+    /// What the newest map says of the shares of one piece of work.
+    pub(crate) fn hear_orchestrator(
+        &mut self,
+        demand: &DemandEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some(told) = &demand.orchestrated else {
+            return;
+        };
+        for id in &demand.settled {
+            self.share_is_over((&demand.work, id), moment, batch);
+        }
+        for id in &told.running {
+            self.share_runs((&demand.work, id), moment, batch);
+        }
+    }
+
+    /// Its work is gone, so what was still waited for is too; the rest leaves in the next round.
+    pub(crate) fn let_leaving_go(
+        &mut self,
+        work: &WorkId,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let ids = self.by_work.get(work).cloned().unwrap_or_default();
+        let leaving = |it: &Held| it.entry.vacate.is_some();
+        for id in ids {
+            if self.share_of((work, &id)).is_some_and(|it| leaving(&it)) {
+                self.share_is_over((work, &id), moment, batch);
+            }
+        }
+    }
+
+    /// One of this work, that Hayward starts nothing in.
+    fn share_of(&self, (work, id): Share<'_>) -> Option<Held> {
+        let held = self.allocations.get(id)?;
+        let ours = held.entry.work == *work && held.entry.launch.is_none();
+        ours.then(|| held.clone())
+    }
+
+    fn share_is_over(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(mut held) = self.share_of(share).filter(|it| it.entry.holds()) else {
+            return;
+        };
+        let (cause, why) = match held.entry.vacate {
+            Some(_) => (ExitCause::Intended, "its orchestrator ended it as told"),
+            None => (
+                ExitCause::Success,
+                "its orchestrator says that it has ended",
+            ),
+        };
+        let exit = Exit::of(cause, why.to_owned());
+        self.note_end(&held, Some(&exit), moment, batch);
+        held.entry.state = AllocationState::Ended;
+        held.entry.exit = Some(exit);
+        self.put(held, batch);
+    }
+
+    fn share_runs(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+        let assigned = |it: &Held| it.entry.state == AllocationState::Assigned;
+        let Some(mut held) = self.share_of(share).filter(assigned) else {
+            return;
+        };
+        held.entry.state = AllocationState::Running;
+        held.entry.running_since.get_or_insert(moment.now);
+        self.answer_receipts(&held.entry, moment, batch);
+        self.put(held, batch);
+    }
+}

@@ -1,0 +1,145 @@
+//! What container-manager is told: which processes there should be, why what it asked for is not
+//! granted yet, and which nodes take nothing new.
+
+use std::collections::BTreeMap;
+
+use hayward_blocklist_api::BlockKind;
+use hayward_container_manager_api::ContainerState;
+use hayward_node_status_api::Health;
+use hayward_publication::Batch;
+use hayward_rm_scheduler_api::{CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
+
+use crate::store::Rows;
+use crate::working_set::Ledger;
+
+impl Ledger {
+    /// Publishes which processes of services there should be.
+    pub(crate) fn tell_processors(&mut self, batch: &mut Batch<Rows>) {
+        if !self.demand.heard() {
+            return;
+        }
+        self.places.waits_changed = false;
+        let mut waits = self.waits_by_work();
+        let mut told = BTreeMap::new();
+        for (key, entry) in self.demand.iter() {
+            if let Some(processor) = &entry.processor {
+                let told_of = ProcessorEntry {
+                    work: entry.work.clone(),
+                    user: entry.user.clone(),
+                    processor: processor.clone(),
+                    machines: entry.machines.clone(),
+                    waits: waits.remove(&entry.work).unwrap_or_default(),
+                };
+                told.insert(key.clone(), told_of);
+            }
+        }
+        publish(PROCESSORS, &mut self.places.processors, told, batch);
+    }
+
+    /// Publishes why requests wait, where that is news.
+    pub(crate) fn tell_waits(&mut self, batch: &mut Batch<Rows>) {
+        if self.places.waits_changed {
+            self.tell_processors(batch);
+        }
+    }
+
+    fn waits_by_work(&self) -> BTreeMap<WorkId, BTreeMap<String, String>> {
+        let mut waits: BTreeMap<WorkId, BTreeMap<String, String>> = BTreeMap::new();
+        for (id, (_, why)) in &self.places.waits {
+            if let Some(request) = self.requests.get(id.as_str()) {
+                let of_work = waits.entry(request.work.clone()).or_default();
+                of_work.insert(request.id.clone(), why.clone());
+            }
+        }
+        waits
+    }
+
+    /// Publishes which nodes take nothing new, for everybody or for some.
+    pub(crate) fn tell_closed(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
+        let mut told = BTreeMap::new();
+        let blocks = self.blocks.iter().map(|(_, item)| item);
+        for item in blocks.filter(|it| it.kind == BlockKind::Node && !it.canary) {
+            let Ok(node) = NodeName::new(&item.identifier) else {
+                continue;
+            };
+            if !item.in_force(now) {
+                continue;
+            }
+            let key = match &item.job {
+                Some(work) => format!("{node}@{work}"),
+                None => node.to_string(),
+            };
+            let entry = ClosedEntry {
+                node,
+                work: item.job.clone(),
+                reason: format!("it is blocked: {}", item.cause),
+                lost: false,
+            };
+            told.insert(key, entry);
+        }
+        for node in &self.drained {
+            told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
+                node: node.clone(),
+                work: None,
+                reason: "it is drained".to_owned(),
+                lost: false,
+            });
+        }
+        let strays = self.places.strays.values();
+        for node in strays.filter(|node| self.is_lost(node)) {
+            let entry = told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
+                node: node.clone(),
+                work: None,
+                reason: "it is lost".to_owned(),
+                lost: true,
+            });
+            entry.lost = true;
+        }
+        publish(CLOSED, &mut self.places.closed, told, batch);
+    }
+
+    /// Given up, or not known any more.
+    fn is_lost(&self, node: &NodeName) -> bool {
+        let known = self.nodes.get(node.as_str());
+        known.is_none_or(|entry| entry.health == Health::Lost)
+    }
+
+    /// Notes whether this is a container that has not ended and has no allocation any more. While
+    /// its node answers, the node ends it; when its node is lost, container-manager has to be told.
+    pub(crate) fn note_stray(&mut self, id: &AllocationId) {
+        let container = self.containers.get(id.as_str());
+        let stray = container
+            .filter(|it| it.state != ContainerState::Ended && !self.allocations.contains_key(id));
+        let before = self.places.strays.len();
+        match stray {
+            Some(container) => {
+                self.places
+                    .strays
+                    .insert(id.clone(), container.node.clone());
+            }
+            None => {
+                self.places.strays.remove(id);
+            }
+        }
+        self.news |= before != self.places.strays.len();
+    }
+}
+
+/// Publishes what differs from what was said.
+fn publish<T: serde::Serialize + PartialEq>(
+    publication: &'static str,
+    said: &mut BTreeMap<String, T>,
+    told: BTreeMap<String, T>,
+    batch: &mut Batch<Rows>,
+) {
+    for key in said.keys().filter(|key| !told.contains_key(*key)) {
+        batch.withdraw(publication, "", key);
+    }
+    for (key, entry) in &told {
+        if said.get(key) != Some(entry) {
+            batch.publish(publication, "", key, entry);
+        }
+    }
+    *said = told;
+}

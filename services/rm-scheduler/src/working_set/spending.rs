@@ -1,0 +1,133 @@
+//! What was taken back for others within the hour (B5): in memory minute by minute, and in lines of
+//! `carried` that outlive the service. A line is written with the round that takes something back.
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
+use hayward_rm_scheduler_domain::budget::{Hour, TakenBack, allowed};
+use hayward_rm_scheduler_domain::plan;
+use hayward_rm_scheduler_domain::settings::Settings;
+use hayward_vocabulary::{Receipt, UserName};
+
+use crate::store::Rows;
+use crate::working_set::Ledger;
+use crate::working_set::carry_over::{Line, Lines};
+
+/// The other lines, and the hour as its own tell it.
+pub(crate) fn restore(mut lines: Lines) -> (Lines, Hour) {
+    let mut hour = Hour::default();
+    lines.retain(|_, line| {
+        let Line::Spent {
+            minute,
+            pool,
+            user,
+            quanta,
+        } = line
+        else {
+            return true;
+        };
+        hour.note(*minute, (pool, user), *quanta);
+        false
+    });
+    (lines, hour)
+}
+
+impl Ledger {
+    /// By the quanta of the newest round.
+    pub(crate) fn budgets(&self) -> Budgets {
+        let settings = &self.snapshot.tunables.settings;
+        budgets(settings, self.rounds.sums(), &self.snapshot.taken_back)
+    }
+
+    /// Charges what a round took back in fact.
+    pub(crate) fn spend<'r>(
+        &mut self,
+        receipts: impl Iterator<Item = &'r Receipt>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let minute = Hour::minute(moment.now);
+        for receipt in receipts {
+            let Some(node) = self.snapshot.nodes.get(&receipt.node) else {
+                continue;
+            };
+            let whose = (node.pool.as_str(), &receipt.user);
+            let quanta = self.hour.note(minute, whose, receipt.order);
+            let line = Line::Spent {
+                minute,
+                pool: node.pool.clone(),
+                user: receipt.user.clone(),
+                quanta,
+            };
+            batch.rows.carried.insert(line.key(), line);
+        }
+        let taken_back = self.hour.taken_back();
+        if *taken_back != self.snapshot.taken_back {
+            self.snapshot.set_taken_back(taken_back.clone());
+        }
+    }
+
+    /// Forgets what is more than an hour ago; who waited for that has a chance again.
+    pub(crate) fn end_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        while let Some((minute, gone)) = self.hour.end_minute(moment.now) {
+            for (pool, users) in gone {
+                let key = |user: &UserName| spent_key(minute, &pool, user);
+                for key in users.keys().map(key) {
+                    batch.rows.carried.remove(&key);
+                    batch.rows.forgotten.push(key);
+                }
+            }
+            self.news = true;
+        }
+        if *self.hour.taken_back() != self.snapshot.taken_back {
+            self.snapshot.set_taken_back(self.hour.taken_back().clone());
+        }
+    }
+}
+
+pub(crate) fn spent_key(
+    minute: i64,
+    pool: &str,
+    user: &UserName,
+) -> crate::working_set::carry_over::Key {
+    // No name of a user has a blank, so they never run into each other.
+    ("spent", format!("{minute} {user} {pool}"))
+}
+
+/// The budgets as the planner reckons them, by the quanta of a round.
+fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -> Budgets {
+    let (of_pool, of_user) = (
+        settings.preemption_pool_percent_per_hour,
+        settings.preemption_user_percent_per_hour,
+    );
+    let pool = |(name, pool): (&String, &plan::PoolShare)| PoolBudget {
+        pool: name.clone(),
+        allowed: of_pool.map(|percent| allowed(pool.total, percent)),
+        spent: taken_back.get(name).map_or(0, |users| users.values().sum()),
+    };
+    let tree_of = |pool: &String| shares.pools.get(pool).map(|share| share.tree.as_str());
+    let quanta_of = |tree: &str| -> u64 {
+        let pools = shares.pools.values();
+        pools.filter(|it| it.tree == tree).map(|it| it.total).sum()
+    };
+    let mut spent = std::collections::BTreeMap::<(&str, &UserName), u64>::new();
+    for (pool, users) in taken_back {
+        for (user, quanta) in users {
+            if let Some(tree) = tree_of(pool) {
+                *spent.entry((tree, user)).or_default() += quanta;
+            }
+        }
+    }
+    let user = |((tree, user), spent): ((&str, &UserName), u64)| UserBudget {
+        tree: tree.to_owned(),
+        user: user.clone(),
+        allowed: of_user.map(|percent| allowed(quanta_of(tree), percent)),
+        spent,
+    };
+    Budgets {
+        pool_percent_per_hour: of_pool,
+        user_percent_per_hour: of_user,
+        pools: shares.pools.iter().map(pool).collect(),
+        users: spent.into_iter().map(user).collect(),
+        others: Vec::new(),
+    }
+}

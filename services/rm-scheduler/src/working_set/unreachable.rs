@@ -1,0 +1,205 @@
+//! Work on nodes that are lost (W7): its owner said what becomes of it. What is not kept is given
+//! up with its node, as it always was; what is kept is shown as unreachable, holds its quanta, has
+//! no successor, and goes on when its node is back.
+//!
+//! Times count from when this scheduler heard that the node is lost, by a clock that only grows and
+//! starts anew with it: a restart makes nobody wait for less than was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_node_status_api::{Health, NodeEntry};
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::{AllocationState, VacateReason};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WhenUnreachable, WorkId, WorkKind};
+
+use crate::absorb::translate;
+use crate::round::Order;
+use crate::store::Rows;
+use crate::working_set::{Held, Ledger};
+
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    ms: u64,
+    at: Timestamp,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Unreachable {
+    /// Nodes that are lost.
+    lost: BTreeMap<NodeName, Since>,
+    /// What waits for its node.
+    kept: BTreeMap<NodeName, BTreeSet<AllocationId>>,
+    /// What is said to its work.
+    notes: BTreeMap<WorkId, String>,
+    /// When the first of it is given up.
+    due_ms: Option<u64>,
+}
+
+impl Unreachable {
+    pub fn hear(&mut self, node: &NodeEntry, moment: &Moment) {
+        if node.health == Health::Lost {
+            let since = Since {
+                ms: moment.monotonic_ms,
+                at: moment.now,
+            };
+            self.lost.entry(node.node.clone()).or_insert(since);
+        } else {
+            self.lost.remove(&node.node);
+        }
+    }
+
+    pub fn forget(&mut self, node: &NodeName) {
+        self.lost.remove(node);
+    }
+
+    /// Something waits for this node.
+    pub fn is_awaited(&self, node: &NodeName) -> bool {
+        self.kept.contains_key(node)
+    }
+
+    pub fn keeps(&self, node: &NodeName, id: &AllocationId) -> bool {
+        self.kept.get(node).is_some_and(|kept| kept.contains(id))
+    }
+
+    pub fn note(&self, work: &WorkId) -> Option<&str> {
+        self.notes.get(work).map(String::as_str)
+    }
+
+    pub fn due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+}
+
+/// What becomes of one process on a lost node.
+enum Fate {
+    Kept { note: String, until_ms: Option<u64> },
+    GivenUp,
+}
+
+impl Ledger {
+    /// Looks at everything on nodes that are lost, or were. What nobody waits for beside what is
+    /// waited for is given up here; where nothing is waited for, the planner does that.
+    pub(crate) fn review_lost(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<Order> {
+        let before = std::mem::take(&mut self.unreachable.kept);
+        if before.is_empty() && self.unreachable.lost.is_empty() {
+            return Vec::new();
+        }
+        let (mut orders, mut notes, mut due_ms) = (Vec::new(), BTreeMap::new(), None);
+        for (node, since) in self.unreachable.lost.clone() {
+            let mut given_up = Vec::new();
+            for held in self.standing_on(&node) {
+                let id = held.entry.id.clone();
+                match self.fate(&held, since, moment) {
+                    Fate::Kept { note, until_ms } => {
+                        notes.insert(held.entry.work.clone(), note);
+                        due_ms = earlier(due_ms, until_ms);
+                        let kept = self.unreachable.kept.entry(node.clone()).or_default();
+                        kept.insert(id);
+                        self.show_as(held, AllocationState::Unreachable, batch);
+                    }
+                    Fate::GivenUp => given_up.push(id),
+                }
+            }
+            if self.unreachable.is_awaited(&node) {
+                let gives_up = |allocation| Order {
+                    allocation,
+                    reason: VacateReason::NodeLost,
+                    detail: format!("node {node} was lost"),
+                    purge: true,
+                };
+                orders.extend(given_up.into_iter().map(gives_up));
+            }
+        }
+        self.unreachable.due_ms = due_ms;
+        self.take_up_again(&before, batch);
+        let awaited = self.unreachable.kept.keys().chain(before.keys());
+        for node in awaited.cloned().collect::<BTreeSet<_>>() {
+            self.refresh_node(node.as_str());
+        }
+        self.say(notes);
+        orders
+    }
+
+    fn standing_on(&self, node: &NodeName) -> Vec<Held> {
+        let here = self.held_on(node);
+        here.filter(|held| held.entry.kind != WorkKind::Reservation)
+            .cloned()
+            .collect()
+    }
+
+    fn fate(&self, held: &Held, since: Since, moment: &Moment) -> Fate {
+        let entry = &held.entry;
+        let Some(demand) = self.demand.get(entry.work.as_str()) else {
+            return Fate::GivenUp;
+        };
+        let (until_ms, what) = match demand.when_unreachable {
+            WhenUnreachable::Wait => (None, "is waited for".to_owned()),
+            WhenUnreachable::ReplaceAfter { ms } => {
+                let at = since.at.plus_ms(ms);
+                let what = format!("is replaced at {at} unless the node is back before");
+                (Some(since.ms.saturating_add(ms)), what)
+            }
+            WhenUnreachable::Replace | WhenUnreachable::Exclusive => return Fate::GivenUp,
+        };
+        if until_ms.is_some_and(|until| until <= moment.monotonic_ms) {
+            return Fate::GivenUp;
+        }
+        let note = format!(
+            "its process on {}, which does not answer, {what}",
+            entry.node
+        );
+        Fate::Kept { note, until_ms }
+    }
+
+    /// What was waited for and is no more: its node is back, and it is what its container says.
+    fn take_up_again(
+        &mut self,
+        before: &BTreeMap<NodeName, BTreeSet<AllocationId>>,
+        batch: &mut Batch<Rows>,
+    ) {
+        for (node, ids) in before {
+            if self.unreachable.lost.contains_key(node) {
+                continue;
+            }
+            for id in ids {
+                let Some(held) = self.allocations.get(id).filter(|it| it.entry.holds()) else {
+                    continue;
+                };
+                let container = self.containers.get(id.as_str());
+                let said = container.and_then(|container| translate::state(container.state));
+                // What an orchestrator started has no container.
+                let ran = held.entry.running_since.map(|_| AllocationState::Running);
+                self.show_as(
+                    held.clone(),
+                    said.or(ran).unwrap_or(AllocationState::Assigned),
+                    batch,
+                );
+            }
+        }
+    }
+
+    fn show_as(&mut self, mut held: Held, state: AllocationState, batch: &mut Batch<Rows>) {
+        if held.entry.state != state {
+            held.entry.state = state;
+            self.put(held, batch);
+        }
+    }
+
+    /// Work is told what happens next where that has changed.
+    fn say(&mut self, notes: BTreeMap<WorkId, String>) {
+        let before = std::mem::replace(&mut self.unreachable.notes, notes);
+        let works = before.keys().chain(self.unreachable.notes.keys());
+        let works: BTreeSet<WorkId> = works.cloned().collect();
+        for work in works {
+            let changed = before.get(&work).map(String::as_str) != self.unreachable.note(&work);
+            let verdict = self.rounds.verdict(&work);
+            if let Some(verdict) = verdict.filter(|_| changed) {
+                self.unsaid.insert(work, verdict);
+            }
+        }
+    }
+}
+
+fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
