@@ -17,10 +17,10 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use crate::absorb::translate;
+use crate::model::Held;
 use crate::store::Rows;
 use crate::working_set::orchestrator_shares;
-use crate::working_set::{Held, JOB_CONVERTER, Ledger};
+use crate::working_set::{JOB_CONVERTER, Ledger};
 
 impl Ledger {
     /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.

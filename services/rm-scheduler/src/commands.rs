@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use hayward_publication::{Batch, Moment, Trial};
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
-use hayward_rm_scheduler_policy::{Reading, differences, notes};
+use hayward_rm_scheduler_policy::{differences, notes};
 
+use crate::command::{Command, SetPolicy};
 use crate::error::Refusal;
+use crate::model::NewPolicy;
 use crate::policy::{self, InUse};
-use crate::store::{NewPolicy, Rows};
-use crate::working_set::{Command, Ledger};
+use crate::store::Rows;
+use crate::working_set::Ledger;
 
 /// Lines kept of what a change of the policy changed.
 const LINES_KEPT: usize = 100;
@@ -20,18 +22,6 @@ pub(crate) fn trial(command: &Command) -> Trial<Ledger> {
         Command::SetPolicy(..) | Command::Look(..) | Command::Pools(_) => Trial::ByItself,
         _ => Trial::Never,
     }
-}
-
-/// `PUT /v1/policy`
-pub struct SetPolicy {
-    pub document: Reading,
-    /// Generation the change was made from (`If-Match`).
-    pub from_generation: u64,
-    pub changed_by: String,
-    /// Check only.
-    pub dry_run: bool,
-    /// Classes may go although work is in them.
-    pub drop_classes: bool,
 }
 
 impl Ledger {

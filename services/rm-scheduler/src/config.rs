@@ -4,9 +4,6 @@ use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::publications::machine_facts;
-use crate::recorder::Limits;
-
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
@@ -63,21 +60,39 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn facts(&self) -> machine_facts::Limits {
+    pub(crate) fn facts(&self) -> FactLimits {
         let number = |setting| usize::try_from(setting).unwrap_or(usize::MAX);
-        machine_facts::Limits {
+        FactLimits {
             most: number(self.facts_most),
             a_node: number(self.facts_a_node),
         }
     }
 
-    pub(crate) fn inputs(&self) -> Limits {
-        Limits {
+    pub(crate) fn inputs(&self) -> InputLimits {
+        InputLimits {
             rounds: self.inputs_rounds,
             bytes: self.inputs_bytes,
             entries: self.inputs_entries,
         }
     }
+}
+
+/// How many facts are told at one time.
+#[derive(Debug, Clone, Copy)]
+pub struct FactLimits {
+    pub most: usize,
+    pub a_node: usize,
+}
+
+/// How much of what rounds were planned from is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct InputLimits {
+    /// Rounds kept; 0 keeps none.
+    pub rounds: u64,
+    /// Bytes kept, deflated.
+    pub bytes: u64,
+    /// Nodes, requests and allocations of one snapshot.
+    pub entries: u64,
 }
 
 impl Default for Settings {

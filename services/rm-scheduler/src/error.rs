@@ -2,7 +2,7 @@
 
 use hayward_service::http::problem::{Code, Problem};
 
-use crate::policy::Fault;
+use hayward_rm_scheduler_policy::Fault;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {

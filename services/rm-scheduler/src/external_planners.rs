@@ -16,10 +16,11 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
-use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
+use hayward_rm_scheduler_domain::snapshot::outside::Outside;
 use hayward_rm_scheduler_outside::{Ask, Trees, lacks, of_use};
 use hayward_vocabulary::{Timestamp, WorkId};
 
+use crate::command::Answered;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -70,14 +71,6 @@ struct Last {
     revision: u64,
     /// With the round that used it.
     taken: Option<(u64, Taken)>,
-}
-
-/// What came of a question.
-pub struct Answered {
-    pub pool: String,
-    pub revision: u64,
-    pub took_ms: u64,
-    pub outcome: Result<Answer, String>,
 }
 
 impl Known {

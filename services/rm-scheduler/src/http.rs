@@ -28,7 +28,8 @@ use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::working_set::{Command, Context};
+use crate::command::Command;
+use crate::context::Context;
 
 pub const ABOUT: Description = Description {
     title: "Hayward rm-scheduler",

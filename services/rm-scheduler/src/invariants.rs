@@ -8,9 +8,10 @@ use hayward_service::invariants::{Timed, Watch, timed};
 use hayward_vocabulary::invariant::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
+use crate::command::Command;
 use crate::queries::view::View;
 use crate::store::{receipts, rounds};
-use crate::working_set::{Command, Ledger};
+use crate::working_set::Ledger;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {

@@ -7,13 +7,16 @@
 //! nothing, talks to no agent, and never looks inside a process.
 
 mod absorb;
+mod command;
 mod commands;
 mod config;
+mod context;
 mod error;
 mod external_planners;
 mod http;
 mod invariants;
 mod metrics;
+mod model;
 mod policy;
 mod publications;
 mod queries;
@@ -40,11 +43,13 @@ use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
+use command::Command;
 pub use config::Settings;
+use context::Context;
 use http::Api;
 pub use http::golden as openapi;
 use queries::{snapshot_reads, view::View};
-use working_set::{Command, Context, Ledger};
+use working_set::Ledger;
 
 pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";

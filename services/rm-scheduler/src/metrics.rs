@@ -17,12 +17,13 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Receipt, UserN
 use serde::Serialize;
 
 use crate::NAME;
+use crate::model::Held;
 use crate::publications::entries;
 use crate::queries::node_contents::Room;
 use crate::queries::view::Counted;
 use crate::round;
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// Users that are told by name (T3).
 const USERS: usize = 50;

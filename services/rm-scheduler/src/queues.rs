@@ -13,8 +13,8 @@ use hayward_rm_scheduler_capacity::used;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue, Queues};
 
+use crate::model::Line;
 use crate::working_set::Ledger;
-use crate::working_set::carry_over::Line;
 
 pub use view::queues as shown;
 

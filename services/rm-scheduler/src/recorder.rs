@@ -25,6 +25,7 @@ use hayward_rm_scheduler_domain::{Decided, Plan, Snapshot};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::config::InputLimits;
 use crate::round::Traced;
 use crate::working_set::snapshot::{Delta, Tracked};
 pub use plan_diff::{Planned, Said};
@@ -35,19 +36,9 @@ const CHAIN: u64 = 64;
 /// always leaves some.
 const CHAIN_TAKES_ONE_IN: u64 = 4;
 
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Rounds kept; 0 keeps none.
-    pub rounds: u64,
-    /// Bytes kept, deflated.
-    pub bytes: u64,
-    /// Nodes, requests and allocations of one snapshot.
-    pub entries: u64,
-}
-
 /// Whether a round keeps its inputs.
 pub struct Recorder {
-    limits: Limits,
+    limits: InputLimits,
     /// First round of the chain.
     chain: Option<u64>,
     /// What was said since its newest round.
@@ -77,7 +68,7 @@ pub struct Unwritten {
     pub round: u64,
     /// First round of its chain.
     pub base: u64,
-    pub limits: Limits,
+    pub limits: InputLimits,
     words: Words,
     length: Arc<Mutex<Length>>,
 }
@@ -97,7 +88,7 @@ struct Words {
 }
 
 impl Recorder {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: InputLimits) -> Self {
         Self {
             limits,
             chain: None,
@@ -216,7 +207,7 @@ impl Unwritten {
 
     /// Rounds and bytes that earlier chains may take beside this one.
     pub fn room_for_others(&self) -> (u64, u64) {
-        let Limits { rounds, bytes, .. } = self.limits;
+        let InputLimits { rounds, bytes, .. } = self.limits;
         (
             rounds.saturating_sub(CHAIN),
             bytes - bytes / CHAIN_TAKES_ONE_IN,

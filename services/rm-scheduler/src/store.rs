@@ -13,15 +13,14 @@ pub mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
-use crate::publications::evacuations::Clearing;
+use crate::model::Clearing;
+use crate::model::{Held, NewPolicy};
+use crate::model::{Key, Lines};
 use crate::recorder::Unwritten;
-use crate::working_set::Held;
-use crate::working_set::carry_over::{Key, Lines};
 
 /// What one batch changes.
 #[derive(Debug, Default)]
@@ -42,16 +41,6 @@ pub struct Rows {
     /// By key; absent ones are over.
     pub clearings: BTreeMap<String, Option<Clearing>>,
     pub pools: pools::PoolRows,
-}
-
-#[derive(Debug)]
-pub struct NewPolicy {
-    pub generation: u64,
-    pub document: Policy,
-    pub changed_by: String,
-    pub changed_at_ms: i64,
-    /// What it has other than the generation before.
-    pub changes: Vec<String>,
 }
 
 impl Rows {

@@ -11,18 +11,18 @@ mod events_and_time;
 mod refusal;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent};
 use hayward_rm_scheduler_pools::{Kind, News, Now, Pool, Rules};
-use hayward_service::http::idempotency::RequestDigest;
 use hayward_service::runtime::clock::fresh_uuid;
-use hayward_vocabulary::{Timestamp, UserName, WorkId};
+use hayward_vocabulary::{Timestamp, WorkId};
 use tokio::sync::watch;
 
 use crate::config::Settings;
+use crate::model::{About, EVENTS_KEPT, Kept};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -33,49 +33,6 @@ pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
 
 /// How ids of pools, and of the works they ask for, begin.
 const PREFIX: &str = "wp_";
-/// Events kept of each pool. An owner that is further behind connects again.
-pub const EVENTS_KEPT: usize = 1_000;
-
-/// What a pool is, apart from its numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
-    pub id: WorkId,
-    pub job_id: String,
-    pub user: UserName,
-    pub class: Option<String>,
-    /// Absent in standalone.
-    pub spec: Option<WorkerSpec>,
-    pub created_at: Timestamp,
-    pub stopped_at: Option<Timestamp>,
-    /// Who made it under which key, and from what (A4).
-    pub made_by: RequestDigest,
-    pub made_from: RequestDigest,
-}
-
-#[derive(Debug)]
-pub struct Kept {
-    pub about: About,
-    pub pool: Pool,
-    /// Newest last.
-    pub events: VecDeque<PoolEvent>,
-    /// Numbers of the works that are in the snapshot in its name.
-    put: BTreeSet<u64>,
-    /// When time next changes it.
-    next_tick_ms: Option<u64>,
-}
-
-impl Kept {
-    pub fn new(about: About, pool: Pool, events: VecDeque<PoolEvent>) -> Self {
-        Self {
-            about,
-            pool,
-            events,
-            put: BTreeSet::new(),
-            next_tick_ms: None,
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 pub struct Pools {
     by_id: BTreeMap<WorkId, Kept>,

@@ -7,9 +7,11 @@
 //! neighbours for everything and plans nothing before each has answered once.
 
 pub mod carry_over;
+mod fleet_copy;
 pub mod gang_exchange;
 pub mod on_trial;
 pub mod orchestrator_shares;
+mod processes_on_nodes;
 pub mod second_places;
 pub mod snapshot;
 pub mod spending;
@@ -18,19 +20,13 @@ mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
-use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
-use hayward_rm_scheduler_api as api;
-use hayward_rm_scheduler_api::load::Load;
-use hayward_rm_scheduler_api::occupancy::Occupancy;
-use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
-use hayward_rm_scheduler_api::queues::Queues;
+use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
+use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_capacity::Rounds;
@@ -40,91 +36,30 @@ use hayward_rm_scheduler_policy::Rules;
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::lengthy;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
-use parking_lot::RwLock;
 use sqlx::PgConnection;
 
 use crate::absorb::translate;
-use crate::config::Settings;
-use crate::error::Refusal;
-use crate::external_planners::{self, Answered, Planners, Questions};
+use crate::command::Command;
+use crate::context::Context;
+use crate::external_planners::{self, Planners};
 use crate::metrics;
+use crate::model::{Held, Lines};
 use crate::publications::evacuations::Clearings;
 use crate::publications::machine_facts::Evidence;
 use crate::publications::receipts::Receipts;
-use crate::queries::load;
-use crate::queries::node_contents::{self, Wanted};
-use crate::queries::snapshot_reads::{Asked, Look, Looks, timed};
-use crate::queries::view::View;
-use crate::queries::what_if::Standing;
+use crate::queries::snapshot_reads::timed;
+use crate::queries::{load, node_contents};
 use crate::queues;
 use crate::recorder::Recorder;
 use crate::round::Seeking;
 use crate::store::{self, Rows};
-use crate::worker_pools::{self, Bell, Pools};
-use crate::working_set::carry_over::{self, Lines};
+use crate::worker_pools::{self, Pools};
 use crate::working_set::on_trial::Trials;
 use crate::working_set::second_places::Requests;
 use crate::working_set::snapshot::Tracked;
-use crate::working_set::spending;
 use crate::working_set::unreachable::Unreachable;
 
 pub const JOB_CONVERTER: &str = "job-converter";
-
-/// An allocation and what only the scheduler needs to know of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    pub entry: AllocationEntry,
-    /// Not preemptable.
-    pub fixed: bool,
-    /// The gpus of its node it sits on.
-    pub gpus: Vec<u64>,
-    /// Of what is in a queue: the group that was chosen for it.
-    pub group: Option<String>,
-    /// The trial of its node that granted it.
-    pub trial: Option<u64>,
-    /// Of what starts nothing: where its life is told (T5). Of the rest its launch says it.
-    pub within: Option<String>,
-}
-
-pub struct Context {
-    pub settings: Settings,
-    pub view: RwLock<View>,
-    pub looks: Looks,
-    pub pools: Bell,
-    pub questions: Questions,
-}
-
-pub enum Command {
-    Nodes(Update<NodeEntry>, Reply<()>),
-    Demand(Update<DemandEntry>, Reply<()>),
-    Blocks(Update<BlockEntry>, Reply<()>),
-    Containers(Update<ContainerEntry>, Reply<()>),
-    Requests(Update<RequestEntry>, Reply<()>),
-    /// What is asked for against what there is; nothing before the first round.
-    Load(Reply<Option<Load>>),
-    /// Who stands where.
-    Occupancy(Box<Wanted>, Reply<Occupancy>),
-    SetPolicy(
-        Box<crate::commands::SetPolicy>,
-        Reply<Result<PolicyAnswer, Refusal>>,
-    ),
-    /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
-    /// Nothing before all neighbours have been heard.
-    Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
-    /// What stands on these nodes.
-    Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
-    /// Queues of one pool, or of all.
-    /// Nothing before all neighbours have been heard.
-    Queues(Option<String>, Reply<Option<Queues>>),
-    /// A planner outside answered, or did not.
-    Answered(Box<Answered>, Reply<()>),
-    /// Who plans for each pool. Nothing before all neighbours have been heard.
-    Planners(Reply<Option<api::planners::Planners>>),
-    /// How the invariants stand.
-    Invariants(Reply<Findings>),
-    /// Somebody asked about a worker pool, and is answered by what they asked.
-    Pools(Box<worker_pools::Act>),
-}
 
 pub struct Ledger {
     pub(crate) context: Arc<Context>,

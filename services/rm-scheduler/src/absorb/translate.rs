@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::snapshot;
 use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::working_set::Held;
+use crate::model::Held;
 
 pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()

@@ -16,7 +16,7 @@ use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
 use super::Answered;
-use crate::working_set::Command;
+use crate::command::Command;
 
 /// On their way to the one who carries them: one of each pool, and there are fewer pools.
 const MOST_WAITING: usize = 1_000;

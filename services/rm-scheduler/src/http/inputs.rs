@@ -49,7 +49,7 @@ pub async fn show_round_inputs(
 ) -> Result<axum::response::Response, Problem> {
     caller.require(&[Scope::Operator])?;
     api.publisher().rows_readable()?;
-    let place = api.context.thinking().await?;
+    let place = api.context.looks.thinking().await?;
     let found = find(&api.pool, round).await;
     let chain =
         match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {

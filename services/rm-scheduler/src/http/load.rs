@@ -12,8 +12,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Api;
-use crate::queries::node_contents::Wanted;
-use crate::working_set::Command;
+use crate::command::Command;
+use crate::command::Wanted;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

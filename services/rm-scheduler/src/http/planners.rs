@@ -7,7 +7,7 @@ use hayward_service::{Caller, Json, Scope};
 
 use super::Api;
 use super::shares::no_round;
-use crate::working_set::Command;
+use crate::command::Command;
 
 /// Who plans for each pool, and what came of the last answer of a planner outside.
 #[utoipa::path(

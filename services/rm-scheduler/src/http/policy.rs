@@ -14,11 +14,12 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Api;
-use crate::commands::SetPolicy;
+use crate::command::Command;
+use crate::command::SetPolicy;
+use crate::command::{Asked, Under};
 use crate::queries::policy_impact::moves;
-use crate::queries::snapshot_reads::{Asked, Under, patiently};
+use crate::queries::snapshot_reads::patiently;
 use crate::queries::what_if::DEFAULT_ROUNDS;
-use crate::working_set::Command;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
@@ -121,13 +122,13 @@ async fn what_would_move(
     policy: &Policy,
     drop_classes: bool,
 ) -> Result<Option<PolicyMoves>, Problem> {
-    let place = api.context.thinking().await?;
+    let place = api.context.looks.thinking().await?;
     let policy = policy.clone();
     let asked = Asked {
         policy,
         drop_classes,
     };
-    let look = match api.look(Some(asked)).await {
+    let look = match api.context.looks.look(&api.handle, Some(asked)).await {
         Ok((look, _)) => look,
         Err(problem) if problem.code == Code::Unavailable => return Ok(None),
         Err(problem) => return Err(problem),

@@ -28,10 +28,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
+use crate::command::Command;
 use crate::store::Rows;
 use crate::worker_pools::Refusal;
 use crate::worker_pools::commands::Created;
-use crate::working_set::{Command, Ledger};
+use crate::working_set::Ledger;
 
 const ROUTE: &str = "/v1/pools";
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");

@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 
 use super::Api;
 use super::shares::no_round;
+use crate::command::Command;
 use crate::queries::redaction;
-use crate::working_set::Command;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -9,10 +9,13 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
+use crate::command::Command;
+use crate::command::Standing;
+use crate::command::{Asked, Look};
 use crate::policy::Fault;
-use crate::queries::snapshot_reads::{Asked, Look, patiently};
-use crate::queries::what_if::{Asker, Standing, drains, not_theirs, question, told};
-use crate::working_set::Command;
+use crate::queries::drain_preview::drains;
+use crate::queries::snapshot_reads::patiently;
+use crate::queries::what_if::{Asker, not_theirs, question, told};
 
 /// Say what would happen. The planner of the fleet answers, round after round on a copy of it;
 /// nothing is changed. Operators and viewers may ask anything; submitters about their own work.
@@ -41,12 +44,12 @@ pub async fn forecast_changes(
         "not all of this is for you to ask",
         not_theirs,
     )?;
-    let place = api.context.thinking().await?;
+    let place = api.context.looks.thinking().await?;
     let asked = ask.policy.clone().map(|policy| Asked {
         policy,
         drop_classes: false,
     });
-    let (look, revision) = api.look(asked).await?;
+    let (look, revision) = api.context.looks.look(&api.handle, asked).await?;
     let standing = standing(&api, &ask).await?;
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;

@@ -14,66 +14,15 @@ use hayward_publication::Batch;
 use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, CLEARINGS, ClearingEntry};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
-use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
+use crate::model::{Clearing, Held, Member, Settled};
 use crate::store::{self, Rows};
+use crate::working_set::Ledger;
 use crate::working_set::on_trial::wanted;
-use crate::working_set::{Held, Ledger};
 
 /// Blockers told of one clearing: more than anybody reads.
 const MOST_BLOCKERS: usize = 100;
-
-/// What is remembered of one order to empty something, as it is in rows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clearing {
-    pub number: u64,
-    pub revision: u64,
-    pub since: Timestamp,
-    /// When it began to take things off; a mark never does.
-    #[serde(default)]
-    pub begun: Option<Timestamp>,
-    #[serde(default)]
-    pub members: BTreeMap<AllocationId, Member>,
-}
-
-/// Something that stood there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    pub work: WorkId,
-    /// Later attempts of the work than this one are successors.
-    pub after: u64,
-    /// Told to leave.
-    #[serde(default)]
-    pub told: bool,
-    /// Its next place was reserved before it was told, and is started after it.
-    #[serde(default)]
-    pub place_first: bool,
-    #[serde(default)]
-    pub ended: bool,
-    #[serde(default)]
-    pub settled: Option<Settled>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Settled {
-    /// This one runs in its place.
-    Replaced(AllocationId),
-    /// Its work wants no more than it has.
-    Unwanted,
-}
-
-impl Member {
-    fn is_open(&self) -> bool {
-        self.ended && self.settled.is_none()
-    }
-
-    /// Taken off, and not there again (W5).
-    fn is_moving(&self) -> bool {
-        self.told && self.settled.is_none()
-    }
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Clearings {

@@ -18,9 +18,11 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Timestamp, Wor
 use sqlx::PgConnection;
 
 use crate::absorb::translate;
+use crate::config::FactLimits;
+use crate::model::Held;
 use crate::queries::node_contents::quantum;
 use crate::store::{self, Rows};
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// A full record of a node takes one more fact when its oldest is this old.
 const FLOOD_MS: u64 = 1_000;
@@ -28,13 +30,6 @@ const FLOOD_MS: u64 = 1_000;
 const SUCCESS_EVERY_MS: u64 = 10_000;
 /// Characters of a message.
 const MESSAGE: usize = 500;
-
-/// How many facts are told at one time.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    pub most: usize,
-    pub a_node: usize,
-}
 
 pub(crate) struct Evidence {
     /// As published.
@@ -89,7 +84,7 @@ impl Evidence {
     }
 
     /// Unless its node has told enough for now.
-    fn tell(&mut self, key: String, fact: FactEntry, limits: Limits, batch: &mut Batch<Rows>) {
+    fn tell(&mut self, key: String, fact: FactEntry, limits: FactLimits, batch: &mut Batch<Rows>) {
         if !self.forget(&key) {
             let of_node = self.by_node.get(&fact.node);
             let full = of_node.filter(|known| known.len() >= limits.a_node.max(1));

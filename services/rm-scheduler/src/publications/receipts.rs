@@ -13,9 +13,10 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{NodeName, Outcome, Receipt, WorkId};
 
 use crate::metrics::GaveWay;
+use crate::model::Held;
 use crate::store::Rows;
 use crate::store::receipts::KEPT;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// The receipts that still wait for their outcome, and how many there ever were.
 #[derive(Debug, Default)]

@@ -1,54 +1,176 @@
-//! What stands on nodes, and what is known of moving it: for who asks about a drain.
+//! What becomes of what stands on nodes that would be drained: what moves and where to, what does
+//! not and whose it is, and how long it may take (W5). Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_api::AllocationState;
-use hayward_vocabulary::{NodeName, WorkId};
+use hayward_rm_scheduler_api::WaitReason;
+use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason};
+use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview};
+use hayward_rm_scheduler_domain::forecast::{Course, Forecast};
+use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
-use crate::queries::what_if::Standing;
-use crate::working_set::{Held, Ledger};
+use crate::command::Standing;
+use crate::publications::entries;
 
-impl Ledger {
-    pub(crate) fn standing(&self, nodes: &BTreeSet<NodeName>) -> Vec<Standing> {
-        let held = self.allocations.values();
-        held.filter(|held| held.entry.holds() && nodes.contains(&held.entry.node))
-            .map(|held| self.standing_of(held))
-            .collect()
+/// A preview for each of the nodes, in this order.
+pub fn drains(nodes: &[NodeName], standing: &[Standing], forecast: &Forecast) -> Vec<DrainPreview> {
+    let goes = |it: &&Standing| nodes.contains(&it.node) && stays(it).is_none();
+    let mut groups: BTreeMap<&WorkId, Vec<&Standing>> = BTreeMap::new();
+    for it in standing.iter().filter(goes) {
+        groups.entry(&it.group).or_default().push(it);
     }
+    let mut rooms = Rooms::of(standing.iter().filter(goes), forecast);
+    let preview = |node: &NodeName| {
+        let here = || standing.iter().filter(|it| it.node == *node);
+        let stays: Vec<Blocker> = here().filter_map(stays).collect();
+        let moving: Vec<&Standing> = here().filter(goes).collect();
+        let moves: Vec<DrainMove> = moving.iter().map(|it| rooms.place(it)).collect();
+        let without_room = moves.iter().filter(|it| it.why_not.is_some()).count() as u64;
+        let estimate = match hindrance(&stays, without_room, forecast.with.settled) {
+            Some(why) => Err(why),
+            None => moving
+                .iter()
+                .map(|it| estimate(&groups[&it.group]))
+                .try_fold(0, |most, one| one.map(|ms| most.max(ms))),
+        };
+        DrainPreview {
+            node: node.clone(),
+            total: (moves.len() + stays.len()) as u64,
+            moves,
+            stays,
+            without_room,
+            estimate_ms: estimate.as_ref().ok().copied(),
+            no_estimate: estimate.err(),
+        }
+    };
+    nodes.iter().map(preview).collect()
+}
 
-    fn standing_of(&self, held: &Held) -> Standing {
-        let entry = &held.entry;
-        let demand = self.demand.get(entry.work.as_str());
-        Standing {
-            allocation: entry.id.clone(),
-            work: entry.work.clone(),
-            group: entry.work.whole(),
-            kind: entry.kind,
-            user: entry.user.clone(),
-            node: entry.node.clone(),
-            order: entry.order,
-            leaving: entry.vacate.as_ref().map(|order| order.detail.clone()),
-            unreachable: entry.state == AllocationState::Unreachable,
-            disruption_limit: demand.and_then(|demand| demand.disruption_limit),
-            stop_grace_ms: entry
-                .launch
-                .as_ref()
-                .map_or(0, |launch| launch.stop_grace_ms),
-            start_ms: self.start_ms(&entry.work),
+/// What this drain would not take off.
+fn stays(it: &Standing) -> Option<Blocker> {
+    let (why, detail) = if let Some(leaving) = &it.leaving {
+        let detail = format!("it was told to leave before: {leaving}");
+        (BlockerReason::Stopping, detail)
+    } else if it.kind == WorkKind::Reservation {
+        let detail = format!(
+            "a reservation is never taken away; ask {} to give it up",
+            it.user
+        );
+        (BlockerReason::Reservation, detail)
+    } else if it.unreachable {
+        let detail = format!("{} waits for its node, which does not answer", it.work);
+        (BlockerReason::Unreachable, detail)
+    } else {
+        return None;
+    };
+    Some(Blocker {
+        allocation: it.allocation.clone(),
+        work: it.work.clone(),
+        user: it.user.clone(),
+        why,
+        detail,
+    })
+}
+
+fn hindrance(stays: &[Blocker], without_room: u64, settled: bool) -> Option<String> {
+    let lasting = |it: &&Blocker| it.why != BlockerReason::Stopping;
+    if let Some(stays) = stays.iter().find(lasting) {
+        return Some(format!("{} of {} stays", stays.work, stays.user));
+    }
+    if without_room > 0 {
+        let told = format!("{without_room} of the processes find no room elsewhere");
+        return Some(told);
+    }
+    (!settled).then(|| "more rounds are needed to see how it ends; ask for more".to_owned())
+}
+
+/// Waves of as many as may be moved at one time, each as slow as its slowest.
+fn estimate(group: &[&Standing]) -> Result<u64, String> {
+    let mut slowest = 0;
+    for it in group {
+        let Some(start_ms) = it.start_ms else {
+            return Err(format!(
+                "no process of {} has come up yet, so nobody knows how long one takes",
+                it.work
+            ));
+        };
+        slowest = slowest.max(it.stop_grace_ms.saturating_add(start_ms));
+    }
+    let count = group.len() as u64;
+    let limit = group.iter().filter_map(|it| it.disruption_limit).min();
+    match limit {
+        Some(0) => Err(format!(
+            "{} lets none of its processes be moved; only a deadline moves them",
+            group[0].group
+        )),
+        limit => Ok(slowest.saturating_mul(count.div_ceil(limit.unwrap_or(count).max(1)))),
+    }
+}
+
+/// Where successors start, by work, each place once.
+struct Rooms<'a> {
+    places: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
+    /// Of what goes: how many find room, or are not wanted any more.
+    settled: BTreeMap<&'a WorkId, u64>,
+    forecast: &'a Forecast,
+}
+
+impl<'a> Rooms<'a> {
+    fn of(goes: impl Iterator<Item = &'a Standing>, forecast: &'a Forecast) -> Self {
+        let mut settled: BTreeMap<&WorkId, u64> = BTreeMap::new();
+        for it in goes {
+            *settled.entry(&it.work).or_default() += 1;
+        }
+        let (without, with) = (counts(&forecast.without), counts(&forecast.with));
+        for (work, count) in &mut settled {
+            let of = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
+            let lost = of(&without).saturating_sub(of(&with));
+            *count = count.saturating_sub(lost);
+        }
+        let mut places: BTreeMap<&WorkId, Vec<&NodeName>> = BTreeMap::new();
+        for start in forecast.with.starts.iter().rev() {
+            places.entry(&start.work).or_default().push(&start.node);
+        }
+        Self {
+            places,
+            settled,
+            forecast,
         }
     }
 
-    /// Milliseconds from grant to running, the mean over the processes of the work that are known.
-    fn start_ms(&self, work: &WorkId) -> Option<u64> {
-        let of_work = self.by_work.get(work).into_iter().flatten();
-        let known: Vec<u64> = of_work
-            .filter_map(|id| self.allocations.get(id))
-            .filter_map(|held| {
-                let running_since = held.entry.running_since?;
-                Some(running_since.ms_since(held.entry.granted_at))
-            })
-            .collect();
-        let count = u64::try_from(known.len()).ok().filter(|count| *count > 0)?;
-        Some(known.iter().sum::<u64>() / count)
+    /// The last of a work are those that find no room.
+    fn place(&mut self, it: &'a Standing) -> DrainMove {
+        let settled = self.settled.entry(&it.work).or_default();
+        let has_room = *settled > 0;
+        *settled = settled.saturating_sub(1);
+        let mut to = None;
+        if has_room && let Some(places) = self.places.get_mut(&it.work) {
+            to = places.pop().cloned();
+        }
+        // What has all that the smaller fleet gives it is told that it is satisfied.
+        let verdict = self.forecast.with.verdicts.get(&it.work);
+        let says_why = verdict.filter(|verdict| verdict.waits || verdict.refused);
+        let why_not = says_why.map_or(WaitReason::InsufficientResources, |verdict| {
+            entries::wait_reason(verdict.reason)
+        });
+        DrainMove {
+            allocation: it.allocation.clone(),
+            work: it.work.clone(),
+            kind: it.kind,
+            user: it.user.clone(),
+            order: it.order,
+            to,
+            why_not: (!has_room).then_some(why_not),
+            disruption_limit: it.disruption_limit,
+            stop_grace_ms: it.stop_grace_ms,
+            start_ms: it.start_ms,
+        }
     }
+}
+
+fn counts(course: &Course) -> BTreeMap<&WorkId, u64> {
+    let processes = course.processes();
+    processes
+        .map(|(work, (.., current))| (work, current))
+        .collect()
 }

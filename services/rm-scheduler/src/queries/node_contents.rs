@@ -8,18 +8,8 @@ use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy, ShareOccupan
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Class, Node, Policy, Snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum};
 
-use crate::working_set::Held;
-
-/// Which nodes are asked about.
-#[derive(Debug, Default)]
-pub struct Wanted {
-    pub node: Option<NodeName>,
-    /// Only the nodes of this pool itself.
-    pub pool: Option<String>,
-    /// Nodes after this one.
-    pub after: Option<NodeName>,
-    pub limit: usize,
-}
+use crate::command::Wanted;
+use crate::model::Held;
 
 type Share<'a> = (&'a AllocationId, &'a Allocation);
 

@@ -6,7 +6,6 @@
 //! all others they are told amounts, here as in `/v1/shares` (S12).
 
 mod answer;
-mod drains;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +14,14 @@ use std::sync::Arc;
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission, WhatIf};
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_rm_scheduler_domain::{Changes, Snapshot};
-use hayward_rm_scheduler_policy::{Identity, Rules};
+use hayward_rm_scheduler_policy::{Fault, Identity, Rules};
 use hayward_service::auth::Tenant;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Queued, Size, Timestamp, UserName, WorkId, WorkKind};
 
-use crate::policy::Fault;
-use crate::queries::snapshot_reads::Look;
+use crate::command::Look;
 
 pub use answer::told;
-pub use drains::{Standing, drains};
 
 pub const MOST_SUBMISSIONS: usize = 1_000;
 pub const MOST_INSTANCES: u64 = 1_000;

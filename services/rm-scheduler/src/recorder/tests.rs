@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::replay::{Inputs, Replay};
 
-const LIMITS: Limits = Limits {
+const LIMITS: InputLimits = InputLimits {
     rounds: 1_000,
     bytes: 1 << 30,
     entries: 1_000,
@@ -33,7 +33,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: InputLimits) -> Self {
         let mut snapshot = Snapshot::empty();
         snapshot.pools.insert("default".into(), Pool::default());
         for (name, policy) in [("fair", Policy::FairShare), ("fixed", Policy::FixedShare)] {
@@ -278,7 +278,7 @@ proptest! {
     }
 }
 
-fn busy(limits: Limits) -> Fleet {
+fn busy(limits: InputLimits) -> Fleet {
     let mut fleet = Fleet::new(limits);
     for at in 0..4 {
         fleet.node(at, 4);
@@ -315,7 +315,7 @@ fn a_chain_ends_when_its_differences_are_as_large_as_its_beginning() {
 
 #[test]
 fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
-    let mut none = busy(Limits {
+    let mut none = busy(InputLimits {
         rounds: 0,
         ..LIMITS
     });
@@ -323,7 +323,7 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
     assert!(none.why.as_ref().unwrap().contains("inputs_rounds"));
     assert!(none.kept.is_empty());
 
-    let mut fleet = busy(Limits {
+    let mut fleet = busy(InputLimits {
         entries: 10,
         ..LIMITS
     });
@@ -348,7 +348,7 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
     assert_eq!(fleet.kept[&plan.round].0, plan.round, "it begins a chain");
     assert_eq!(fleet.read(plan.round), (snapshot, plan));
 
-    let mut small = busy(Limits { bytes: 4, ..LIMITS });
+    let mut small = busy(InputLimits { bytes: 4, ..LIMITS });
     let (_, plan, _) = small.round();
     assert_eq!(small.kept[&plan.round], (plan.round, None));
     for at in 0..CHAIN {

@@ -18,9 +18,10 @@ use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
 
 use super::Order;
 use crate::absorb::translate;
-use crate::publications::evacuations::{Clearing, Member};
+use crate::model::Held;
+use crate::model::{Clearing, Member};
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// What a block or a drain in force asks for.
 struct Wish {

@@ -14,13 +14,14 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::{Made, Order, Traced, Watch};
 use crate::metrics;
+use crate::model::Held;
 use crate::publications::entries;
 use crate::queries::view::CountedNews;
 use crate::recorder::Said;
 use crate::store::{Rows, rounds};
+use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
 use crate::working_set::second_places;
-use crate::working_set::{Held, Ledger};
 
 impl Ledger {
     pub(crate) fn carry_out(

@@ -13,8 +13,9 @@ use hayward_vocabulary::{AllocationId, WorkKind};
 
 use super::before::place;
 use crate::absorb::translate;
+use crate::model::Held;
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 impl Ledger {
     /// Publishes which processes of jobs are given no new tasks, where that has changed.

@@ -17,8 +17,9 @@ use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
 use super::Order;
 use crate::absorb::translate;
+use crate::model::Held;
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 #[derive(Debug, Default)]
 pub(crate) struct Seeking {

@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::{NAME, working_set::Held};
+use crate::NAME;
+use crate::model::Held;
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traced;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
-use crate::working_set::Held;
+use crate::model::Held;
 
 /// What a body says beside the published entry.
 #[derive(Default, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 
 use super::{json, read};
-use crate::working_set::carry_over::{Key, Line, Lines};
+use crate::model::{Key, Line, Lines};
 
 pub async fn load(tx: &mut PgConnection) -> Result<Lines, sqlx::Error> {
     sqlx::query!(r#"select body::text as "body!" from carried"#)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 
 use super::{json, read};
-use crate::publications::evacuations::Clearing;
+use crate::model::Clearing;
 
 pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Clearing>, sqlx::Error> {
     sqlx::query!(r#"select key, body::text as "body!" from clearing"#)

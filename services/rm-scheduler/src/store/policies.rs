@@ -4,7 +4,8 @@ use hayward_rm_scheduler_api::policy::{PolicyVersion, PolicyView};
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 
-use super::{NewPolicy, json, read, signed, unsigned};
+use super::{json, read, signed, unsigned};
+use crate::model::NewPolicy;
 
 /// The policy in force, or none when nobody has set one.
 pub async fn newest(tx: &mut PgConnection) -> Result<Option<PolicyView>, sqlx::Error> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
-use crate::worker_pools::{About, EVENTS_KEPT, Kept};
+use crate::model::{About, EVENTS_KEPT, Kept};
 
 /// What one batch changes of pools.
 #[derive(Debug, Default)]

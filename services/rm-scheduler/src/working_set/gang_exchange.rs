@@ -18,10 +18,11 @@ use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::absorb::translate;
+use crate::model::Held;
 use crate::queries::node_contents::top_of;
 use crate::round::{self, Order, Traced};
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// A task, and the placeholder that makes room for it.
 #[derive(Debug, Clone)]

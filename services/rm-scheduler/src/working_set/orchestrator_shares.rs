@@ -7,8 +7,9 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId, WorkKind};
 
+use crate::model::Held;
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// Hayward runs it, and it is over with its process.
 pub fn runs_once(demand: &DemandEntry) -> bool {

@@ -23,9 +23,10 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use sqlx::PgConnection;
 
 use crate::absorb::translate;
+use crate::model::Held;
 use crate::round::Order;
 use crate::store::{self, Rows};
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 /// How ids of requests begin.
 const PREFIX: &str = "req_";

@@ -8,9 +8,9 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_vocabulary::{Receipt, UserName};
 
+use crate::model::{Line, Lines, spent_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
-use crate::working_set::carry_over::{Line, Lines};
 
 /// The other lines, and the hour as its own tell it.
 pub(crate) fn restore(mut lines: Lines) -> (Lines, Hour) {
@@ -82,15 +82,6 @@ impl Ledger {
             self.snapshot.set_taken_back(self.hour.taken_back().clone());
         }
     }
-}
-
-pub(crate) fn spent_key(
-    minute: i64,
-    pool: &str,
-    user: &UserName,
-) -> crate::working_set::carry_over::Key {
-    // No name of a user has a blank, so they never run into each other.
-    ("spent", format!("{minute} {user} {pool}"))
 }
 
 /// The budgets as the planner reckons them, by the quanta of a round.

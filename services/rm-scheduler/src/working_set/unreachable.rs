@@ -13,9 +13,10 @@ use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WhenUnreachable, WorkId, WorkKind};
 
 use crate::absorb::translate;
+use crate::model::Held;
 use crate::round::Order;
 use crate::store::Rows;
-use crate::working_set::{Held, Ledger};
+use crate::working_set::Ledger;
 
 #[derive(Debug, Clone, Copy)]
 struct Since {

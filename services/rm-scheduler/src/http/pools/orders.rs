@@ -14,8 +14,9 @@ use hayward_service::http::idempotency::RequestDigest;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
+use crate::model::About;
 use crate::worker_pools::commands::Create;
-use crate::worker_pools::{About, fresh_id};
+use crate::worker_pools::fresh_id;
 
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::forecast::{compare, within};
 use hayward_rm_scheduler_domain::snapshot::Node;
 
 use super::*;
-use crate::queries::snapshot_reads::Pinned;
+use crate::command::Pinned;
 
 fn operator() -> Asker {
     Asker {

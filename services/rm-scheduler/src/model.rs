@@ -1,0 +1,38 @@
+//! The row types: what the working set holds and the store writes.
+
+mod carried_row;
+mod evacuation;
+mod worker_pool;
+
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_rm_scheduler_api::policy::Policy;
+
+pub use carried_row::{Key, Line, Lines, spent_key};
+pub use evacuation::{Clearing, Member, Settled};
+pub use worker_pool::{About, EVENTS_KEPT, Kept};
+
+/// An allocation and what only the scheduler needs to know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub entry: AllocationEntry,
+    /// Not preemptable.
+    pub fixed: bool,
+    /// The gpus of its node it sits on.
+    pub gpus: Vec<u64>,
+    /// Of what is in a queue: the group that was chosen for it.
+    pub group: Option<String>,
+    /// The trial of its node that granted it.
+    pub trial: Option<u64>,
+    /// Of what starts nothing: where its life is told (T5). Of the rest its launch says it.
+    pub within: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct NewPolicy {
+    pub generation: u64,
+    pub document: Policy,
+    pub changed_by: String,
+    pub changed_at_ms: i64,
+    /// What it has other than the generation before.
+    pub changes: Vec<String>,
+}

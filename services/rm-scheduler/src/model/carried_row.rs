@@ -1,0 +1,114 @@
+//! Rows of table `carried`.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::snapshot::Account;
+use hayward_rm_scheduler_domain::snapshot::outside::Moved;
+use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue};
+use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
+use serde::{Deserialize, Serialize};
+
+/// Kind and name.
+pub type Key = (&'static str, String);
+pub type Lines = BTreeMap<Key, Line>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Line {
+    Needy {
+        work: WorkId,
+    },
+    Upgrade {
+        work: WorkId,
+        order: u64,
+    },
+    Ended {
+        work: WorkId,
+    },
+    Claim {
+        work: WorkId,
+        nodes: Vec<NodeName>,
+    },
+    Hit {
+        work: WorkId,
+        round: u64,
+    },
+    Class {
+        class: String,
+        at: Timestamp,
+        account: Account,
+    },
+    User {
+        class: String,
+        user: UserName,
+        at: Timestamp,
+        account: Account,
+    },
+    /// What the planner of queues left, of one pool.
+    Queues {
+        pool: String,
+        kept: Box<Kept>,
+    },
+    /// What a planner outside took back lately in its pool.
+    Moved {
+        pool: String,
+        moved: Box<Moved>,
+    },
+    /// A queue that is not configured any more, and not empty yet; without those below it.
+    Draining {
+        pool: String,
+        path: String,
+        queue: Box<Queue>,
+    },
+    /// Taken back in one minute from one user in one pool (B5).
+    Spent {
+        minute: i64,
+        pool: String,
+        user: UserName,
+        quanta: u64,
+    },
+}
+
+impl Line {
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Needy { work } => ("needy", work.to_string()),
+            Self::Upgrade { work, .. } => ("upgrade", work.to_string()),
+            Self::Ended { work } => ("ended", work.to_string()),
+            Self::Claim { work, .. } => ("claim", work.to_string()),
+            Self::Hit { work, .. } => ("hit", work.to_string()),
+            Self::Class { class, .. } => ("class", class.clone()),
+            // No name of a user has a blank, so the two never run into each other.
+            Self::User { class, user, .. } => ("user", format!("{user} {class}")),
+            Self::Queues { pool, .. } => ("queues", pool.clone()),
+            Self::Moved { pool, .. } => ("moved", pool.clone()),
+            // No path of a queue has a blank.
+            Self::Draining { pool, path, .. } => ("draining", format!("{path} {pool}")),
+            Self::Spent {
+                minute, pool, user, ..
+            } => spent_key(*minute, pool, user),
+        }
+    }
+
+    pub fn account(&self) -> Option<(Timestamp, Account)> {
+        match self {
+            Self::Class { at, account, .. } | Self::User { at, account, .. } => {
+                Some((*at, *account))
+            }
+            _ => None,
+        }
+    }
+
+    /// Does this line, written earlier, still say what `now` says?
+    pub fn still_says(&self, now: &Self) -> bool {
+        match (self.account(), now.account()) {
+            (Some((then, account)), Some((at, grown))) => account.after(at.ms_since(then)) == grown,
+            _ => self == now,
+        }
+    }
+}
+
+pub fn spent_key(minute: i64, pool: &str, user: &UserName) -> Key {
+    // No name of a user has a blank, so they never run into each other.
+    ("spent", format!("{minute} {user} {pool}"))
+}

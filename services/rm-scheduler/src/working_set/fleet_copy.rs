@@ -1,0 +1,57 @@
+//! Copies of the fleet for readers, as it is and as it would be under another policy.
+
+use std::sync::Arc;
+
+use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_policy::Rules;
+
+use crate::command::{Asked, Look, Pinned, Under};
+use crate::policy;
+use crate::working_set::Ledger;
+
+impl Ledger {
+    pub(crate) fn look(&self, asked: Option<&Asked>) -> Look {
+        let under = asked.map(|asked| {
+            let faults = policy::faults(&asked.policy, &self.in_use(asked.drop_classes));
+            if faults.is_empty() {
+                let rules = Arc::new(Rules::of(&asked.policy));
+                Ok(Under {
+                    snapshot: self.under(&rules),
+                    rules,
+                })
+            } else {
+                Err(faults)
+            }
+        });
+        Look {
+            under,
+            silent: self.silent,
+            pinned: Arc::new(self.pinned()),
+            ..Look::of(&self.snapshot, self.rules.clone())
+        }
+    }
+
+    fn pinned(&self) -> Vec<Pinned> {
+        let all = self.demand.iter().filter_map(|(_, entry)| {
+            Some(Pinned {
+                work: entry.work.clone(),
+                host: entry.host.clone()?,
+                machines: entry.machines.iter().cloned().collect(),
+            })
+        });
+        all.collect()
+    }
+
+    /// The fleet as it would be under another policy.
+    pub(crate) fn under(&self, rules: &Rules) -> Snapshot {
+        let mut snapshot = Snapshot::clone(&self.snapshot);
+        rules.write(&mut snapshot);
+        self.keep_draining(&mut snapshot);
+        snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
+        for (_, entry) in self.nodes.iter() {
+            let node = self.seen(entry, (&snapshot, rules));
+            snapshot.nodes.insert(entry.node.clone(), node);
+        }
+        snapshot
+    }
+}

@@ -1,0 +1,55 @@
+//! What stands on nodes, and what is known of moving it: for who asks about a drain.
+
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_api::AllocationState;
+use hayward_vocabulary::{NodeName, WorkId};
+
+use crate::command::Standing;
+use crate::model::Held;
+use crate::working_set::Ledger;
+
+impl Ledger {
+    pub(crate) fn standing(&self, nodes: &BTreeSet<NodeName>) -> Vec<Standing> {
+        let held = self.allocations.values();
+        held.filter(|held| held.entry.holds() && nodes.contains(&held.entry.node))
+            .map(|held| self.standing_of(held))
+            .collect()
+    }
+
+    fn standing_of(&self, held: &Held) -> Standing {
+        let entry = &held.entry;
+        let demand = self.demand.get(entry.work.as_str());
+        Standing {
+            allocation: entry.id.clone(),
+            work: entry.work.clone(),
+            group: entry.work.whole(),
+            kind: entry.kind,
+            user: entry.user.clone(),
+            node: entry.node.clone(),
+            order: entry.order,
+            leaving: entry.vacate.as_ref().map(|order| order.detail.clone()),
+            unreachable: entry.state == AllocationState::Unreachable,
+            disruption_limit: demand.and_then(|demand| demand.disruption_limit),
+            stop_grace_ms: entry
+                .launch
+                .as_ref()
+                .map_or(0, |launch| launch.stop_grace_ms),
+            start_ms: self.start_ms(&entry.work),
+        }
+    }
+
+    /// Milliseconds from grant to running, the mean over the processes of the work that are known.
+    fn start_ms(&self, work: &WorkId) -> Option<u64> {
+        let of_work = self.by_work.get(work).into_iter().flatten();
+        let known: Vec<u64> = of_work
+            .filter_map(|id| self.allocations.get(id))
+            .filter_map(|held| {
+                let running_since = held.entry.running_since?;
+                Some(running_since.ms_since(held.entry.granted_at))
+            })
+            .collect();
+        let count = u64::try_from(known.len()).ok().filter(|count| *count > 0)?;
+        Some(known.iter().sum::<u64>() / count)
+    }
+}
