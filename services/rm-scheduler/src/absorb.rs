@@ -17,14 +17,14 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::working_set::orchestrator_shares;
 use crate::working_set::{JOB_CONVERTER, Ledger};
 
 impl Ledger {
     /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.
-    pub(crate) fn informed(&self) -> bool {
+    pub(crate) fn has_heard_all(&self) -> bool {
         let above = self.nodes.heard() && self.demand.heard() && self.blocks.heard();
         above && self.containers.heard() && self.requests.heard()
     }
@@ -51,7 +51,7 @@ impl Ledger {
         let first = !self.nodes.heard();
         let changes = self.nodes.absorb(update, moment.monotonic_ms);
         batch.followed(hayward_node_status_api::NODES, self.nodes.cursor());
-        self.news |= !changes.is_empty();
+        self.needs_round |= !changes.is_empty();
         for change in changes {
             match change {
                 Change::Set { key, before } => {
@@ -61,13 +61,13 @@ impl Ledger {
                     self.snapshot.remove_node(&before.node);
                     self.unreachable.forget(&before.node);
                     self.drained.remove(&before.node);
-                    self.trials.set(&before.node, None);
-                    self.tell_machine(&key, batch);
+                    self.nodes_on_trial.set(&before.node, None);
+                    self.publish_machine(&key, batch);
                 }
             }
         }
         if first {
-            self.tell_machines(batch);
+            self.publish_machines(batch);
         }
     }
 
@@ -81,7 +81,7 @@ impl Ledger {
         let Some(entry) = self.nodes.get(key).cloned() else {
             return;
         };
-        self.unreachable.hear(&entry, moment);
+        self.unreachable.observe(&entry, moment);
         if entry.drain.is_some() {
             self.drained.insert(entry.node.clone());
         } else {
@@ -89,9 +89,9 @@ impl Ledger {
         }
         self.refresh_node(key);
         if let Some(before) = before {
-            self.note_silence(before, &entry, moment, batch);
+            self.record_silence(before, &entry, moment, batch);
         }
-        self.tell_machine(key, batch);
+        self.publish_machine(key, batch);
     }
 
     /// Brings one node of the snapshot up to what is known of it and of its blocks.
@@ -101,11 +101,11 @@ impl Ledger {
         };
         let item = self.blocks.get(&BlockKind::Node.key(entry.node.as_str()));
         let trial = item.and_then(|item| translate::trial(item, self.snapshot.now));
-        self.trials.set(&entry.node, trial);
-        let node = self.seen(entry, (&self.snapshot, &self.rules));
+        self.nodes_on_trial.set(&entry.node, trial);
+        let node = self.planner_node(entry, (&self.snapshot, &self.rules));
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
             self.snapshot.set_node(entry.node.clone(), node);
-            self.news = true;
+            self.needs_round = true;
         }
     }
 
@@ -116,7 +116,7 @@ impl Ledger {
     }
 
     /// A node as the planner sees it.
-    pub(crate) fn seen(
+    pub(crate) fn planner_node(
         &self,
         entry: &NodeEntry,
         (snapshot, rules): (&Snapshot, &Rules),
@@ -126,8 +126,8 @@ impl Ledger {
         if self.unreachable.is_awaited(&entry.node) {
             node = translate::waited_for(node);
         }
-        if self.trials.of(&entry.node).is_some() {
-            node.capacity = self.trial_offer(&entry.node, &node, snapshot);
+        if self.nodes_on_trial.of(&entry.node).is_some() {
+            node.capacity = self.offered_capacity(&entry.node, &node, snapshot);
         }
         node
     }
@@ -150,7 +150,7 @@ impl Ledger {
             // B8: what was over already was looked at when it ended.
             let counted = |item: &BlockEntry| translate::counts(item, moment.now);
             let was_in_force = before.as_ref().is_some_and(counted);
-            self.news |= item.is_some() || was_in_force;
+            self.needs_round |= item.is_some() || was_in_force;
             if let Some(end) = before.as_ref().and_then(|item| item.end) {
                 self.block_ends.remove(&(end, key.clone()));
             }
@@ -196,7 +196,7 @@ impl Ledger {
             for work in works.filter(its).cloned().collect::<Vec<_>>() {
                 self.refresh_demand(work.as_str());
             }
-            self.news = true;
+            self.needs_round = true;
         }
     }
 
@@ -204,16 +204,16 @@ impl Ledger {
     pub(crate) fn refresh_demand(&mut self, work: &str) {
         if let Some(entry) = self.demand.get(work) {
             let mut demand = translate::demand(entry, self.avoids(&entry.work));
-            demand.max_processes = self.part_may_have(entry);
-            if self.awaits_notice(entry) || self.places.stands_in_for(&entry.work) {
+            demand.max_processes = self.part_limit(entry);
+            if self.awaits_follow_up(entry) || self.second_places.suspends_demand_of(&entry.work) {
                 demand.max_processes = 0;
-            } else if self.places.revives(&entry.work) {
+            } else if self.second_places.revives(&entry.work) {
                 demand.max_processes = demand.max_processes.max(1);
             }
             if entry.part.as_ref().is_some_and(|it| it.replaces.is_some()) {
-                self.places.replacing.insert(entry.work.clone());
+                self.second_places.replacing.insert(entry.work.clone());
             } else {
-                self.places.replacing.remove(&entry.work);
+                self.second_places.replacing.remove(&entry.work);
             }
             if self.snapshot.demand.get(&entry.work) != Some(&demand) {
                 self.snapshot.set_demand(entry.work.clone(), demand);
@@ -223,12 +223,13 @@ impl Ledger {
 
     /// A process of a service has ended, and what follows from that is not said yet: whether there
     /// is another one, and where (container placement, 10).
-    fn awaits_notice(&self, entry: &DemandEntry) -> bool {
+    fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
         let of_work = self.by_work.get(&entry.work).into_iter().flatten();
         let mut known = of_work.filter_map(|id| self.allocations.get(id));
-        let stands = |held: &Held| held.entry.holds() && held.entry.vacate.is_none();
-        let unsettled =
-            |held: &Held| !held.entry.holds() && !entry.settled.contains(&held.entry.id);
+        let stands = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
+        let unsettled = |held: &AllocationRecord| {
+            !held.entry.holds() && !entry.settled.contains(&held.entry.id)
+        };
         let awaits = match entry.processor {
             Some(_) => known.clone().any(unsettled),
             None => {
@@ -257,7 +258,7 @@ impl Ledger {
         let first = !self.demand.heard();
         let changes = self.demand.absorb(update, moment.monotonic_ms);
         batch.followed(hayward_job_converter_api::DEMAND, self.demand.cursor());
-        self.news |= !changes.is_empty();
+        self.needs_round |= !changes.is_empty();
         for change in changes {
             match change {
                 Change::Set { key, .. } => {
@@ -268,44 +269,44 @@ impl Ledger {
                     let told = entry.orchestrated.is_some().then(|| entry.clone());
                     self.refresh_demand(&key);
                     if let Some(entry) = told {
-                        self.hear_orchestrator(&entry, moment, batch);
+                        self.apply_orchestrator_map(&entry, moment, batch);
                     }
                     for id in settled {
-                        self.bury_if_settled(&id, batch);
+                        self.remove_if_settled(&id, batch);
                     }
                 }
                 Change::Removed { before, .. } => {
-                    self.let_leaving_go(&before.work, moment, batch);
-                    self.work_withdrawn(&before.work, batch);
+                    self.end_leaving_allocations(&before.work, moment, batch);
+                    self.withdraw_work(&before.work, batch);
                 }
             }
         }
-        self.tell_processors(batch);
+        self.publish_processors(batch);
         if first {
             // Work withdrawn while nobody led, and ended allocations nobody asks about any more.
             let gone = |work: &&WorkId| {
-                self.demand.get(work.as_str()).is_none() && !self.pools.wants(work)
+                self.demand.get(work.as_str()).is_none() && !self.worker_pools.wants(work)
             };
             let remembered = self.by_work.keys().chain(self.verdicts.keys());
             let remembered = remembered.chain(self.incarnations.keys());
             let works: BTreeSet<WorkId> = remembered.filter(gone).cloned().collect();
             for work in works {
-                self.let_leaving_go(&work, moment, batch);
-                self.work_withdrawn(&work, batch);
+                self.end_leaving_allocations(&work, moment, batch);
+                self.withdraw_work(&work, batch);
             }
-            self.news = true;
+            self.needs_round = true;
         }
     }
 
-    pub(crate) fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+    pub(crate) fn withdraw_work(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         self.snapshot.remove_demand(work);
-        self.places.replacing.remove(work);
+        self.second_places.replacing.remove(work);
         self.withdraw_verdict(work, batch);
         let ids = self.by_work.get(work).cloned().unwrap_or_default();
         for id in ids {
-            self.bury_if_settled(&id, batch);
+            self.remove_if_settled(&id, batch);
         }
-        self.forget_work_if_over(work, batch);
+        self.forget_work_if_gone(work, batch);
     }
 
     pub(crate) fn absorb_containers(
@@ -323,17 +324,17 @@ impl Ledger {
             match change {
                 Change::Set { key, .. } => {
                     if let Some(container) = self.containers.get(&key).cloned() {
-                        self.container_moved(&container, moment, batch);
-                        self.note_stray(&container.id);
+                        self.container_changed(&container, moment, batch);
+                        self.update_orphan(&container.id);
                     }
                 }
                 // A container is buried only after its allocation: of that one nothing is new.
-                Change::Removed { before, .. } => self.note_stray(&before.id),
+                Change::Removed { before, .. } => self.update_orphan(&before.id),
             }
         }
     }
 
-    fn container_moved(
+    fn container_changed(
         &mut self,
         container: &ContainerEntry,
         moment: &Moment,
@@ -351,7 +352,7 @@ impl Ledger {
             return;
         }
         // While its node is waited for, only its end is news.
-        let awaited = self.unreachable.keeps(&held.entry.node, &container.id);
+        let awaited = self.unreachable.is_waiting(&held.entry.node, &container.id);
         let state = match said {
             AllocationState::Ended => said,
             _ if awaited => AllocationState::Unreachable,
@@ -362,7 +363,7 @@ impl Ledger {
         }
         let mut held = held.clone();
         if state == AllocationState::Ended {
-            self.note_end(&held, container.exit.as_ref(), moment, batch);
+            self.record_end(&held, container.exit.as_ref(), moment, batch);
             self.measure_end(&held, container.exit.as_ref(), batch);
         }
         if state == AllocationState::Ended {
@@ -375,12 +376,12 @@ impl Ledger {
             held.entry.running_since.get_or_insert(moment.now);
             self.measure_start(&held, moment);
             self.answer_receipts(&held.entry, moment, batch);
-            self.note_running(&held, moment.monotonic_ms);
+            self.start_success_timer(&held, moment.monotonic_ms);
             // It may be what something that stands where it should not waited for.
-            self.news |= self.clearings.concern(&held.entry.work);
+            self.needs_round |= self.evacuations.concern(&held.entry.work);
         }
         let work = held.entry.work.clone();
-        self.put(held, batch);
+        self.set_allocation(held, batch);
         let demand = self.demand.get(work.as_str());
         let noticed = |demand: &DemandEntry| {
             demand.processor.is_some()
@@ -390,6 +391,6 @@ impl Ledger {
         if state == AllocationState::Ended && demand.is_some_and(noticed) {
             self.refresh_demand(work.as_str());
         }
-        self.bury_if_settled(&id, batch);
+        self.remove_if_settled(&id, batch);
     }
 }

@@ -32,24 +32,27 @@ pub enum Command {
     /// What is asked for against what there is; nothing before the first round.
     Load(Reply<Option<Load>>),
     /// Who stands where.
-    Occupancy(Box<Wanted>, Reply<Occupancy>),
+    NodeContents(Box<NodeFilter>, Reply<Occupancy>),
     SetPolicy(Box<SetPolicy>, Reply<Result<PolicyAnswer, Refusal>>),
     /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
     /// Nothing before all neighbours have been heard.
-    Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
+    CopyFleet(
+        Option<Box<PolicyQuestion>>,
+        Reply<Option<(FleetCopy, Duration)>>,
+    ),
     /// What stands on these nodes.
-    Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
+    ProcessesOn(BTreeSet<NodeName>, Reply<Vec<ProcessOnNode>>),
     /// Queues of one pool, or of all.
     /// Nothing before all neighbours have been heard.
     Queues(Option<String>, Reply<Option<Queues>>),
     /// A planner outside answered, or did not.
-    Answered(Box<Answered>, Reply<()>),
+    PlannerAnswered(Box<PlannerOutcome>, Reply<()>),
     /// Who plans for each pool. Nothing before all neighbours have been heard.
     Planners(Reply<Option<api::planners::Planners>>),
     /// How the invariants stand.
     Invariants(Reply<Findings>),
     /// Somebody asked about a worker pool, and is answered by what they asked.
-    Pools(Box<worker_pools::Act>),
+    WorkerPools(Box<worker_pools::Act>),
 }
 
 /// `PUT /v1/policy`
@@ -66,7 +69,7 @@ pub struct SetPolicy {
 
 /// A policy that somebody asks about.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct PolicyQuestion {
     pub policy: Policy,
     /// Its classes may leave out some that work is in.
     pub drop_classes: bool,
@@ -74,19 +77,19 @@ pub struct Asked {
 
 /// The fleet as it would be under another policy.
 #[derive(Debug, Clone)]
-pub struct Under {
+pub struct FleetUnderPolicy {
     pub snapshot: Snapshot,
     pub rules: Arc<Rules>,
 }
 
 /// A copy of the fleet at one moment.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct FleetCopy {
     pub snapshot: Arc<Snapshot>,
     /// By what nodes come into pools.
     pub rules: Arc<Rules>,
     /// Under the policy that was asked for, or what is wrong with that.
-    pub under: Option<Result<Under, Vec<Fault>>>,
+    pub under: Option<Result<FleetUnderPolicy, Vec<Fault>>>,
     /// The neighbour that is not heard.
     pub silent: Option<&'static str>,
     /// What is wanted on one host as long as that can be had.
@@ -102,7 +105,7 @@ pub struct Pinned {
     pub machines: BTreeSet<NodeName>,
 }
 
-impl Look {
+impl FleetCopy {
     pub fn of(snapshot: &Snapshot, rules: Arc<Rules>) -> Self {
         Self {
             snapshot: Arc::new(snapshot.clone()),
@@ -116,7 +119,7 @@ impl Look {
 
 /// Which nodes are asked about.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct NodeFilter {
     pub node: Option<NodeName>,
     /// Only the nodes of this pool itself.
     pub pool: Option<String>,
@@ -127,7 +130,7 @@ pub struct Wanted {
 
 /// What stands on a node, and what is known of moving it.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct ProcessOnNode {
     pub allocation: AllocationId,
     pub work: WorkId,
     /// What its disruption limit counts over: its service, or the work itself.
@@ -146,7 +149,7 @@ pub struct Standing {
 }
 
 /// What came of a question.
-pub struct Answered {
+pub struct PlannerOutcome {
     pub pool: String,
     pub revision: u64,
     pub took_ms: u64,

@@ -19,7 +19,9 @@ const LINES_KEPT: usize = 100;
 /// What may be tried, and what a trial looks at (A10).
 pub(crate) fn trial(command: &Command) -> Trial<Ledger> {
     match command {
-        Command::SetPolicy(..) | Command::Look(..) | Command::Pools(_) => Trial::ByItself,
+        Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
+            Trial::ByItself
+        }
         _ => Trial::Never,
     }
 }
@@ -89,20 +91,20 @@ impl Ledger {
             document: answer.view.policy.clone(),
             changed_by: change.changed_by,
             changed_at_ms: moment.now.unix_ms(),
-            changes: kept(answer.changes.clone()),
+            changes: shortened(answer.changes.clone()),
         });
         self.set_policy(answer.view.clone());
         batch.publish(policy::POLICY, "", "policy", &answer.view);
         // With the policy, or a crash would lose what drains.
         self.write_carried(moment, batch);
-        self.tell_machines(batch);
+        self.publish_machines(batch);
         let (context, shown) = (self.context.clone(), answer.view.clone());
         batch.once_committed(move |_| context.view.write().policy = shown);
         Ok(answer)
     }
 }
 
-fn kept(mut changes: Vec<String>) -> Vec<String> {
+fn shortened(mut changes: Vec<String>) -> Vec<String> {
     let over = changes.len().saturating_sub(LINES_KEPT);
     if over > 0 {
         changes.truncate(LINES_KEPT);

@@ -4,14 +4,14 @@ use parking_lot::RwLock;
 
 use crate::config::Settings;
 use crate::external_planners::Questions;
-use crate::queries::snapshot_reads::Looks;
-use crate::queries::view::View;
-use crate::worker_pools::Bell;
+use crate::queries::snapshot_reads::SnapshotReads;
+use crate::queries::view::SharedView;
+use crate::worker_pools::PoolEventSignal;
 
 pub struct Context {
     pub settings: Settings,
-    pub view: RwLock<View>,
-    pub looks: Looks,
-    pub pools: Bell,
+    pub view: RwLock<SharedView>,
+    pub looks: SnapshotReads,
+    pub pools: PoolEventSignal,
     pub questions: Questions,
 }

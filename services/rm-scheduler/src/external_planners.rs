@@ -20,11 +20,11 @@ use hayward_rm_scheduler_domain::snapshot::outside::Outside;
 use hayward_rm_scheduler_outside::{Ask, Trees, lacks, of_use};
 use hayward_vocabulary::{Timestamp, WorkId};
 
-use crate::command::Answered;
+use crate::command::PlannerOutcome;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-use change_rate::Words;
+use change_rate::ChangeRate;
 pub use client::{Question, Questions, start};
 pub use view::planners as shown;
 
@@ -39,16 +39,16 @@ const MOST_BACK_OFF_MS: u64 = 60_000;
 const GRACE_MS: u64 = 5_000;
 
 #[derive(Default)]
-pub struct Planners {
-    by_pool: BTreeMap<String, Known>,
+pub struct ExternalPlanners {
+    by_pool: BTreeMap<String, PlannerState>,
     /// Those of which this round used an answer.
     answered: BTreeSet<String>,
     /// How often what they say has changed lately.
-    pub(crate) words: Words,
+    pub(crate) words: ChangeRate,
 }
 
 /// One of them.
-struct Known {
+struct PlannerState {
     planner: PoolPlanner,
     /// The last question, which whoever carries it shares, and when it was asked.
     asked: Option<(Arc<Ask>, u64)>,
@@ -61,11 +61,11 @@ struct Known {
     failed: Option<(Timestamp, String)>,
     /// No question before this.
     retry_ms: u64,
-    last: Option<Last>,
+    last: Option<LastAnswer>,
 }
 
 /// The last answer, and what came of it.
-struct Last {
+struct LastAnswer {
     at: Timestamp,
     took_ms: u64,
     revision: u64,
@@ -73,7 +73,7 @@ struct Last {
     taken: Option<(u64, Taken)>,
 }
 
-impl Known {
+impl PlannerState {
     fn new(planner: PoolPlanner) -> Self {
         Self {
             planner,
@@ -134,7 +134,7 @@ impl Known {
     }
 }
 
-impl Planners {
+impl ExternalPlanners {
     /// When a round is to be taken though there is no news.
     pub fn due_ms(&self) -> Option<u64> {
         let pools = self.by_pool.values().filter_map(|it| it.due_ms);
@@ -149,7 +149,7 @@ impl Planners {
             let known = self.by_pool.get(pool);
             if known.is_none_or(|known| known.planner != *planner) {
                 self.by_pool
-                    .insert(pool.clone(), Known::new(planner.clone()));
+                    .insert(pool.clone(), PlannerState::new(planner.clone()));
                 fresh.push(pool.clone());
             }
         }
@@ -173,7 +173,7 @@ fn plain(why: &str) -> &str {
 impl Ledger {
     /// The policy has changed. What another program said is forgotten.
     pub(crate) fn follow_planners(&mut self) {
-        let fresh = self.planners.follow(&self.rules.planners);
+        let fresh = self.external_planners.follow(&self.rules.planners);
         for pool in fresh {
             self.snapshot.set_outside(&pool, Outside::default());
         }
@@ -181,8 +181,8 @@ impl Ledger {
 
     /// It is time to ask somebody, which a round does.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
-        let mut due = self.planners.words.are_due(now_ms);
-        for known in self.planners.by_pool.values_mut() {
+        let mut due = self.external_planners.words.are_due(now_ms);
+        for known in self.external_planners.by_pool.values_mut() {
             if known.due_ms.is_some_and(|at| at <= now_ms) {
                 known.due_ms = None;
                 due = true;
@@ -192,14 +192,14 @@ impl Ledger {
     }
 
     /// An answer came, or none.
-    pub(crate) fn hear_planner(&mut self, answered: Answered, moment: &Moment) {
-        let Answered {
+    pub(crate) fn apply_planner_outcome(&mut self, answered: PlannerOutcome, moment: &Moment) {
+        let PlannerOutcome {
             pool,
             revision,
             took_ms,
             outcome,
         } = answered;
-        let Some(known) = self.planners.by_pool.get_mut(&pool) else {
+        let Some(known) = self.external_planners.by_pool.get_mut(&pool) else {
             return;
         };
         // Meanwhile it was given up, or another program is asked.
@@ -214,7 +214,7 @@ impl Ledger {
             Ok(answer) => {
                 known.failures = 0;
                 known.retry_ms = 0;
-                known.last = Some(Last {
+                known.last = Some(LastAnswer {
                     at: moment.now,
                     took_ms,
                     revision,
@@ -222,7 +222,7 @@ impl Ledger {
                 });
                 outside.answer = Some(answer);
                 outside.silence = None;
-                self.news = true;
+                self.needs_round = true;
             }
             Err(why) => {
                 known.failures = known.failures.saturating_add(1);
@@ -233,7 +233,7 @@ impl Ledger {
                     tracing::warn!(pool, why, "the planner outside did not answer");
                 }
                 let why = plain(&why).to_owned();
-                self.news |= outside.silence.as_ref() != Some(&why);
+                self.needs_round |= outside.silence.as_ref() != Some(&why);
                 outside.silence = Some(why);
             }
         }
@@ -243,27 +243,27 @@ impl Ledger {
 
     /// Keeps what a round made of answers, and asks for what is lacking. The snapshot is still as
     /// the round saw it, so places that are looked for are asked for, too.
-    pub(crate) fn tend_planners(
+    pub(crate) fn update_external_planners(
         &mut self,
         plan: &mut Plan,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if self.planners.by_pool.is_empty() {
+        if self.external_planners.by_pool.is_empty() {
             return;
         }
-        self.planners.answered = plan.outside.keys().cloned().collect();
+        self.external_planners.answered = plan.outside.keys().cloned().collect();
         let trees = Trees::of(&self.snapshot);
-        let busy = self.touched(plan, &trees);
-        self.keep_taken(std::mem::take(&mut plan.outside));
-        self.forget_words(&trees);
+        let busy = self.pools_changed_by(plan, &trees);
+        self.store_results(std::mem::take(&mut plan.outside));
+        self.drop_stale_answers(&trees);
         // While somebody is not heard, nobody knows what is lacking.
-        if self.silent.is_some() {
+        if self.stale_neighbour.is_some() {
             return;
         }
         let (now_ms, round) = (moment.monotonic_ms, self.round);
         let mut questions = Vec::new();
-        for (pool, known) in &mut self.planners.by_pool {
+        for (pool, known) in &mut self.external_planners.by_pool {
             if let Some((_, until)) = known.on_its_way.filter(|(_, until)| now_ms < *until) {
                 known.due_ms = Some(until);
                 continue;
@@ -291,19 +291,19 @@ impl Ledger {
 
     /// Its pool is planned outside, and nothing was said of it in this round: who looks for a place
     /// for it has not looked in vain yet.
-    pub(crate) fn awaits_a_planner(&self, work: &WorkId) -> bool {
-        if self.planners.by_pool.is_empty() {
+    pub(crate) fn awaits_external_planner(&self, work: &WorkId) -> bool {
+        if self.external_planners.by_pool.is_empty() {
             return false;
         }
         let snapshot = &*self.snapshot;
         let demand = snapshot.demand.get(work);
         let trees = Trees::of(snapshot);
         let pool = demand.and_then(|demand| trees.of_work(snapshot, demand));
-        pool.is_some_and(|pool| !self.planners.answered.contains(pool))
+        pool.is_some_and(|pool| !self.external_planners.answered.contains(pool))
     }
 
     /// Pools in which this plan changes anything.
-    fn touched(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
+    fn pools_changed_by(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
             let class = snapshot.classes.get(&*grant.class)?;
@@ -318,7 +318,7 @@ impl Ledger {
     }
 
     /// What was said of work that lacks nothing any more is not kept for another time.
-    fn forget_words(&mut self, trees: &Trees) {
+    fn drop_stale_answers(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
         let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
             let heard = known.heard.as_ref()?;
@@ -336,7 +336,7 @@ impl Ledger {
     }
 
     /// An answer is used once, whatever came of it.
-    fn keep_taken(&mut self, mut taken: BTreeMap<String, Taken>) {
+    fn store_results(&mut self, mut taken: BTreeMap<String, Taken>) {
         let answered: Vec<String> = {
             let pools = self.snapshot.outside.iter();
             let answered = pools.filter(|(_, it)| it.answer.is_some());
@@ -346,7 +346,7 @@ impl Ledger {
             let mut outside = self.snapshot.outside.get(&pool).cloned();
             let outside = outside.get_or_insert_default();
             outside.answer = None;
-            let known = self.planners.by_pool.get_mut(&pool);
+            let known = self.external_planners.by_pool.get_mut(&pool);
             if let (Some(known), Some(taken)) = (known, taken.remove(&pool)) {
                 outside.heard = Some(taken.heard.clone());
                 if taken.refusals > 0 {
@@ -419,12 +419,12 @@ mod tests {
 
     #[test]
     fn a_question_is_put_together_only_when_it_may_be_asked() {
-        let mut known = Known::new(PoolPlanner {
+        let mut known = PlannerState::new(PoolPlanner {
             url: "http://127.0.0.1".to_owned(),
             timeout_ms: 10,
         });
         let made = std::cell::Cell::new(0);
-        let at = |known: &mut Known, now_ms, lacks: bool, pool: &str| {
+        let at = |known: &mut PlannerState, now_ms, lacks: bool, pool: &str| {
             let ask = || {
                 made.set(made.get() + 1);
                 let pool = pool.to_owned();
@@ -453,7 +453,7 @@ mod tests {
             url: url.to_owned(),
             timeout_ms: 10,
         };
-        let mut planners = Planners::default();
+        let mut planners = ExternalPlanners::default();
         let pool = |url| BTreeMap::from([("batch".to_owned(), planner(url))]);
         assert_eq!(planners.follow(&pool("http://a")), ["batch"]);
         planners.by_pool.get_mut("batch").unwrap().failures = 3;

@@ -9,7 +9,7 @@ use hayward_vocabulary::invariant::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
 use crate::command::Command;
-use crate::queries::view::View;
+use crate::queries::view::SharedView;
 use crate::store::{receipts, rounds};
 use crate::working_set::Ledger;
 
@@ -22,24 +22,24 @@ pub fn watch(handle: &Handle<Command>) -> Watch {
 }
 
 impl Ledger {
-    pub(crate) fn report(&mut self, moment: &Moment) -> Findings {
+    pub(crate) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let context = self.context.clone();
         let view = context.view.read();
-        let mut findings = self.of_allocations();
+        let mut findings = self.check_allocations();
         findings.push(timed(|| {
             let wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
-            let awaited = |it: &Receipt| self.unreachable.keeps(&it.node, &it.allocation);
+            let awaited = |it: &Receipt| self.unreachable.is_waiting(&it.node, &it.allocation);
             let receipts = view.receipts.values();
             monitor::preemption_is_justified(receipts, wanted, awaited, moment.now)
         }));
-        let memory = &mut self.memory;
+        let memory = &mut self.invariant_memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
         let ever = &self.incarnations;
         let granted = |work: &WorkId| ever.get(work).copied().unwrap_or(0);
         findings.push(timed(|| {
             monitor::gangs_are_whole(snapshot, granted, memory, now_ms)
         }));
-        findings.extend(self.of_reasons(&view, moment));
+        findings.extend(self.check_reasons(&view, moment));
         Findings {
             findings,
             bounds: bounds(&view),
@@ -47,10 +47,10 @@ impl Ledger {
     }
 
     /// I2, I10, I16.
-    fn of_allocations(&self) -> Vec<Timed> {
+    fn check_allocations(&self) -> Vec<Timed> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
         let mut findings = vec![timed(|| self.accounts_balance())];
-        if self.informed() {
+        if self.has_heard_all() {
             findings.push(timed(|| monitor::no_over_commit(snapshot, sequence)));
             findings.push(timed(|| monitor::blocked_means_blocked(snapshot, sequence)));
         } else {
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// I20, I21.
-    fn of_reasons(&mut self, view: &View, moment: &Moment) -> Vec<Timed> {
+    fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<Timed> {
         let rules = [monitor::EXPLAINED, monitor::CONSERVING];
         let unknown = |why: &str| {
             let finding = |rule| timed(|| Finding::not_checked(rule, why));
@@ -92,19 +92,19 @@ impl Ledger {
         let Some(counted) = &view.counted else {
             return unknown("no round has been taken in this term");
         };
-        if let Some(silent) = self.silent {
+        if let Some(silent) = self.stale_neighbour {
             return unknown(&format!("{silent} is silent, and nothing is taken back"));
         }
         let asked = Asked {
             snapshot: &self.snapshot,
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
-            settled: !self.news,
+            settled: !self.needs_round,
             sequence: self.snapshot.sequence(),
             round: self.round,
             now_ms: moment.monotonic_ms,
         };
-        let memory = &mut self.memory;
+        let memory = &mut self.invariant_memory;
         vec![
             timed(|| monitor::explanations_are_true(&asked)),
             timed(|| monitor::work_conserving(&asked, memory)),
@@ -113,7 +113,7 @@ impl Ledger {
 }
 
 /// I25: what is kept for readers.
-fn bounds(view: &View) -> Vec<Bound> {
+fn bounds(view: &SharedView) -> Vec<Bound> {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     vec![
         Bound {

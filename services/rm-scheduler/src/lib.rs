@@ -48,7 +48,7 @@ pub use config::Settings;
 use context::Context;
 use http::Api;
 pub use http::golden as openapi;
-use queries::{snapshot_reads, view::View};
+use queries::{snapshot_reads, view::SharedView};
 use working_set::Ledger;
 
 pub const NAME: &str = "rm-scheduler";
@@ -101,13 +101,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .local_addr()
         .context("the listener has no address")?;
 
-    let view = RwLock::new(View::default());
+    let view = RwLock::new(SharedView::default());
     let (questions, asked) = external_planners::Questions::new();
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
-        looks: snapshot_reads::Looks::default(),
-        pools: worker_pools::Bell::default(),
+        looks: snapshot_reads::SnapshotReads::default(),
+        pools: worker_pools::PoolEventSignal::default(),
         questions,
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);

@@ -11,16 +11,16 @@ use hayward_rm_scheduler_domain::snapshot::Snapshot;
 use hayward_rm_scheduler_domain::{Verdict, plan};
 use hayward_rm_scheduler_policy::wait_target;
 use hayward_service::metrics::Reading;
-use hayward_service::metrics::catalogue as told;
+use hayward_service::metrics::catalogue;
 use hayward_service::trace::{self, Beginning};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Receipt, UserName, WorkId};
 use serde::Serialize;
 
 use crate::NAME;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::publications::entries;
-use crate::queries::node_contents::Room;
-use crate::queries::view::Counted;
+use crate::queries::node_contents::NodeSpace;
+use crate::queries::view::NewestRound;
 use crate::round;
 use crate::store::Rows;
 use crate::working_set::Ledger;
@@ -33,7 +33,7 @@ const OTHER: &str = "other";
 const UNKNOWN: &str = "unknown";
 
 /// A word as the wire has it: of a variant that holds something, its name.
-fn word<T: Serialize>(value: &T) -> String {
+fn wire_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(serde_json::Value::Object(fields)) => {
@@ -50,16 +50,16 @@ fn pool_of(snapshot: &Snapshot, node: &NodeName) -> String {
 }
 
 pub(crate) fn refused(violation: &Violation) {
-    let cause = word(&violation.fault);
-    told::ROUND_REFUSALS.add(1, &[told::REFUSAL.is(cause)]);
+    let cause = wire_name(&violation.fault);
+    catalogue::ROUND_REFUSALS.add(1, &[catalogue::REFUSAL.is(cause)]);
 }
 
 pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
     let attributes = [
-        told::CLASS.is(grant.class.to_string()),
-        told::POOL.is(pool_of(snapshot, &grant.node)),
+        catalogue::CLASS.is(grant.class.to_string()),
+        catalogue::POOL.is(pool_of(snapshot, &grant.node)),
     ];
-    told::ROUND_PLACEMENTS.add(1, &attributes);
+    catalogue::ROUND_PLACEMENTS.add(1, &attributes);
 }
 
 /// The life of an allocation, as its trace describes it.
@@ -72,23 +72,23 @@ pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) 
         .with("hayward.node.name", grant.node.to_string())
 }
 
-pub(crate) fn told_to_leave(reason: VacateReason) {
-    told::PREEMPTION_ALLOCATIONS.add(1, &[told::LEAVES.is(word(&reason))]);
+pub(crate) fn count_vacate(reason: VacateReason) {
+    catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::LEAVES.is(wire_name(&reason))]);
 }
 
 /// Who had to give way to whom within the hour, so that it is seen when it goes back and forth.
 #[derive(Debug, Default)]
-pub(crate) struct GaveWay {
+pub(crate) struct PreemptionPairs {
     newest: VecDeque<(i64, WorkId, WorkId)>,
 }
 
-impl GaveWay {
+impl PreemptionPairs {
     /// Pairs remembered.
     const MOST: usize = 4_096;
 
     pub fn of<'a>(kept: impl Iterator<Item = &'a Receipt>) -> Self {
-        told::PREEMPTION_PING_PONG.add(0, &[]);
-        told::PREEMPTION_LOST.add(0, &[]);
+        catalogue::PREEMPTION_PING_PONG.add(0, &[]);
+        catalogue::PREEMPTION_LOST.add(0, &[]);
         let mut gave_way = Self::default();
         for receipt in kept {
             gave_way.remember(receipt);
@@ -110,9 +110,9 @@ impl GaveWay {
     /// Something was taken back: what is lost with it, and whether it had been the other way round.
     pub fn note(&mut self, receipt: &Receipt) {
         let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
-        told::PREEMPTION_LOST.add(lost, &[]);
+        catalogue::PREEMPTION_LOST.add(lost, &[]);
         if self.returns(receipt) {
-            told::PREEMPTION_PING_PONG.add(1, &[]);
+            catalogue::PREEMPTION_PING_PONG.add(1, &[]);
         }
         self.remember(receipt);
     }
@@ -128,27 +128,32 @@ impl GaveWay {
 
 impl Ledger {
     /// A process was heard to run.
-    pub(crate) fn measure_start(&self, held: &Held, moment: &Moment) {
+    pub(crate) fn measure_start(&self, held: &AllocationRecord, moment: &Moment) {
         let entry = &held.entry;
         if held.entry.running_since != Some(moment.now) {
             return;
         }
-        let pool = told::POOL.is(pool_of(&self.snapshot, &entry.node));
-        let class = told::CLASS.is(entry.class.clone());
-        let launched = [pool.clone(), told::LAUNCH_OUTCOME.is("started")];
-        told::LAUNCH_COUNT.add(1, &launched);
+        let pool = catalogue::POOL.is(pool_of(&self.snapshot, &entry.node));
+        let class = catalogue::CLASS.is(entry.class.clone());
+        let launched = [pool.clone(), catalogue::LAUNCH_OUTCOME.is("started")];
+        catalogue::LAUNCH_COUNT.add(1, &launched);
         let seconds = |since| seconds(moment.now.ms_since(since));
         let attributes = [class.clone(), pool];
-        told::ALLOCATION_TIME_TO_START.record(seconds(entry.granted_at), &attributes);
+        catalogue::ALLOCATION_TIME_TO_START.record(seconds(entry.granted_at), &attributes);
         let demand = self.demand.get(entry.work.as_str());
         if let Some(demand) = demand.filter(|_| entry.incarnation == 1) {
-            let attributes = [told::KIND.is(word(&entry.kind)), class];
-            told::WORK_TIME_TO_START.record(seconds(demand.submitted_at), &attributes);
+            let attributes = [catalogue::KIND.is(wire_name(&entry.kind)), class];
+            catalogue::WORK_TIME_TO_START.record(seconds(demand.submitted_at), &attributes);
         }
     }
 
     /// It has ended: its room is free as soon as that is committed.
-    pub(crate) fn measure_end(&self, held: &Held, exit: Option<&Exit>, batch: &mut Batch<Rows>) {
+    pub(crate) fn measure_end(
+        &self,
+        held: &AllocationRecord,
+        exit: Option<&Exit>,
+        batch: &mut Batch<Rows>,
+    ) {
         let entry = &held.entry;
         if let (Some(exit), None) = (exit, entry.running_since) {
             let outcome = match exit.cause {
@@ -156,16 +161,16 @@ impl Ledger {
                 // It was over before anybody heard that it ran.
                 _ => "started",
             };
-            let pool = told::POOL.is(pool_of(&self.snapshot, &entry.node));
-            told::LAUNCH_COUNT.add(1, &[pool, told::LAUNCH_OUTCOME.is(outcome)]);
+            let pool = catalogue::POOL.is(pool_of(&self.snapshot, &entry.node));
+            catalogue::LAUNCH_COUNT.add(1, &[pool, catalogue::LAUNCH_OUTCOME.is(outcome)]);
         }
         let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
-        tell_end(held, cause, batch);
+        end_trace_of(held, cause, batch);
     }
 }
 
 /// The last of its life (T5): it is over once that is committed.
-pub(crate) fn tell_end(held: &Held, cause: ExitCause, batch: &mut Batch<Rows>) {
+pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
     let Some(life) = round::life(held) else {
         return;
     };
@@ -180,7 +185,7 @@ pub(crate) fn tell_end(held: &Held, cause: ExitCause, batch: &mut Batch<Rows>) {
             .at(trace::at(entry.granted_at))
             .end_at(trace::now());
     }
-    let release = part("release").with("hayward.exit.cause", word(&cause));
+    let release = part("release").with("hayward.exit.cause", wire_name(&cause));
     let release = release.begin();
     batch.once_committed(move |_| drop(release));
 }
@@ -202,7 +207,7 @@ pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
         ledger.requests.silence_ms(now_ms),
     ];
     let silence = silences.into_iter().flatten().max().map(seconds);
-    readings.extend(silence.map(|age| told::ROUND_SNAPSHOT_AGE.reads(age, Vec::new())));
+    readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reads(age, Vec::new())));
     let view = ledger.context.view.read();
     if let Some(counted) = &view.counted {
         waiting(ledger, counted, moment, &mut readings);
@@ -213,10 +218,10 @@ pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
 }
 
 fn pools(snapshot: &Snapshot) -> Vec<Reading> {
-    let mut rooms: BTreeMap<&NodeName, Room> = BTreeMap::new();
+    let mut rooms: BTreeMap<&NodeName, NodeSpace> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
         if node.is_schedulable() {
-            rooms.insert(name, Room::of(snapshot, Some(node)));
+            rooms.insert(name, NodeSpace::of(snapshot, Some(node)));
         }
     }
     for allocation in snapshot.allocations.values() {
@@ -238,24 +243,24 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     }
     let mut readings = Vec::new();
     for (pool, (usable, free, hole)) in sums {
-        let pool = || vec![told::POOL.is(pool.to_owned())];
-        readings.push(told::POOL_USABLE.counts(usable, pool()));
-        readings.push(told::POOL_FREE.counts(free, pool()));
-        readings.push(told::POOL_LARGEST_HOLE.counts(hole, pool()));
+        let pool = || vec![catalogue::POOL.is(pool.to_owned())];
+        readings.push(catalogue::POOL_USABLE.counts(usable, pool()));
+        readings.push(catalogue::POOL_FREE.counts(free, pool()));
+        readings.push(catalogue::POOL_LARGEST_HOLE.counts(hole, pool()));
         let apart = if free == 0 {
             0.0
         } else {
             seconds(free - hole) / seconds(free)
         };
-        readings.push(told::POOL_FRAGMENTATION.reads(apart, pool()));
+        readings.push(catalogue::POOL_FRAGMENTATION.reads(apart, pool()));
     }
     readings
 }
 
-type Place = (String, String);
+type ClassAndPool = (String, String);
 
 /// The class that a piece of work waits in, and its pool.
-fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> Place {
+fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool {
     let class = verdict.class.as_deref().unwrap_or(UNKNOWN);
     let queued = snapshot.demand.get(work).and_then(|it| it.queued.as_ref());
     let pool = match queued {
@@ -266,10 +271,10 @@ fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> Place {
     (class.to_owned(), pool.to_owned())
 }
 
-fn waiting(ledger: &Ledger, counted: &Counted, moment: &Moment, readings: &mut Vec<Reading>) {
+fn waiting(ledger: &Ledger, counted: &NewestRound, moment: &Moment, readings: &mut Vec<Reading>) {
     let snapshot: &Snapshot = &ledger.snapshot;
-    let mut slots: BTreeMap<(String, Place), (u64, u64)> = BTreeMap::new();
-    let mut oldest: BTreeMap<Place, u64> = BTreeMap::new();
+    let mut slots: BTreeMap<(String, ClassAndPool), (u64, u64)> = BTreeMap::new();
+    let mut oldest: BTreeMap<ClassAndPool, u64> = BTreeMap::new();
     for (name, class) in &snapshot.classes {
         oldest.insert((name.clone(), class.pool.clone()), 0);
     }
@@ -288,25 +293,26 @@ fn waiting(ledger: &Ledger, counted: &Counted, moment: &Moment, readings: &mut V
             let oldest = oldest.entry(place.clone()).or_default();
             *oldest = (*oldest).max(age);
         }
-        let reason = word(&entries::wait_reason(verdict.reason));
+        let reason = wire_name(&entries::wait_reason(verdict.reason));
         let (processes, quanta) = slots.entry((reason, place)).or_default();
         *processes += lacks;
         *quanta += lacks.saturating_mul(numbers.order);
     }
-    let at = |(class, pool): Place| vec![told::CLASS.is(class), told::POOL.is(pool)];
+    let at =
+        |(class, pool): ClassAndPool| vec![catalogue::CLASS.is(class), catalogue::POOL.is(pool)];
     for ((reason, place), (processes, quanta)) in slots {
-        let mut attributes = vec![told::REASON.is(reason)];
+        let mut attributes = vec![catalogue::REASON.is(reason)];
         attributes.extend(at(place));
-        readings.push(told::WAITING_SLOTS.counts(processes, attributes.clone()));
-        readings.push(told::WAITING_QUANTA.counts(quanta, attributes));
+        readings.push(catalogue::WAITING_SLOTS.counts(processes, attributes.clone()));
+        readings.push(catalogue::WAITING_QUANTA.counts(quanta, attributes));
     }
     let classes: BTreeSet<String> = oldest.keys().map(|(class, _)| class.clone()).collect();
     for class in classes {
         let target_s = wait_target(&ledger.policy.policy, &class);
-        readings.push(told::WAITING_TARGET.counts(target_s, vec![told::CLASS.is(class)]));
+        readings.push(catalogue::WAITING_TARGET.counts(target_s, vec![catalogue::CLASS.is(class)]));
     }
     for (place, age) in oldest {
-        readings.push(told::WAITING_OLDEST.reads(seconds(age), at(place)));
+        readings.push(catalogue::WAITING_OLDEST.reads(seconds(age), at(place)));
     }
 }
 
@@ -317,7 +323,7 @@ struct Fair {
     received: u64,
 }
 
-fn fairness(counted: &Counted, readings: &mut Vec<Reading>) {
+fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
     let mut wanted: BTreeMap<&UserName, u64> = BTreeMap::new();
     let wants = |user: &plan::UserShare| -> u64 {
         let work = user.work.values();
@@ -345,28 +351,28 @@ fn fairness(counted: &Counted, readings: &mut Vec<Reading>) {
     for ((user, class), sum) in sums {
         let whose = || {
             vec![
-                told::USER.is(user.to_owned()),
-                told::CLASS.is(class.to_owned()),
+                catalogue::USER.is(user.to_owned()),
+                catalogue::CLASS.is(class.to_owned()),
             ]
         };
-        readings.push(told::FAIRNESS_ENTITLED.counts(sum.entitled, whose()));
-        readings.push(told::FAIRNESS_WANTED.counts(sum.wanted, whose()));
-        readings.push(told::FAIRNESS_RECEIVED.counts(sum.received, whose()));
-        let more = told::FAIRNESS_ERROR.counts(sum.received, whose());
-        let due = told::FAIRNESS_ERROR.counts(sum.entitled, whose());
-        readings.push(told::FAIRNESS_ERROR.reads(more.value - due.value, whose()));
+        readings.push(catalogue::FAIRNESS_ENTITLED.counts(sum.entitled, whose()));
+        readings.push(catalogue::FAIRNESS_WANTED.counts(sum.wanted, whose()));
+        readings.push(catalogue::FAIRNESS_RECEIVED.counts(sum.received, whose()));
+        let more = catalogue::FAIRNESS_ERROR.counts(sum.received, whose());
+        let due = catalogue::FAIRNESS_ERROR.counts(sum.entitled, whose());
+        readings.push(catalogue::FAIRNESS_ERROR.reads(more.value - due.value, whose()));
     }
 }
 
-fn budgets(counted: &Counted, readings: &mut Vec<Reading>) {
+fn budgets(counted: &NewestRound, readings: &mut Vec<Reading>) {
     for budget in &counted.budgets.pools {
         let Some(allowed) = budget.allowed else {
             continue;
         };
-        let pool = || vec![told::POOL.is(budget.pool.clone())];
+        let pool = || vec![catalogue::POOL.is(budget.pool.clone())];
         let left = allowed.saturating_sub(budget.spent);
-        readings.push(told::PREEMPTION_BUDGET_LEFT.counts(left, pool()));
-        readings.push(told::PREEMPTION_BUDGET_ALLOWED.counts(allowed, pool()));
+        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.counts(left, pool()));
+        readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.counts(allowed, pool()));
     }
 }
 
@@ -396,7 +402,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_from_who_it_was_made_room_for_returns() {
-        let mut gave_way = GaveWay::default();
+        let mut gave_way = PreemptionPairs::default();
         gave_way.note(&receipt("job_a", "job_b", 0));
         assert!(!gave_way.returns(&receipt("job_a", "job_b", 1)));
         assert!(!gave_way.returns(&receipt("job_b", "job_c", 1)));
@@ -413,7 +419,7 @@ mod tests {
             WaitReason::OutsidePlanner,
             WaitReason::Satisfied,
         ] {
-            assert!(told::REASON.allows(&word(&reason)), "{reason:?}");
+            assert!(catalogue::REASON.allows(&wire_name(&reason)), "{reason:?}");
         }
         let faults = [
             Fault::UnknownWork("job_1".parse().unwrap()),
@@ -423,10 +429,10 @@ mod tests {
             },
         ];
         for fault in faults {
-            assert!(told::REFUSAL.allows(&word(&fault)), "{fault:?}");
+            assert!(catalogue::REFUSAL.allows(&wire_name(&fault)), "{fault:?}");
         }
         for reason in [VacateReason::Preempted, VacateReason::WorkGone] {
-            assert!(told::LEAVES.allows(&word(&reason)), "{reason:?}");
+            assert!(catalogue::LEAVES.allows(&wire_name(&reason)), "{reason:?}");
         }
     }
 }

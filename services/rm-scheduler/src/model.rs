@@ -7,13 +7,13 @@ mod worker_pool;
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_rm_scheduler_api::policy::Policy;
 
-pub use carried_row::{Key, Line, Lines, spent_key};
-pub use evacuation::{Clearing, Member, Settled};
-pub use worker_pool::{About, EVENTS_KEPT, Kept};
+pub use carried_row::{CarriedKey, CarriedRow, CarriedRows, spent_key};
+pub use evacuation::{EvacuatedProcess, Evacuation, Settled};
+pub use worker_pool::{EVENTS_KEPT, PoolDescription, PoolRecord};
 
 /// An allocation and what only the scheduler needs to know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct AllocationRecord {
     pub entry: AllocationEntry,
     /// Not preemptable.
     pub fixed: bool,

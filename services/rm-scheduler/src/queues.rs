@@ -13,7 +13,7 @@ use hayward_rm_scheduler_capacity::used;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue, Queues};
 
-use crate::model::Line;
+use crate::model::CarriedRow;
 use crate::working_set::Ledger;
 
 pub use view::queues as shown;
@@ -24,7 +24,7 @@ impl Ledger {
         let pools = self.snapshot.queues.iter();
         let pools = pools.map(|(pool, queues)| {
             let mut used = used(&self.snapshot, pool);
-            if !self.informed() {
+            if !self.has_heard_all() {
                 // Whose nodes are not known yet may be of any pool; what drains in vain is swept.
                 let held = self.snapshot.allocations.values();
                 let classes = held.map(|held| &held.class);
@@ -36,7 +36,7 @@ impl Ledger {
     }
 
     /// The configured queues of a snapshot get beside them what has to drain.
-    pub(crate) fn keep_draining(&self, snapshot: &mut Snapshot) {
+    pub(crate) fn add_draining_queues(&self, snapshot: &mut Snapshot) {
         for (pool, (old, used)) in self.queues_in_use() {
             let Some(new) = snapshot.queues.get_mut(&pool) else {
                 continue;
@@ -51,26 +51,26 @@ impl Ledger {
     /// The policy as it was before the restart: what drained then drains on.
     pub(crate) fn resume_policy(&mut self, policy: PolicyView) {
         self.set_policy(policy);
-        let lines = &self.lines;
+        let lines = &self.carried_rows;
         self.snapshot.rework(|snapshot| {
             for line in lines.values() {
-                if let Line::Draining { pool, path, queue } = line
+                if let CarriedRow::Draining { pool, path, queue } = line
                     && let Some(queues) = snapshot.queues.get_mut(pool)
                 {
-                    put_back(queues, path, queue);
+                    restore_queue(queues, path, queue);
                 }
             }
         });
     }
 
     /// Delays, reservations and what is left alone end with time, and a plan may be another one.
-    pub(crate) fn queues_wait_for_time(&self) -> bool {
+    pub(crate) fn queues_depend_on_time(&self) -> bool {
         let mut kept = self.snapshot.carried.queues.values();
         self.rounds.waits_for_time() || kept.any(|kept| *kept != Kept::default())
     }
 
     /// Takes away what has drained.
-    pub(crate) fn sweep_queues(&mut self) {
+    pub(crate) fn remove_drained_queues(&mut self) {
         let drains = |queues: &&Queues| drains(&queues.root);
         let pools = self.snapshot.queues.iter().filter(|(_, it)| drains(it));
         let empty: Vec<(String, Queues)> = pools
@@ -90,10 +90,10 @@ fn drains(queue: &Queue) -> bool {
 }
 
 /// A line for each queue that drains.
-pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<Line> {
-    fn walk(pool: &str, path: &str, queue: &Queue, found: &mut Vec<Line>) {
+pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
+    fn walk(pool: &str, path: &str, queue: &Queue, found: &mut Vec<CarriedRow>) {
         if queue.draining {
-            found.push(Line::Draining {
+            found.push(CarriedRow::Draining {
                 pool: pool.to_owned(),
                 path: path.to_owned(),
                 queue: Box::new(Queue {
@@ -114,7 +114,7 @@ pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<Line> {
 }
 
 /// Puts one that drained before the restart back to its place.
-fn put_back(queues: &mut Queues, path: &str, queue: &Queue) {
+fn restore_queue(queues: &mut Queues, path: &str, queue: &Queue) {
     let mut names = path.split('.').skip(1).peekable();
     let mut at = &mut queues.root;
     while let Some(name) = names.next() {

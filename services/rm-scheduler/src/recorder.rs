@@ -26,9 +26,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::InputLimits;
-use crate::round::Traced;
-use crate::working_set::snapshot::{Delta, Tracked};
-pub use plan_diff::{Planned, Said};
+use crate::round::RoundTrace;
+use crate::working_set::snapshot::{Delta, TrackedSnapshot};
+pub use plan_diff::{PlanDiff, WorkChanges};
 
 /// Rounds of one chain at most: reading the last of them reads them all.
 const CHAIN: u64 = 64;
@@ -42,13 +42,13 @@ pub struct Recorder {
     /// First round of the chain.
     chain: Option<u64>,
     /// What was said since its newest round.
-    said: Said,
+    said: WorkChanges,
     /// Known only when a round has been encoded.
     length: Arc<Mutex<Length>>,
     /// Rounds to wait before another chain is tried.
     rest: u64,
     /// The trace of the round that is being carried out.
-    pub traced: Option<Traced>,
+    pub traced: Option<RoundTrace>,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ pub struct Unwritten {
     /// First round of its chain.
     pub base: u64,
     pub limits: InputLimits,
-    words: Words,
+    words: RoundDocument,
     length: Arc<Mutex<Length>>,
 }
 
@@ -82,9 +82,9 @@ pub struct Encoded {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Words {
+struct RoundDocument {
     snapshot: Delta,
-    plan: Planned,
+    plan: PlanDiff,
 }
 
 impl Recorder {
@@ -92,7 +92,7 @@ impl Recorder {
         Self {
             limits,
             chain: None,
-            said: Said::default(),
+            said: WorkChanges::default(),
             length: Arc::default(),
             rest: 0,
             traced: None,
@@ -100,9 +100,9 @@ impl Recorder {
     }
 
     /// Takes note of what a round says otherwise, whether it will be kept or not.
-    pub fn hear(&mut self, decided: &Decided) {
+    pub fn observe(&mut self, decided: &Decided) {
         match &decided.shares {
-            Some(shares) if self.goes_on() => self.said.add(decided, shares),
+            Some(shares) if self.chain_continues() => self.said.add(decided, shares),
             // The next that is kept is written as a whole.
             _ => self.end_chain(),
         }
@@ -110,31 +110,31 @@ impl Recorder {
 
     /// A chain that is not over, and of which no more was said than a snapshot may hold: also where
     /// nothing is kept for long.
-    fn goes_on(&self) -> bool {
+    fn chain_continues(&self) -> bool {
         let said = self.said.pieces_of_work() as u64;
         self.chain.is_some() && said <= self.limits.entries && !self.length.lock().ended()
     }
 
     fn end_chain(&mut self) {
         self.chain = None;
-        self.said = Said::default();
+        self.said = WorkChanges::default();
     }
 
     /// Takes note of the snapshot as it is now, before the plan is carried out.
     ///
     /// # Errors
     /// Why it cannot be kept, for people.
-    pub fn take(&mut self, snapshot: &mut Tracked) -> Result<Delta, String> {
-        if let Some(why) = self.declines(snapshot) {
+    pub fn take_delta(&mut self, snapshot: &mut TrackedSnapshot) -> Result<Delta, String> {
+        if let Some(why) = self.reason_to_skip(snapshot) {
             self.end_chain();
-            snapshot.write_anew();
+            snapshot.mark_all_changed();
             return Err(why);
         }
         let ended = self.chain.is_none() || self.length.lock().ended();
         Ok(snapshot.written(ended))
     }
 
-    fn declines(&mut self, snapshot: &Snapshot) -> Option<String> {
+    fn reason_to_skip(&mut self, snapshot: &Snapshot) -> Option<String> {
         if self.limits.rounds == 0 {
             return Some("inputs_rounds is 0".to_owned());
         }
@@ -151,14 +151,14 @@ impl Recorder {
         Some("an earlier round was too large to keep; it is tried again later".to_owned())
     }
 
-    /// The round changed something: its inputs are to be kept, with what [`Planned::rest_of`] made
+    /// The round changed something: its inputs are to be kept, with what [`PlanDiff::rest_of`] made
     /// of its plan. Where a chain begins, `all` says everything of work.
-    pub fn keep(
+    pub fn record(
         &mut self,
         round: u64,
         snapshot: Delta,
         rest: Plan,
-        all: impl FnOnce() -> Said,
+        all: impl FnOnce() -> WorkChanges,
     ) -> Unwritten {
         let known = self.chain.filter(|_| !snapshot.is_whole());
         let said = std::mem::take(&mut self.said);
@@ -174,9 +174,9 @@ impl Recorder {
             round,
             base,
             limits: self.limits,
-            words: Words {
+            words: RoundDocument {
                 snapshot,
-                plan: Planned::new(rest, said),
+                plan: PlanDiff::new(rest, said),
             },
             length: self.length.clone(),
         }
@@ -273,7 +273,7 @@ pub fn decode<B: AsRef<[u8]>>(
     for body in chain {
         let mut words = Vec::new();
         DeflateDecoder::new(body.as_ref()).read_to_end(&mut words)?;
-        let words: Words = serde_json::from_slice(&words)?;
+        let words: RoundDocument = serde_json::from_slice(&words)?;
         words.snapshot.apply(&mut snapshot);
         words.plan.apply(&mut plan);
     }

@@ -24,33 +24,33 @@ use hayward_service::runtime::block_in_place::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use crate::metrics;
-use crate::recorder::Planned;
+use crate::recorder::PlanDiff;
 use crate::store::Rows;
 use crate::worker_pools;
 use crate::working_set::snapshot::Delta;
 use crate::working_set::{JOB_CONVERTER, Ledger};
 
-pub(crate) use reserve_successors::Seeking;
-pub(crate) use timing::{Traced, Watch, exchanged, life};
+pub(crate) use reserve_successors::SuccessorSearch;
+pub(crate) use timing::{RoundTimer, RoundTrace, exchange_trace, life};
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
 
 /// What one round did besides its plan.
-pub(crate) struct Made {
+pub(crate) struct RoundOutcome {
     planning_us: u64,
     refused: Vec<String>,
     /// What it was planned from, and the plan before anything was dropped from it, without what it
     /// says of work; or why that is not kept.
     inputs: Result<(Delta, Plan), String>,
     /// What was told to leave before it was planned.
-    taken_off: Vec<Order>,
-    watch: Watch,
+    taken_off: Vec<LeaveOrder>,
+    watch: RoundTimer,
 }
 
 /// An order to leave.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct LeaveOrder {
     pub allocation: AllocationId,
     pub reason: VacateReason,
     pub detail: String,
@@ -59,59 +59,66 @@ pub(crate) struct Order {
 }
 
 impl Ledger {
-    pub(crate) fn take_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        if !self.informed() {
+    pub(crate) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        if !self.has_heard_all() {
             return Wake::OnNews;
         }
-        self.end_blocks(moment.now);
-        self.end_minutes(moment, batch);
-        self.keep_evidence(moment, batch);
-        self.end_waits(moment);
-        self.notice_silence(moment.monotonic_ms);
+        self.expire_blocks(moment.now);
+        self.expire_preemption_minutes(moment, batch);
+        self.update_machine_facts(moment, batch);
+        self.check_deadlines(moment);
+        self.check_neighbours(moment.monotonic_ms);
         let (least, most) = (self.pause_ms(), self.context.settings.round_max_ms);
         let since = self
             .last_round_ms
             .map_or(u64::MAX, |at| moment.monotonic_ms - at);
-        let due = if self.news { least } else { most };
+        let due = if self.needs_round { least } else { most };
         if since < due {
             return self.wake(due - since, moment);
         }
         self.last_round_ms = Some(moment.monotonic_ms);
-        self.account(moment, batch);
-        self.news |= self.queues_wait_for_time();
-        if !self.news {
-            if self.accounts_wait {
+        self.charge_usage(moment, batch);
+        self.needs_round |= self.queues_depend_on_time();
+        if !self.needs_round {
+            if self.accounts_dirty {
                 self.write_carried(moment, batch);
             }
-            self.show_time(moment, batch);
+            self.update_view_time(moment, batch);
             return self.wake(most, moment);
         }
         self.round += 1;
         self.snapshot.set_round(self.round);
         let started = Instant::now();
-        let mut watch = Watch::begin();
+        let mut watch = RoundTimer::begin();
         lengthy(|| {
-            let mut taken_off = self.take_off(moment, batch);
-            taken_off.extend(self.exchange(moment, batch));
-            self.tell_marks(batch);
-            self.offer_trials();
+            let mut taken_off = self.mark_departures(moment, batch);
+            taken_off.extend(self.exchange_placeholders(moment, batch));
+            self.publish_marks(batch);
+            self.refresh_nodes_on_trial();
             self.refresh_requests();
-            self.seek_places();
-            self.sweep_queues();
-            self.tell_closed(moment.now, batch);
-            self.news = false;
+            self.show_seekers_as_leaving();
+            self.remove_drained_queues();
+            self.publish_closed_nodes(moment.now, batch);
+            self.needs_round = false;
             watch.mark("prepare");
             let (mut decided, mut made) = self.plan(watch);
-            self.tend_planners(&mut decided.plan, moment, batch);
-            let placed = self.take_places(&mut decided.plan, moment, batch);
+            self.update_external_planners(&mut decided.plan, moment, batch);
+            let placed = self.vacate_with_successors(&mut decided.plan, moment, batch);
             made.watch.mark("check");
             made.taken_off = taken_off;
             made.taken_off.extend(placed);
             self.carry_out(decided, moment, batch, made);
-            self.tell_clearings(batch);
+            self.publish_evacuations(batch);
         });
         self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.wake(if self.news { self.pause_ms() } else { most }, moment)
+        self.wake(
+            if self.needs_round {
+                self.pause_ms()
+            } else {
+                most
+            },
+            moment,
+        )
     }
 
     /// Milliseconds from the start of a round to the next while there is news: a fleet that is
@@ -122,25 +129,25 @@ impl Ledger {
         settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
-    fn plan(&mut self, mut watch: Watch) -> (Decided, Made) {
+    fn plan(&mut self, mut watch: RoundTimer) -> (Decided, RoundOutcome) {
         let started = Instant::now();
         let news = self.snapshot.unplanned();
-        let mut ended = |phase| watch.planned(phase);
+        let mut ended = |phase| watch.planning_phase_ended(phase);
         let rounds = &mut self.rounds;
         let mut decided = rounds.decide_watched(&self.snapshot, &news, &mut ended);
         self.holdings.follow(&self.snapshot, &news);
-        self.recorder.hear(&decided);
+        self.recorder.observe(&decided);
         let says = !decided.plan.is_empty() || !decided.verdicts.is_empty();
         let inputs = if says || decided.shares.is_none() {
-            self.recorder.take(&mut self.snapshot)
+            self.recorder.take_delta(&mut self.snapshot)
         } else {
             Err("it changed nothing".to_owned())
         };
         let inputs = inputs.map(|inputs| {
-            let planned = Planned::rest_of(&decided.plan, self.rounds.sums());
+            let planned = PlanDiff::rest_of(&decided.plan, self.rounds.sums());
             (inputs, planned)
         });
-        if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
+        if std::mem::take(&mut self.full_report) || decided.shares.is_none() {
             decided.plan.verdicts = self.rounds.verdicts();
         } else {
             // By name, as they are told from here on.
@@ -149,19 +156,19 @@ impl Ledger {
         }
         let plan = &mut decided.plan;
         let planned = Members::of(&self.snapshot, &plan.grants);
-        if self.silent.is_some() {
+        if self.stale_neighbour.is_some() {
             self.revoke_nothing(plan);
         }
-        let refused = self.refuse_faults(plan);
-        self.one_at_a_time(&mut decided.plan);
+        let refused = self.drop_faults(plan);
+        self.limit_nodes_on_trial(&mut decided.plan);
         // What is dropped is planned anew.
         let grants = &mut decided.plan.grants;
-        self.news |= planned.drop_torn(&self.snapshot, grants);
-        self.news |= gangs::cut(&self.snapshot, grants, MOST_AT_ONCE);
+        self.needs_round |= planned.drop_torn(&self.snapshot, grants);
+        self.needs_round |= gangs::cut(&self.snapshot, grants, MOST_AT_ONCE);
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
             decided,
-            Made {
+            RoundOutcome {
                 planning_us,
                 refused,
                 inputs,
@@ -172,9 +179,9 @@ impl Ledger {
     }
 
     /// A neighbour fell silent or was heard again: what may be done has changed.
-    fn notice_silence(&mut self, now_ms: u64) {
+    fn check_neighbours(&mut self, now_ms: u64) {
         let silent = self.stale(now_ms);
-        if silent == self.silent {
+        if silent == self.stale_neighbour {
             return;
         }
         if let Some(neighbour) = silent {
@@ -185,17 +192,17 @@ impl Ledger {
         } else {
             tracing::info!("all neighbours are heard again");
         }
-        self.silent = silent;
+        self.stale_neighbour = silent;
         // What was said of a silent neighbour's work is said of all of it, and taken back of all.
-        self.says_all = true;
-        self.news = true;
+        self.full_report = true;
+        self.needs_round = true;
     }
 
     /// No news is not bad news: what is held stays held until all neighbours are heard again. Only
     /// what its owner has withdrawn goes, because that is known and not concluded.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
-            let known = self.silent != Some(JOB_CONVERTER) || worker_pools::owns(work);
+            let known = self.stale_neighbour != Some(JOB_CONVERTER) || worker_pools::owns(work);
             known && !self.snapshot.demand.contains_key(work)
         };
         let mut spared: BTreeSet<WorkId> = BTreeSet::new();
@@ -213,7 +220,7 @@ impl Ledger {
         plan.grants.retain(|grant| !spared.contains(&grant.work));
         // What the plan would remember has not come about: nobody was hit, no room was made.
         plan.carried.clone_from(&self.snapshot.carried);
-        let silent = self.silent.unwrap_or_default();
+        let silent = self.stale_neighbour.unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
             if verdict.reason == Reason::WaitingForPreemption {
                 verdict.reason = Reason::StaleInput;
@@ -226,12 +233,12 @@ impl Ledger {
     fn wake(&self, ms: u64, moment: &Moment) -> Wake {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.block_ends.first().map(|(end, _)| until(end));
-        let deadline = self.clearings.deadlines.first().map(until);
-        let budget = self.hour.ends().as_ref().map(until);
+        let deadline = self.evacuations.deadlines.first().map(until);
+        let budget = self.preempted_last_hour.ends().as_ref().map(until);
         let left = |due: u64| due.saturating_sub(moment.monotonic_ms);
-        let lost = self.given_up_ms().map(left);
-        let proof = self.evidence.due_ms().map(left);
-        let planner = self.planners.due_ms().map(left);
+        let lost = self.lost_work_due_ms().map(left);
+        let proof = self.machine_facts.due_ms().map(left);
+        let planner = self.external_planners.due_ms().map(left);
         let first = [block, deadline, budget, lost, proof, planner]
             .into_iter()
             .flatten()
@@ -241,33 +248,35 @@ impl Ledger {
     }
 
     /// When work on a lost node is no more waited for; nobody is given up on no news.
-    fn given_up_ms(&self) -> Option<u64> {
-        self.unreachable.due_ms().filter(|_| self.silent.is_none())
+    fn lost_work_due_ms(&self) -> Option<u64> {
+        self.unreachable
+            .due_ms()
+            .filter(|_| self.stale_neighbour.is_none())
     }
 
     /// A deadline has come, or work is no more waited for: time to decide.
-    fn end_waits(&mut self, moment: &Moment) {
-        let deadline = self.clearings.deadlines.first();
-        let lost = self.given_up_ms();
-        self.news |= deadline.is_some_and(|end| *end <= moment.now)
+    fn check_deadlines(&mut self, moment: &Moment) {
+        let deadline = self.evacuations.deadlines.first();
+        let lost = self.lost_work_due_ms();
+        self.needs_round |= deadline.is_some_and(|end| *end <= moment.now)
             || lost.is_some_and(|due| due <= moment.monotonic_ms);
-        self.news |= self.planners_are_due(moment.monotonic_ms);
+        self.needs_round |= self.planners_are_due(moment.monotonic_ms);
     }
 
     /// Expiry is exact, also when blocklist is away: an item ends at its end.
-    fn end_blocks(&mut self, now: Timestamp) {
+    fn expire_blocks(&mut self, now: Timestamp) {
         self.snapshot.set_now(now);
         while let Some((end, key)) = self.block_ends.first().cloned()
             && end <= now
         {
             self.block_ends.remove(&(end, key.clone()));
             self.refresh_blocked(&key);
-            self.news = true;
+            self.needs_round = true;
         }
     }
 
     /// The committer distrusts the planner: what `check` refuses is not carried out.
-    fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
+    fn drop_faults(&self, plan: &mut Plan) -> Vec<String> {
         let (sound, violations) = self.holdings.prune(&self.snapshot, std::mem::take(plan));
         *plan = sound;
         violations.iter().for_each(metrics::refused);

@@ -17,15 +17,15 @@ use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
-use crate::model::Clearing;
-use crate::model::{Held, NewPolicy};
-use crate::model::{Key, Lines};
+use crate::model::Evacuation;
+use crate::model::{AllocationRecord, NewPolicy};
+use crate::model::{CarriedKey, CarriedRows};
 use crate::recorder::Unwritten;
 
 /// What one batch changes.
 #[derive(Debug, Default)]
 pub struct Rows {
-    pub allocations: BTreeMap<AllocationId, Held>,
+    pub allocations: BTreeMap<AllocationId, AllocationRecord>,
     pub buried: BTreeSet<AllocationId>,
     pub incarnations: BTreeMap<WorkId, u64>,
     pub forgotten_work: BTreeSet<WorkId>,
@@ -35,11 +35,11 @@ pub struct Rows {
     pub receipts: BTreeMap<u64, Receipt>,
     pub inputs: Option<Unwritten>,
     pub usage: Vec<LedgerLine>,
-    pub carried: Lines,
+    pub carried: CarriedRows,
     /// Lines of `carried` that are over.
-    pub forgotten: Vec<Key>,
+    pub forgotten: Vec<CarriedKey>,
     /// By key; absent ones are over.
-    pub clearings: BTreeMap<String, Option<Clearing>>,
+    pub clearings: BTreeMap<String, Option<Evacuation>>,
     pub pools: pools::PoolRows,
 }
 

@@ -22,7 +22,7 @@ use hayward_vocabulary::{Timestamp, WorkId};
 use tokio::sync::watch;
 
 use crate::config::Settings;
-use crate::model::{About, EVENTS_KEPT, Kept};
+use crate::model::{EVENTS_KEPT, PoolDescription, PoolRecord};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -34,25 +34,25 @@ pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
 /// How ids of pools, and of the works they ask for, begin.
 const PREFIX: &str = "wp_";
 #[derive(Debug, Default)]
-pub struct Pools {
-    by_id: BTreeMap<WorkId, Kept>,
+pub struct WorkerPools {
+    by_id: BTreeMap<WorkId, PoolRecord>,
     /// Allocations of pools' works as they became, in order, to be taken in by the next round.
     changed: Vec<AllocationEntry>,
     /// Read from rows, and not yet told so.
-    read_again: bool,
+    resume_pending: bool,
 }
 
-impl Pools {
-    pub fn loaded(by_id: BTreeMap<WorkId, Kept>) -> Self {
+impl WorkerPools {
+    pub fn loaded(by_id: BTreeMap<WorkId, PoolRecord>) -> Self {
         Self {
             by_id,
             changed: Vec::new(),
-            read_again: true,
+            resume_pending: true,
         }
     }
 
     /// Takes note of an allocation that became another, if it is one of ours.
-    pub fn notice(&mut self, entry: &AllocationEntry) {
+    pub fn record_change(&mut self, entry: &AllocationEntry) {
         if owns(&entry.work) {
             self.changed.push(entry.clone());
         }
@@ -106,15 +106,15 @@ pub fn rules(settings: &Settings) -> Rules {
 }
 
 /// Rings whenever an event of any pool was committed; who waits looks for itself.
-pub struct Bell(watch::Sender<()>);
+pub struct PoolEventSignal(watch::Sender<()>);
 
-impl Default for Bell {
+impl Default for PoolEventSignal {
     fn default() -> Self {
         Self(watch::Sender::new(()))
     }
 }
 
-impl Bell {
+impl PoolEventSignal {
     pub fn listen(&self) -> watch::Receiver<()> {
         self.0.subscribe()
     }
@@ -138,9 +138,9 @@ impl Ledger {
     {
         if !batch.is_trial() {
             // Whoever calls before the first round would be told afterwards to connect again.
-            self.read_pools_again(moment, batch);
+            self.resume_pools(moment, batch);
         }
-        let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let kept = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
         let before = kept.pool.clone();
         if batch.is_trial() {
             return Ok(act(&mut before.clone(), now(moment))?);
@@ -160,7 +160,7 @@ impl Ledger {
         let over = kept.events.len().saturating_sub(EVENTS_KEPT);
         kept.events.drain(..over);
         batch.rows.pools.note(&kept.about, &before, &kept.pool);
-        self.demand_of_pool(id, batch);
+        self.update_pool_demand(id, batch);
         Ok(done)
     }
 }

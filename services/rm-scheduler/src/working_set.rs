@@ -41,23 +41,23 @@ use sqlx::PgConnection;
 use crate::absorb::translate;
 use crate::command::Command;
 use crate::context::Context;
-use crate::external_planners::{self, Planners};
+use crate::external_planners::{self, ExternalPlanners};
 use crate::metrics;
-use crate::model::{Held, Lines};
-use crate::publications::evacuations::Clearings;
-use crate::publications::machine_facts::Evidence;
+use crate::model::{AllocationRecord, CarriedRows};
+use crate::publications::evacuations::Evacuations;
+use crate::publications::machine_facts::MachineFacts;
 use crate::publications::receipts::Receipts;
 use crate::queries::snapshot_reads::timed;
 use crate::queries::{load, node_contents};
 use crate::queues;
 use crate::recorder::Recorder;
-use crate::round::Seeking;
+use crate::round::SuccessorSearch;
 use crate::store::{self, Rows};
-use crate::worker_pools::{self, Pools};
-use crate::working_set::on_trial::Trials;
-use crate::working_set::second_places::Requests;
-use crate::working_set::snapshot::Tracked;
-use crate::working_set::unreachable::Unreachable;
+use crate::worker_pools::{self, WorkerPools};
+use crate::working_set::on_trial::NodesOnTrial;
+use crate::working_set::second_places::SecondPlaces;
+use crate::working_set::snapshot::TrackedSnapshot;
+use crate::working_set::unreachable::UnreachableWork;
 
 pub const JOB_CONVERTER: &str = "job-converter";
 
@@ -72,46 +72,46 @@ pub struct Ledger {
     pub(crate) containers: Followed<ContainerEntry>,
     pub(crate) requests: Followed<RequestEntry>,
     /// What follows from requests, and what container-manager is told.
-    pub(crate) places: Requests,
-    pub(crate) allocations: BTreeMap<AllocationId, Held>,
+    pub(crate) second_places: SecondPlaces,
+    pub(crate) allocations: BTreeMap<AllocationId, AllocationRecord>,
     pub(crate) by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
     /// Those that hold their quanta.
     pub(crate) by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) incarnations: BTreeMap<WorkId, u64>,
     /// Worker pools, which ask for work of their own.
-    pub(crate) pools: Pools,
+    pub(crate) worker_pools: WorkerPools,
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     pub(crate) receipts: Receipts,
     /// What was taken back within the hour (B5).
-    pub(crate) hour: Hour,
+    pub(crate) preempted_last_hour: Hour,
     /// What is remembered from round to round, as it is in rows.
-    pub(crate) lines: Lines,
+    pub(crate) carried_rows: CarriedRows,
     pub(crate) accounts_written_ms: u64,
     /// Some accounts are newer than their lines.
-    pub(crate) accounts_wait: bool,
+    pub(crate) accounts_dirty: bool,
     /// What the next round plans from.
-    pub(crate) snapshot: Tracked,
+    pub(crate) snapshot: TrackedSnapshot,
     pub(crate) rounds: Rounds,
     /// What is held, as the check sees it.
     pub(crate) holdings: Holdings,
     /// Those outside.
-    pub(crate) planners: Planners,
+    pub(crate) external_planners: ExternalPlanners,
     /// The next round says everything, and not just what changed.
-    pub(crate) says_all: bool,
+    pub(crate) full_report: bool,
     /// Verdicts that changed and wait for their turn to be published.
-    pub(crate) unsaid: Verdicts,
+    pub(crate) verdicts_to_publish: Verdicts,
     /// Keeps what rounds were planned from.
     pub(crate) recorder: Recorder,
     /// Ends of blocks, so that each counts exactly until its end.
     pub(crate) block_ends: BTreeSet<(Timestamp, String)>,
     /// What is told of machines, and how work fares on them.
-    pub(crate) evidence: Evidence,
-    pub(crate) clearings: Clearings,
+    pub(crate) machine_facts: MachineFacts,
+    pub(crate) evacuations: Evacuations,
     /// Places that are looked for before what needs them is told to leave.
-    pub(crate) seeking: Seeking,
-    pub(crate) unreachable: Unreachable,
-    pub(crate) trials: Trials,
+    pub(crate) successors: SuccessorSearch,
+    pub(crate) unreachable: UnreachableWork,
+    pub(crate) nodes_on_trial: NodesOnTrial,
     /// Nodes that are blocked for one job or service alone.
     pub(crate) avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
     /// Nodes that are drained.
@@ -126,23 +126,23 @@ pub struct Ledger {
     /// What the last round cost.
     pub(crate) cost_ms: u64,
     /// The neighbour that has not been heard for too long.
-    pub(crate) silent: Option<&'static str>,
+    pub(crate) stale_neighbour: Option<&'static str>,
     /// Something happened since the last round that a plan could depend on.
-    pub(crate) news: bool,
+    pub(crate) needs_round: bool,
     /// From look to look at the invariants.
-    pub(crate) memory: monitor::Memory,
+    pub(crate) invariant_memory: monitor::Memory,
 }
 
 impl Ledger {
     /// Sets an allocation in memory, in the snapshot, in the rows and in `allocations`.
-    pub(crate) fn put(&mut self, held: Held, batch: &mut Batch<Rows>) {
+    pub(crate) fn set_allocation(&mut self, held: AllocationRecord, batch: &mut Batch<Rows>) {
         let id = held.entry.id.clone();
         self.by_work
             .entry(held.entry.work.clone())
             .or_default()
             .insert(id.clone());
-        self.stand(&held.entry);
-        let seen = held.entry.holds().then(|| self.seen_allocation(&held));
+        self.index_allocation(&held.entry);
+        let seen = held.entry.holds().then(|| self.planner_allocation(&held));
         let before = self.snapshot.set_allocation(&id, seen.clone());
         self.snapshot.stamp(&id, &held.entry.node);
         // That it came to run matters for who is taken back first, and asks for no new round.
@@ -153,23 +153,23 @@ impl Ledger {
                 ..seen
             })
         };
-        self.news |= meaning(seen) != meaning(before);
+        self.needs_round |= meaning(seen) != meaning(before);
         batch.publish(ALLOCATIONS, "", id.as_str(), &held.entry);
-        self.pools.notice(&held.entry);
+        self.worker_pools.record_change(&held.entry);
         batch.rows.allocations.insert(id.clone(), held.clone());
         self.allocations.insert(id, held);
     }
 
     /// What follows from the allocations that were read.
-    fn take_stock(&mut self) {
-        let held: Vec<Held> = self.allocations.values().cloned().collect();
+    fn index_loaded_allocations(&mut self) {
+        let held: Vec<AllocationRecord> = self.allocations.values().cloned().collect();
         for held in held {
             let entry = &held.entry;
             let of_work = self.by_work.entry(entry.work.clone()).or_default();
             of_work.insert(entry.id.clone());
-            self.stand(entry);
+            self.index_allocation(entry);
             if entry.holds() {
-                let seen = self.seen_allocation(&held);
+                let seen = self.planner_allocation(&held);
                 self.snapshot.set_allocation(&entry.id, Some(seen));
                 self.snapshot.stamp(&entry.id, &entry.node);
             }
@@ -177,8 +177,8 @@ impl Ledger {
     }
 
     /// Notes who holds anything where.
-    fn stand(&mut self, entry: &AllocationEntry) {
-        self.clearings.note_mark(entry);
+    fn index_allocation(&mut self, entry: &AllocationEntry) {
+        self.evacuations.update_marked(entry);
         if entry.holds() {
             let here = self.by_node.entry(entry.node.clone()).or_default();
             here.insert(entry.id.clone());
@@ -191,14 +191,17 @@ impl Ledger {
     }
 
     /// What holds anything on a node.
-    pub(crate) fn held_on(&self, node: &NodeName) -> impl Iterator<Item = &Held> {
+    pub(crate) fn allocations_on(
+        &self,
+        node: &NodeName,
+    ) -> impl Iterator<Item = &AllocationRecord> {
         let here = self.by_node.get(node).into_iter().flatten();
         here.filter_map(|id| self.allocations.get(id))
     }
 
     /// Buries an ended allocation once the rung above has let go of it: its work is withdrawn, or
     /// lists it as settled.
-    pub(crate) fn bury_if_settled(&mut self, id: &AllocationId, batch: &mut Batch<Rows>) {
+    pub(crate) fn remove_if_settled(&mut self, id: &AllocationId, batch: &mut Batch<Rows>) {
         let Some(held) = self.allocations.get(id) else {
             return;
         };
@@ -209,7 +212,7 @@ impl Ledger {
         }
         let work = held.entry.work.clone();
         self.allocations.remove(id);
-        self.note_stray(id);
+        self.update_orphan(id);
         batch.withdraw(ALLOCATIONS, "", id.as_str());
         batch.rows.allocations.remove(id);
         batch.rows.buried.insert(id.clone());
@@ -219,12 +222,12 @@ impl Ledger {
                 self.by_work.remove(&work);
             }
         }
-        self.forget_work_if_over(&work, batch);
+        self.forget_work_if_gone(&work, batch);
     }
 
     /// Drops what is remembered of work that is withdrawn and holds nothing any more.
-    pub(crate) fn forget_work_if_over(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
-        let wanted = self.demand.get(work.as_str()).is_some() || self.pools.wants(work);
+    pub(crate) fn forget_work_if_gone(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+        let wanted = self.demand.get(work.as_str()).is_some() || self.worker_pools.wants(work);
         if wanted || self.by_work.contains_key(work) {
             return;
         }
@@ -243,7 +246,7 @@ impl Ledger {
     }
 
     pub(crate) fn withdraw_verdict(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
-        self.unsaid.remove(work);
+        self.verdicts_to_publish.remove(work);
         if self.verdicts.remove(work).is_some() {
             batch.withdraw(VERDICTS, "", work.as_str());
         }
@@ -251,11 +254,11 @@ impl Ledger {
 
     pub(crate) fn set_policy(&mut self, policy: PolicyView) {
         self.rules = Arc::new(Rules::of(&policy.policy));
-        let changed = self.under(&self.rules);
+        let changed = self.snapshot_under(&self.rules);
         self.snapshot.rework(|snapshot| *snapshot = changed);
         self.follow_planners();
         self.policy = policy;
-        self.news = true;
+        self.needs_round = true;
     }
 }
 
@@ -289,34 +292,34 @@ impl hayward_publication::Ledger for Ledger {
             blocks: Followed::default(),
             containers: Followed::default(),
             requests: Followed::default(),
-            places: Requests::load(&mut *tx).await?,
+            second_places: SecondPlaces::load(&mut *tx).await?,
             allocations: store::allocations::load(&mut *tx).await?,
             by_work: BTreeMap::new(),
             by_node: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
-            pools: Pools::loaded(pools),
+            worker_pools: WorkerPools::loaded(pools),
             verdicts: store::entries::load(&mut *tx, VERDICTS, |entry: &VerdictEntry| {
                 entry.work.clone()
             })
             .await?,
             receipts: Receipts::of(&receipts),
-            hour,
-            lines,
+            preempted_last_hour: hour,
+            carried_rows: lines,
             accounts_written_ms: moment.monotonic_ms,
-            accounts_wait: false,
-            snapshot: Tracked::new(translate::empty_snapshot()),
+            accounts_dirty: false,
+            snapshot: TrackedSnapshot::new(translate::empty_snapshot()),
             rounds: Rounds::default(),
             holdings: Holdings::default(),
-            planners: Planners::default(),
-            says_all: true,
-            unsaid: BTreeMap::new(),
+            external_planners: ExternalPlanners::default(),
+            full_report: true,
+            verdicts_to_publish: BTreeMap::new(),
             recorder: Recorder::new(context.settings.inputs()),
             block_ends: BTreeSet::new(),
-            evidence: Evidence::load(&mut *tx, moment).await?,
-            clearings: Clearings::load(&mut *tx).await?,
-            seeking: Seeking::default(),
-            unreachable: Unreachable::default(),
-            trials: Trials::default(),
+            machine_facts: MachineFacts::load(&mut *tx, moment).await?,
+            evacuations: Evacuations::load(&mut *tx).await?,
+            successors: SuccessorSearch::default(),
+            unreachable: UnreachableWork::default(),
+            nodes_on_trial: NodesOnTrial::default(),
             avoided: BTreeMap::new(),
             drained: BTreeSet::new(),
             usage: usage.into_iter().map(of_class).collect(),
@@ -326,17 +329,17 @@ impl hayward_publication::Ledger for Ledger {
             round: rounds.last().map_or(0, |round| round.round),
             last_round_ms: None,
             cost_ms: 0,
-            silent: None,
-            news: true,
-            memory: monitor::Memory::default(),
+            stale_neighbour: None,
+            needs_round: true,
+            invariant_memory: monitor::Memory::default(),
         };
-        ledger.take_stock();
-        ledger.resume_proofs(moment.monotonic_ms);
+        ledger.index_loaded_allocations();
+        ledger.resume_success_timers(moment.monotonic_ms);
         ledger
             .snapshot
-            .set_carried(carry_over::restore(&ledger.lines));
+            .set_carried(carry_over::restore(&ledger.carried_rows));
         ledger.resume_policy(policy);
-        ledger.ask_for_all_workers();
+        ledger.request_all_workers();
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
         view.rounds = rounds.into();
@@ -371,11 +374,11 @@ impl hayward_publication::Ledger for Ledger {
                 let load = {
                     let view = self.context.view.read();
                     let counted = view.counted.as_ref();
-                    counted.map(|counted| load::of(&self.snapshot, counted))
+                    counted.map(|counted| load::load(&self.snapshot, counted))
                 };
                 batch.answer(reply, load);
             }
-            Command::Occupancy(wanted, reply) => {
+            Command::NodeContents(wanted, reply) => {
                 batch.answer(
                     reply,
                     node_contents::page(&self.snapshot, &self.allocations, &wanted),
@@ -385,37 +388,37 @@ impl hayward_publication::Ledger for Ledger {
                 let answer = self.change_policy(*change, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Look(policy, reply) => {
-                let look = self.informed().then(|| {
+            Command::CopyFleet(policy, reply) => {
+                let look = self.has_heard_all().then(|| {
                     self.snapshot.set_now(moment.now);
-                    lengthy(|| timed(|| self.look(policy.as_deref())))
+                    lengthy(|| timed(|| self.copy_fleet(policy.as_deref())))
                 });
                 batch.answer(reply, look);
             }
-            Command::Standing(nodes, reply) => {
-                batch.answer(reply, self.standing(&nodes));
+            Command::ProcessesOn(nodes, reply) => {
+                batch.answer(reply, self.processes_on(&nodes));
             }
             Command::Queues(pool, reply) => {
                 self.snapshot.set_now(moment.now);
                 let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
-                let queues = self.informed().then(show);
+                let queues = self.has_heard_all().then(show);
                 batch.answer(reply, queues);
             }
-            Command::Answered(answered, reply) => {
-                self.hear_planner(*answered, moment);
+            Command::PlannerAnswered(answered, reply) => {
+                self.apply_planner_outcome(*answered, moment);
                 batch.answer(reply, ());
             }
             Command::Planners(reply) => {
                 batch.answer(
                     reply,
-                    self.informed()
+                    self.has_heard_all()
                         .then(|| external_planners::shown(self, moment)),
                 );
             }
             Command::Invariants(reply) => {
-                batch.answer(reply, lengthy(|| self.report(moment)));
+                batch.answer(reply, lengthy(|| self.check_invariants(moment)));
             }
-            Command::Pools(asked) => asked(self, moment, batch),
+            Command::WorkerPools(asked) => asked(self, moment, batch),
         }
     }
 
@@ -424,9 +427,9 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.tend_pools(moment, batch);
-        let wake = self.take_round(moment, batch);
-        self.tend_pools(moment, batch);
+        self.update_worker_pools(moment, batch);
+        let wake = self.run_round(moment, batch);
+        self.update_worker_pools(moment, batch);
         self.wake_for_pools(wake, moment)
     }
 

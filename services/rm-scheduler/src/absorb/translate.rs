@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::snapshot;
 use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::model::Held;
+use crate::model::AllocationRecord;
 
 pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()
@@ -132,7 +132,7 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
     }
 }
 
-pub fn allocation(held: &Held) -> snapshot::Allocation {
+pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
     let entry = &held.entry;
     // What cannot be reached has run, and is believed to.
     let unreachable = entry.state == AllocationState::Unreachable;

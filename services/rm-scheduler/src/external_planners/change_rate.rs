@@ -13,7 +13,7 @@ const MOST: usize = 1_000;
 const MOST_OF_WORK: usize = 30;
 
 #[derive(Default)]
-pub struct Words {
+pub struct ChangeRate {
     since_ms: u64,
     changed: usize,
     by_work: BTreeMap<WorkId, usize>,
@@ -21,7 +21,7 @@ pub struct Words {
     waits: bool,
 }
 
-impl Words {
+impl ChangeRate {
     /// Counts it if it may be said now; else it is to be said later.
     pub fn may_change(&mut self, work: &WorkId, now_ms: u64) -> bool {
         if now_ms.saturating_sub(self.since_ms) >= WINDOW_MS {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn one_piece_of_work_does_not_talk_without_end() {
-        let mut words = Words::default();
+        let mut words = ChangeRate::default();
         let said = (0..1_000).filter(|at| words.may_change(&work(1), 40_000 + at));
         assert_eq!(said.count(), MOST_OF_WORK);
         assert_eq!(words.due_ms(), Some(70_000));
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn all_together_change_so_many_sentences_at_most() {
-        let mut words = Words::default();
+        let mut words = ChangeRate::default();
         let said = (0..100_000).filter(|at| words.may_change(&work(*at), 50_000));
         assert_eq!(said.count(), MOST);
         let said = (0..100_000).filter(|at| words.may_change(&work(*at), 80_000));

@@ -15,7 +15,7 @@ use hayward_service::client::install_crypto;
 use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
-use super::Answered;
+use super::PlannerOutcome;
 use crate::command::Command;
 
 /// On their way to the one who carries them: one of each pool, and there are fewer pools.
@@ -112,14 +112,14 @@ async fn carry(
         Ok(client) => within(&client, &planner, &ask).await,
         Err(why) => Err(why),
     };
-    let answered = Answered {
+    let answered = PlannerOutcome {
         pool: ask.pool.clone(),
         revision: ask.revision,
         took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
     };
     // Who does not lead any more has nobody to tell.
-    let told = handle.ask(|reply| Command::Answered(Box::new(answered), reply));
+    let told = handle.ask(|reply| Command::PlannerAnswered(Box::new(answered), reply));
     if let Err(problem) = told.await {
         tracing::debug!(?problem, "an answer of a planner outside came too late");
     }

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::planners::{
 };
 use hayward_rm_scheduler_domain::plan::outside::{Refusal, Refused};
 
-use super::{Known, Last};
+use super::{LastAnswer, PlannerState};
 use crate::working_set::Ledger;
 
 /// Of each pool without parent.
@@ -15,7 +15,7 @@ pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {
     let snapshot = &*ledger.snapshot;
     let tops = snapshot.pools.iter().filter(|(_, it)| it.parent.is_none());
     let pools = tops.map(|(pool, _)| {
-        let known = ledger.planners.by_pool.get(pool);
+        let known = ledger.external_planners.by_pool.get(pool);
         let kind = if known.is_some() {
             PlannerKind::Http
         } else if snapshot.queues.contains_key(pool) {
@@ -36,7 +36,7 @@ pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {
     }
 }
 
-fn outside(known: &Known, moment: &Moment) -> OutsidePlanner {
+fn outside(known: &PlannerState, moment: &Moment) -> OutsidePlanner {
     let later = |at: u64| moment.now.plus_ms(at.saturating_sub(moment.monotonic_ms));
     let asking = known.on_its_way.is_some();
     OutsidePlanner {
@@ -53,7 +53,7 @@ fn outside(known: &Known, moment: &Moment) -> OutsidePlanner {
     }
 }
 
-fn answer(last: &Last) -> PlannerAnswer {
+fn answer(last: &LastAnswer) -> PlannerAnswer {
     let taken = last.taken.as_ref();
     let count = |of: fn(&hayward_rm_scheduler_domain::plan::outside::Taken) -> u64| {
         taken.map_or(0, |(_, taken)| of(taken))

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::command::Command;
-use crate::command::Wanted;
+use crate::command::NodeFilter;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -40,11 +40,11 @@ impl Nodes {
             .with("pool", &self.pool)
     }
 
-    fn wanted(self) -> Result<Wanted, Problem> {
+    fn wanted(self) -> Result<NodeFilter, Problem> {
         let limit = pagination::limit(self.limit, pagination::USUAL)?;
         let after = self.cursor.as_deref();
         let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
-        Ok(Wanted {
+        Ok(NodeFilter {
             node: self.node,
             pool: self.pool,
             after,
@@ -82,7 +82,7 @@ pub async fn list_occupancy(
 ) -> Result<Json<Occupancy>, Problem> {
     let listing = nodes.listing();
     let wanted = nodes.wanted()?;
-    let ask = |reply| Command::Occupancy(Box::new(wanted), reply);
+    let ask = |reply| Command::NodeContents(Box::new(wanted), reply);
     let Committed { value, revision } = api.handle.read(ask).await?;
     let mut page = Occupancy { revision, ..value };
     page.next_cursor = page.next_cursor.map(|last| listing.cursor(last));

@@ -16,9 +16,9 @@ use utoipa::IntoParams;
 use super::Api;
 use crate::command::Command;
 use crate::command::SetPolicy;
-use crate::command::{Asked, Under};
+use crate::command::{FleetUnderPolicy, PolicyQuestion};
 use crate::queries::policy_impact::moves;
-use crate::queries::snapshot_reads::patiently;
+use crate::queries::snapshot_reads::within_time;
 use crate::queries::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
@@ -110,21 +110,21 @@ pub async fn set_policy(
         .await?;
     let mut now = answer.value?;
     if dry_run {
-        now.moves = what_would_move(&api, &now.view.policy, drop_classes).await?;
+        now.moves = policy_moves(&api, &now.view.policy, drop_classes).await?;
     }
     let etag = (header::ETAG, format!("\"{}\"", now.view.generation));
     Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
 }
 
 /// Planned ahead on a copy of the fleet; nothing before the fleet is known.
-async fn what_would_move(
+async fn policy_moves(
     api: &Api,
     policy: &Policy,
     drop_classes: bool,
 ) -> Result<Option<PolicyMoves>, Problem> {
     let place = api.context.looks.thinking().await?;
     let policy = policy.clone();
-    let asked = Asked {
+    let asked = PolicyQuestion {
         policy,
         drop_classes,
     };
@@ -134,7 +134,7 @@ async fn what_would_move(
         Err(problem) => return Err(problem),
     };
     // What is wrong with the policy was told before.
-    let Some(Ok(Under {
+    let Some(Ok(FleetUnderPolicy {
         snapshot: after, ..
     })) = look.under
     else {
@@ -143,7 +143,7 @@ async fn what_would_move(
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
         let before = look.snapshot;
-        let mut go_on = patiently(DEFAULT_ROUNDS);
+        let mut go_on = within_time(DEFAULT_ROUNDS);
         let seen = compare(
             &ByPool,
             &before,

@@ -31,7 +31,7 @@ use super::Api;
 use crate::command::Command;
 use crate::store::Rows;
 use crate::worker_pools::Refusal;
-use crate::worker_pools::commands::Created;
+use crate::worker_pools::commands::CreatedPool;
 use crate::working_set::Ledger;
 
 const ROUTE: &str = "/v1/pools";
@@ -71,7 +71,7 @@ async fn ask<T: Send + 'static>(
     act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| {
-        Command::Pools(Box::new(move |ledger, moment, batch| {
+        Command::WorkerPools(Box::new(move |ledger, moment, batch| {
             let answer = act(ledger, moment, batch);
             batch.answer(reply, answer);
         }))
@@ -85,7 +85,7 @@ async fn read<T: Send + 'static>(
     see: impl FnOnce(&Ledger, &Moment) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| {
-        Command::Pools(Box::new(move |ledger, moment, batch| {
+        Command::WorkerPools(Box::new(move |ledger, moment, batch| {
             let answer = see(ledger, moment);
             batch.answer(reply, answer);
         }))
@@ -147,8 +147,8 @@ pub async fn create_pool(
     answer(&api.issuer, created.value, created.revision)
 }
 
-fn answer(issuer: &Arc<Issuer>, created: Created, revision: u64) -> Result<Response, Problem> {
-    let Created { pool, replayed } = created;
+fn answer(issuer: &Arc<Issuer>, created: CreatedPool, revision: u64) -> Result<Response, Problem> {
+    let CreatedPool { pool, replayed } = created;
     let token = credentials::token(issuer, &pool.id)?;
     let place = format!("{ROUTE}/{}", pool.id);
     let texts = [

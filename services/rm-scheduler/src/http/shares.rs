@@ -35,7 +35,7 @@ pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<
 }
 
 /// The pools that have queues, those that are planned outside, and all below them.
-fn elsewhere(policy: &Policy) -> shares::Elsewhere {
+fn elsewhere(policy: &Policy) -> shares::OtherPools {
     let top = |name: &str| {
         let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
         let path = std::iter::successors(Some(name), above).take(policy.pools.len());
@@ -46,7 +46,7 @@ fn elsewhere(policy: &Policy) -> shares::Elsewhere {
         let names = names.filter(|name| top(name).is_some_and(of));
         names.cloned().collect()
     };
-    shares::Elsewhere {
+    shares::OtherPools {
         divided: named(|top| top.queues.is_some()),
         outside: named(|top| top.planner.is_some() && top.queues.is_none()),
     }

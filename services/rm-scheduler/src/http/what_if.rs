@@ -10,12 +10,12 @@ use hayward_vocabulary::UserName;
 
 use super::Api;
 use crate::command::Command;
-use crate::command::Standing;
-use crate::command::{Asked, Look};
+use crate::command::ProcessOnNode;
+use crate::command::{FleetCopy, PolicyQuestion};
 use crate::policy::Fault;
 use crate::queries::drain_preview::drains;
-use crate::queries::snapshot_reads::patiently;
-use crate::queries::what_if::{Asker, not_theirs, question, told};
+use crate::queries::snapshot_reads::within_time;
+use crate::queries::what_if::{Requester, answer, not_theirs, question};
 
 /// Say what would happen. The planner of the fleet answers, round after round on a copy of it;
 /// nothing is changed. Operators and viewers may ask anything; submitters about their own work.
@@ -45,15 +45,15 @@ pub async fn forecast_changes(
         not_theirs,
     )?;
     let place = api.context.looks.thinking().await?;
-    let asked = ask.policy.clone().map(|policy| Asked {
+    let asked = ask.policy.clone().map(|policy| PolicyQuestion {
         policy,
         drop_classes: false,
     });
     let (look, revision) = api.context.looks.look(&api.handle, asked).await?;
-    let standing = standing(&api, &ask).await?;
+    let standing = drained_processes(&api, &ask).await?;
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
-        answer(&ask, &asker, &look, &standing)
+        forecast(&ask, &asker, &look, &standing)
     });
     let mut forecast = thinking.await.map_err(Problem::internal)??;
     forecast.revision = revision;
@@ -62,37 +62,37 @@ pub async fn forecast_changes(
 
 /// What stands on the nodes that would be drained: it is asked after the fleet was looked at, so
 /// what came or went in between is told without where it would go.
-async fn standing(api: &Api, ask: &WhatIf) -> Result<Vec<Standing>, Problem> {
+async fn drained_processes(api: &Api, ask: &WhatIf) -> Result<Vec<ProcessOnNode>, Problem> {
     if ask.drain.is_empty() {
         return Ok(Vec::new());
     }
     let nodes = ask.drain.iter().cloned().collect();
-    let asked = |reply| Command::Standing(nodes, reply);
+    let asked = |reply| Command::ProcessesOn(nodes, reply);
     Ok(api.handle.ask(asked).await?.value)
 }
 
-fn answer(
+fn forecast(
     ask: &WhatIf,
-    asker: &Asker,
-    look: &Look,
-    standing: &[Standing],
+    asker: &Requester,
+    look: &FleetCopy,
+    standing: &[ProcessOnNode],
 ) -> Result<Forecast, Problem> {
     let question = question(ask, asker, look)
         .map_err(|faults| problem(Code::Invalid, "this cannot be reckoned", faults))?;
-    let mut go_on = patiently(question.rounds);
+    let mut go_on = within_time(question.rounds);
     let changed = (question.changed, &question.task_ms);
     let seen = compare(&ByPool, &look.snapshot, changed, &mut go_on);
     Ok(Forecast {
         at: look.snapshot.now,
         silent: look.silent.map(str::to_owned),
         drains: drains(&ask.drain, standing, &seen),
-        ..told(&seen, asker)
+        ..answer(&seen, asker)
     })
 }
 
-fn asker(caller: &Caller) -> Result<Asker, Problem> {
+fn asker(caller: &Caller) -> Result<Requester, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
-    Ok(Asker {
+    Ok(Requester {
         user: UserName::new(caller.name.as_str()).ok(),
         groups: caller.groups.names().to_vec(),
         sees_all: caller.oversees(),

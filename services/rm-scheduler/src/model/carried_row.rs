@@ -9,12 +9,12 @@ use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
 /// Kind and name.
-pub type Key = (&'static str, String);
-pub type Lines = BTreeMap<Key, Line>;
+pub type CarriedKey = (&'static str, String);
+pub type CarriedRows = BTreeMap<CarriedKey, CarriedRow>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Line {
+pub enum CarriedRow {
     Needy {
         work: WorkId,
     },
@@ -69,8 +69,8 @@ pub enum Line {
     },
 }
 
-impl Line {
-    pub fn key(&self) -> Key {
+impl CarriedRow {
+    pub fn key(&self) -> CarriedKey {
         match self {
             Self::Needy { work } => ("needy", work.to_string()),
             Self::Upgrade { work, .. } => ("upgrade", work.to_string()),
@@ -100,7 +100,7 @@ impl Line {
     }
 
     /// Does this line, written earlier, still say what `now` says?
-    pub fn still_says(&self, now: &Self) -> bool {
+    pub fn is_still_true(&self, now: &Self) -> bool {
         match (self.account(), now.account()) {
             (Some((then, account)), Some((at, grown))) => account.after(at.ms_since(then)) == grown,
             _ => self == now,
@@ -108,7 +108,7 @@ impl Line {
     }
 }
 
-pub fn spent_key(minute: i64, pool: &str, user: &UserName) -> Key {
+pub fn spent_key(minute: i64, pool: &str, user: &UserName) -> CarriedKey {
     // No name of a user has a blank, so they never run into each other.
     ("spent", format!("{minute} {user} {pool}"))
 }

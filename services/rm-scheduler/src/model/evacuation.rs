@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is remembered of one order to empty something, as it is in rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clearing {
+pub struct Evacuation {
     pub number: u64,
     pub revision: u64,
     pub since: Timestamp,
@@ -15,18 +15,18 @@ pub struct Clearing {
     #[serde(default)]
     pub begun: Option<Timestamp>,
     #[serde(default)]
-    pub members: BTreeMap<AllocationId, Member>,
+    pub members: BTreeMap<AllocationId, EvacuatedProcess>,
 }
 
 /// Something that stood there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct EvacuatedProcess {
     pub work: WorkId,
     /// Later attempts of the work than this one are successors.
     pub after: u64,
     /// Told to leave.
-    #[serde(default)]
-    pub told: bool,
+    #[serde(default, rename = "told")]
+    pub ordered_to_leave: bool,
     /// Its next place was reserved before it was told, and is started after it.
     #[serde(default)]
     pub place_first: bool,
@@ -45,13 +45,13 @@ pub enum Settled {
     Unwanted,
 }
 
-impl Member {
+impl EvacuatedProcess {
     pub fn is_open(&self) -> bool {
         self.ended && self.settled.is_none()
     }
 
     /// Taken off, and not there again (W5).
     pub fn is_moving(&self) -> bool {
-        self.told && self.settled.is_none()
+        self.ordered_to_leave && self.settled.is_none()
     }
 }

@@ -12,7 +12,7 @@ pub const EVENTS_KEPT: usize = 1_000;
 
 /// What a pool is, apart from its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct PoolDescription {
     pub id: WorkId,
     pub job_id: String,
     pub user: UserName,
@@ -27,8 +27,8 @@ pub struct About {
 }
 
 #[derive(Debug)]
-pub struct Kept {
-    pub about: About,
+pub struct PoolRecord {
+    pub about: PoolDescription,
     pub pool: Pool,
     /// Newest last.
     pub events: VecDeque<PoolEvent>,
@@ -38,8 +38,8 @@ pub struct Kept {
     pub next_tick_ms: Option<u64>,
 }
 
-impl Kept {
-    pub fn new(about: About, pool: Pool, events: VecDeque<PoolEvent>) -> Self {
+impl PoolRecord {
+    pub fn new(about: PoolDescription, pool: Pool, events: VecDeque<PoolEvent>) -> Self {
         Self {
             about,
             pool,

@@ -16,7 +16,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
 use sqlx::PgConnection;
 
-use crate::model::{Clearing, Held, Member, Settled};
+use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, Settled};
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 use crate::working_set::on_trial::wanted;
@@ -25,11 +25,11 @@ use crate::working_set::on_trial::wanted;
 const MOST_BLOCKERS: usize = 100;
 
 #[derive(Debug, Default)]
-pub(crate) struct Clearings {
+pub(crate) struct Evacuations {
     /// By the key of the block, or `drain/NAME`.
-    pub(crate) all: BTreeMap<String, Clearing>,
+    pub(crate) all: BTreeMap<String, Evacuation>,
     /// As in rows, and as published.
-    written: BTreeMap<String, Clearing>,
+    written: BTreeMap<String, Evacuation>,
     published: BTreeMap<String, ClearingEntry>,
     /// What could have left in this round and was not told to: why.
     pub(crate) held_back: BTreeMap<AllocationId, (BlockerReason, String)>,
@@ -41,7 +41,7 @@ pub(crate) struct Clearings {
     pub(crate) marked: BTreeSet<AllocationId>,
 }
 
-impl Clearings {
+impl Evacuations {
     pub async fn load(tx: &mut PgConnection) -> Result<Self, sqlx::Error> {
         let all = store::clearings::load(&mut *tx).await?;
         Ok(Self {
@@ -52,7 +52,7 @@ impl Clearings {
         })
     }
 
-    pub fn note_mark(&mut self, entry: &AllocationEntry) {
+    pub fn update_marked(&mut self, entry: &AllocationEntry) {
         if entry.marked.is_some() && entry.holds() {
             self.marked.insert(entry.id.clone());
         } else {
@@ -69,7 +69,7 @@ impl Clearings {
     /// counts once.
     pub fn moving(&self) -> BTreeMap<WorkId, u64> {
         let members = self.all.values().flat_map(|it| &it.members);
-        let moving: BTreeMap<&AllocationId, &Member> =
+        let moving: BTreeMap<&AllocationId, &EvacuatedProcess> =
             members.filter(|(_, member)| member.is_moving()).collect();
         let mut counts = BTreeMap::new();
         for member in moving.values() {
@@ -79,7 +79,7 @@ impl Clearings {
     }
 
     /// Notes that this one is told to leave with its next place reserved.
-    pub fn place_is_reserved(&mut self, allocation: &AllocationId) {
+    pub fn mark_successor_reserved(&mut self, allocation: &AllocationId) {
         for clearing in self.all.values_mut() {
             if let Some(member) = clearing.members.get_mut(allocation) {
                 member.place_first = true;
@@ -108,9 +108,9 @@ impl Clearings {
 
 impl Ledger {
     /// What has become of everything that stood where it should not.
-    pub(crate) fn settle_clearings(&mut self) {
-        let mut claimed = self.clearings.claimed();
-        let mut all = std::mem::take(&mut self.clearings.all);
+    pub(crate) fn settle_evacuations(&mut self) {
+        let mut claimed = self.evacuations.claimed();
+        let mut all = std::mem::take(&mut self.evacuations.all);
         for clearing in all.values_mut() {
             for (id, member) in &mut clearing.members {
                 self.settle(id, member, &mut claimed);
@@ -118,21 +118,26 @@ impl Ledger {
         }
         let members = all.values().flat_map(|clearing| clearing.members.values());
         let unsettled = members.filter(|member| member.settled.is_none());
-        self.clearings.unsettled = unsettled.map(|member| member.work.clone()).collect();
-        self.clearings.all = all;
+        self.evacuations.unsettled = unsettled.map(|member| member.work.clone()).collect();
+        self.evacuations.all = all;
     }
 
-    fn settle(&self, id: &AllocationId, member: &mut Member, claimed: &mut BTreeSet<AllocationId>) {
+    fn settle(
+        &self,
+        id: &AllocationId,
+        member: &mut EvacuatedProcess,
+        claimed: &mut BTreeSet<AllocationId>,
+    ) {
         let held = self.allocations.get(id).filter(|it| it.entry.holds());
         match held {
-            Some(held) => member.told |= held.entry.vacate.is_some(),
+            Some(held) => member.ordered_to_leave |= held.entry.vacate.is_some(),
             None => member.ended = true,
         }
         if !member.is_open() {
             return;
         }
         let successors = self.successors(member, claimed);
-        let runs = |held: &&&Held| held.entry.state == AllocationState::Running;
+        let runs = |held: &&&AllocationRecord| held.entry.state == AllocationState::Running;
         if let Some(by) = successors.iter().find(runs) {
             claimed.insert(by.entry.id.clone());
             member.settled = Some(Settled::Replaced(by.entry.id.clone()));
@@ -142,10 +147,14 @@ impl Ledger {
     }
 
     /// Later attempts that stay, in their order, and stand for nobody else.
-    fn successors(&self, member: &Member, claimed: &BTreeSet<AllocationId>) -> Vec<&Held> {
+    fn successors(
+        &self,
+        member: &EvacuatedProcess,
+        claimed: &BTreeSet<AllocationId>,
+    ) -> Vec<&AllocationRecord> {
         let of_work = self.by_work.get(&member.work).into_iter().flatten();
         let held = of_work.filter_map(|id| self.allocations.get(id));
-        let mut later: Vec<&Held> = held
+        let mut later: Vec<&AllocationRecord> = held
             .filter(|held| {
                 let entry = &held.entry;
                 let stays = entry.holds() && entry.vacate.is_none();
@@ -159,26 +168,26 @@ impl Ledger {
     /// Could the work use one more? What it is due does not matter: it had this one.
     fn is_wanted(&self, work: &WorkId) -> bool {
         let demand = self.snapshot.demand.get(work);
-        demand.is_some_and(|demand| wanted(demand) > self.standing_of_work(work))
+        demand.is_some_and(|demand| wanted(demand) > self.staying_processes(work))
     }
 
     /// Publishes what has changed of how far it is, and writes what has to be remembered.
-    pub(crate) fn tell_clearings(&mut self, batch: &mut Batch<Rows>) {
-        if self.clearings.all.is_empty() && self.clearings.written.is_empty() {
+    pub(crate) fn publish_evacuations(&mut self, batch: &mut Batch<Rows>) {
+        if self.evacuations.all.is_empty() && self.evacuations.written.is_empty() {
             return;
         }
-        self.settle_clearings();
-        let claimed = self.clearings.claimed();
+        self.settle_evacuations();
+        let claimed = self.evacuations.claimed();
         let mut workers = self.workers();
         let mut told = BTreeMap::new();
-        for (key, clearing) in &self.clearings.all {
+        for (key, clearing) in &self.evacuations.all {
             let entry = ClearingEntry {
                 workers: workers.remove(key).unwrap_or_default(),
                 ..self.progress(clearing, &claimed)
             };
             told.insert(key.clone(), entry);
         }
-        let known = &mut self.clearings;
+        let known = &mut self.evacuations;
         for key in known
             .published
             .keys()
@@ -212,7 +221,7 @@ impl Ledger {
     /// blocked by way of its machine.
     fn workers(&self) -> BTreeMap<String, Vec<AllocationId>> {
         let of_node = |key: &&String| key.starts_with("node/");
-        let keys = self.clearings.all.keys().filter(of_node);
+        let keys = self.evacuations.all.keys().filter(of_node);
         let mut workers: BTreeMap<String, Vec<AllocationId>> =
             keys.map(|key| (key.clone(), Vec::new())).collect();
         if workers.is_empty() {
@@ -227,11 +236,12 @@ impl Ledger {
         workers
     }
 
-    fn progress(&self, clearing: &Clearing, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
-        let count = |which: &dyn Fn(&Member) -> bool| {
+    fn progress(&self, clearing: &Evacuation, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
+        let count = |which: &dyn Fn(&EvacuatedProcess) -> bool| {
             clearing.members.values().filter(|it| which(it)).count() as u64
         };
-        let failed = |it: &Member| it.is_open() && self.successors(it, claimed).is_empty();
+        let failed =
+            |it: &EvacuatedProcess| it.is_open() && self.successors(it, claimed).is_empty();
         let there = clearing.members.iter().filter(|(_, it)| !it.ended);
         let blockers = there.filter_map(|(id, _)| self.blocker(self.allocations.get(id)?));
         ClearingEntry {
@@ -247,11 +257,11 @@ impl Ledger {
         }
     }
 
-    fn blocker(&self, held: &Held) -> Option<Blocker> {
+    fn blocker(&self, held: &AllocationRecord) -> Option<Blocker> {
         let entry = &held.entry;
         let node = self.nodes.get(entry.node.as_str());
         let silent = node.is_none_or(|node| matches!(node.health, Health::Suspect | Health::Lost));
-        let (why, detail) = if let Some((why, detail)) = self.clearings.held_back.get(&entry.id) {
+        let (why, detail) = if let Some((why, detail)) = self.evacuations.held_back.get(&entry.id) {
             (*why, detail.clone())
         } else if entry.kind == WorkKind::Reservation {
             let detail = format!(

@@ -19,7 +19,7 @@ use sqlx::PgConnection;
 
 use crate::absorb::translate;
 use crate::config::FactLimits;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::queries::node_contents::quantum;
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
@@ -31,7 +31,7 @@ const SUCCESS_EVERY_MS: u64 = 10_000;
 /// Characters of a message.
 const MESSAGE: usize = 500;
 
-pub(crate) struct Evidence {
+pub(crate) struct MachineFacts {
     /// As published.
     facts: BTreeMap<String, FactEntry>,
     by_age: BTreeSet<(Timestamp, String)>,
@@ -41,10 +41,10 @@ pub(crate) struct Evidence {
     /// As published.
     machines: BTreeMap<NodeName, MachineEntry>,
     /// Attempts that show by running on that their machine works, and when they have.
-    proofs: BTreeSet<(u64, AllocationId)>,
+    success_timers: BTreeSet<(u64, AllocationId)>,
 }
 
-impl Evidence {
+impl MachineFacts {
     pub async fn load(tx: &mut PgConnection, moment: &Moment) -> Result<Self, sqlx::Error> {
         let mut evidence = Self {
             facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
@@ -54,7 +54,7 @@ impl Evidence {
             number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
             machines: store::entries::load(tx, MACHINES, |entry: &MachineEntry| entry.node.clone())
                 .await?,
-            proofs: BTreeSet::new(),
+            success_timers: BTreeSet::new(),
         };
         for (key, fact) in evidence.facts.clone() {
             evidence.index(key, &fact);
@@ -84,7 +84,13 @@ impl Evidence {
     }
 
     /// Unless its node has told enough for now.
-    fn tell(&mut self, key: String, fact: FactEntry, limits: FactLimits, batch: &mut Batch<Rows>) {
+    fn publish(
+        &mut self,
+        key: String,
+        fact: FactEntry,
+        limits: FactLimits,
+        batch: &mut Batch<Rows>,
+    ) {
         if !self.forget(&key) {
             let of_node = self.by_node.get(&fact.node);
             let full = of_node.filter(|known| known.len() >= limits.a_node.max(1));
@@ -125,7 +131,7 @@ impl Evidence {
     }
 
     /// The first success after a failure, and now and then another.
-    fn success_is_news(&self, node: &NodeName, now: Timestamp) -> bool {
+    fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
         let Some(told) = self.newest(node, What::Worked) else {
             return true;
         };
@@ -141,37 +147,37 @@ impl Evidence {
 
     /// When there is something to look at again, by the clock that only grows.
     pub fn due_ms(&self) -> Option<u64> {
-        self.proofs.first().map(|(at, _)| *at)
+        self.success_timers.first().map(|(at, _)| *at)
     }
 }
 
 /// What an end may say of its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Says {
+enum Meaning {
     Failure,
     Success,
     None,
 }
 
 /// What was told to end was meant to, whatever it made of that.
-fn says(vacated: bool, cause: ExitCause) -> Says {
+fn meaning(vacated: bool, cause: ExitCause) -> Meaning {
     match cause {
-        _ if vacated => Says::None,
+        _ if vacated => Meaning::None,
         ExitCause::LaunchFailed
         | ExitCause::LaunchUnknown
         | ExitCause::Node
         | ExitCause::UserError
-        | ExitCause::UserLimit => Says::Failure,
-        ExitCause::Success => Says::Success,
-        ExitCause::Intended | ExitCause::Unknown => Says::None,
+        | ExitCause::UserLimit => Meaning::Failure,
+        ExitCause::Success => Meaning::Success,
+        ExitCause::Intended | ExitCause::Unknown => Meaning::None,
     }
 }
 
 impl Ledger {
     /// An attempt has ended. `before` is how it was known until then.
-    pub(crate) fn note_end(
+    pub(crate) fn record_end(
         &mut self,
-        before: &Held,
+        before: &AllocationRecord,
         exit: Option<&Exit>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -183,47 +189,59 @@ impl Ledger {
         if exit.cause_code.as_deref() == Some(NOT_OFFERED) {
             return;
         }
-        let is_told = match says(entry.vacate.is_some(), exit.cause) {
-            Says::Failure => true,
-            Says::Success => self.proves_something(before, moment.now),
-            Says::None => false,
+        let is_told = match meaning(entry.vacate.is_some(), exit.cause) {
+            Meaning::Failure => true,
+            Meaning::Success => self.is_worth_reporting(before, moment.now),
+            Meaning::None => false,
         };
         if is_told {
-            self.tell_of(before, exit, moment, batch);
+            self.publish_fact(before, exit, moment, batch);
         }
     }
 
     /// What ran when the last term ended has to show anew that it does.
-    pub(crate) fn resume_proofs(&mut self, monotonic_ms: u64) {
-        let runs = |held: &&Held| held.entry.state == AllocationState::Running;
-        let told = |held: &&Held| self.evidence.facts.contains_key(held.entry.id.as_str());
+    pub(crate) fn resume_success_timers(&mut self, monotonic_ms: u64) {
+        let runs = |held: &&AllocationRecord| held.entry.state == AllocationState::Running;
+        let told = |held: &&AllocationRecord| {
+            self.machine_facts
+                .facts
+                .contains_key(held.entry.id.as_str())
+        };
         let running = self.allocations.values().filter(runs);
-        let owing = |held: &&Held| !told(held) && self.is_suspicious(held);
-        let running: Vec<Held> = running.filter(owing).cloned().collect();
+        let owing = |held: &&AllocationRecord| !told(held) && self.has_failure_record(held);
+        let running: Vec<AllocationRecord> = running.filter(owing).cloned().collect();
         for held in running {
-            self.note_running(&held, monotonic_ms);
+            self.start_success_timer(&held, monotonic_ms);
         }
     }
 
     /// An attempt was heard to run: on a machine with a record, running on is evidence too.
-    pub(crate) fn note_running(&mut self, held: &Held, monotonic_ms: u64) {
-        if held.entry.kind != WorkKind::Reservation && self.is_suspicious(held) {
+    pub(crate) fn start_success_timer(&mut self, held: &AllocationRecord, monotonic_ms: u64) {
+        if held.entry.kind != WorkKind::Reservation && self.has_failure_record(held) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
-            self.evidence.proofs.insert((due, held.entry.id.clone()));
+            self.machine_facts
+                .success_timers
+                .insert((due, held.entry.id.clone()));
         }
     }
 
-    fn is_suspicious(&self, held: &Held) -> bool {
-        held.trial.is_some() || self.evidence.follows_a_failure(&held.entry)
+    fn has_failure_record(&self, held: &AllocationRecord) -> bool {
+        held.trial.is_some() || self.machine_facts.follows_a_failure(&held.entry)
     }
 
     /// On trial every success counts: what was told before it began does not end it.
-    fn proves_something(&self, held: &Held, now: Timestamp) -> bool {
-        let news = || self.evidence.success_is_news(&held.entry.node, now);
-        held.trial.is_some() || (self.is_suspicious(held) && news())
+    fn is_worth_reporting(&self, held: &AllocationRecord, now: Timestamp) -> bool {
+        let news = || self.machine_facts.success_is_due(&held.entry.node, now);
+        held.trial.is_some() || (self.has_failure_record(held) && news())
     }
 
-    fn tell_of(&mut self, held: &Held, exit: &Exit, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn publish_fact(
+        &mut self,
+        held: &AllocationRecord,
+        exit: &Exit,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let entry = &held.entry;
         let message = exit.message.as_ref();
         let fact = FactEntry {
@@ -246,33 +264,33 @@ impl Ledger {
         };
         let limits = self.context.settings.facts();
         let key = entry.id.to_string();
-        self.evidence.tell(key, fact, limits, batch);
+        self.machine_facts.publish(key, fact, limits, batch);
     }
 
     /// Drops what is too old to be told, and tells of what has run for long enough.
-    pub(crate) fn keep_evidence(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn update_machine_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let kept_ms = self.context.settings.facts_kept_ms;
-        while let Some((at, key)) = self.evidence.by_age.first().cloned()
+        while let Some((at, key)) = self.machine_facts.by_age.first().cloned()
             && moment.now.ms_since(at) > kept_ms
         {
-            self.evidence.withdraw(&key, batch);
+            self.machine_facts.withdraw(&key, batch);
         }
-        while let Some((due, id)) = self.evidence.proofs.first().cloned()
+        while let Some((due, id)) = self.machine_facts.success_timers.first().cloned()
             && due <= moment.monotonic_ms
         {
-            self.evidence.proofs.remove(&(due, id.clone()));
-            let runs = |held: &&Held| held.entry.state == AllocationState::Running;
+            self.machine_facts.success_timers.remove(&(due, id.clone()));
+            let runs = |held: &&AllocationRecord| held.entry.state == AllocationState::Running;
             let held = self.allocations.get(&id).filter(runs).cloned();
-            let proof = held.filter(|held| self.proves_something(held, moment.now));
+            let proof = held.filter(|held| self.is_worth_reporting(held, moment.now));
             if let Some(held) = proof {
                 let exit = Exit::of(ExitCause::Success, "it has been running for a while");
-                self.tell_of(&held, &exit, moment, batch);
+                self.publish_fact(&held, &exit, moment, batch);
             }
         }
     }
 
     /// A node fell silent, or was heard again.
-    pub(crate) fn note_silence(
+    pub(crate) fn record_silence(
         &mut self,
         before: &NodeEntry,
         now: &NodeEntry,
@@ -288,7 +306,7 @@ impl Ledger {
         } else {
             return;
         };
-        let number = self.evidence.next_number(moment.now);
+        let number = self.machine_facts.next_number(moment.now);
         let fact = FactEntry {
             node: now.node.clone(),
             what,
@@ -297,13 +315,13 @@ impl Ledger {
         };
         let key = format!("node/{}/{number}", now.node);
         let limits = self.context.settings.facts();
-        self.evidence.tell(key, fact, limits, batch);
+        self.machine_facts.publish(key, fact, limits, batch);
     }
 
     /// What brakes count over.
-    pub(crate) fn tell_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
+    pub(crate) fn publish_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
         let Some(entry) = self.nodes.get(name) else {
-            if let Some((node, _)) = self.evidence.machines.remove_entry(name) {
+            if let Some((node, _)) = self.machine_facts.machines.remove_entry(name) {
                 batch.withdraw(MACHINES, "", node.as_str());
             }
             return;
@@ -316,20 +334,22 @@ impl Ledger {
             quanta: quantum(&self.snapshot, &pool).node_order(&capacity),
             pool,
         };
-        if self.evidence.machines.get(&machine.node) != Some(&machine) {
+        if self.machine_facts.machines.get(&machine.node) != Some(&machine) {
             batch.publish(MACHINES, "", machine.node.as_str(), &machine);
-            self.evidence.machines.insert(machine.node.clone(), machine);
+            self.machine_facts
+                .machines
+                .insert(machine.node.clone(), machine);
         }
     }
 
     /// After another policy, or when nodes are heard of for the first time in this term.
-    pub(crate) fn tell_machines(&mut self, batch: &mut Batch<Rows>) {
-        let known = self.evidence.machines.keys().map(ToString::to_string);
+    pub(crate) fn publish_machines(&mut self, batch: &mut Batch<Rows>) {
+        let known = self.machine_facts.machines.keys().map(ToString::to_string);
         let all: BTreeSet<String> = known
             .chain(self.nodes.iter().map(|(name, _)| name.clone()))
             .collect();
         for name in all {
-            self.tell_machine(&name, batch);
+            self.publish_machine(&name, batch);
         }
     }
 }
@@ -344,18 +364,18 @@ mod tests {
             Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
         };
         let all = [
-            (Success, Says::Success),
-            (UserError, Says::Failure),
-            (UserLimit, Says::Failure),
-            (LaunchFailed, Says::Failure),
-            (Node, Says::Failure),
-            (Intended, Says::None),
-            (LaunchUnknown, Says::Failure),
-            (Unknown, Says::None),
+            (Success, Meaning::Success),
+            (UserError, Meaning::Failure),
+            (UserLimit, Meaning::Failure),
+            (LaunchFailed, Meaning::Failure),
+            (Node, Meaning::Failure),
+            (Intended, Meaning::None),
+            (LaunchUnknown, Meaning::Failure),
+            (Unknown, Meaning::None),
         ];
         for (cause, expected) in all {
-            assert_eq!(says(false, cause), expected, "{cause:?}");
-            assert_eq!(says(true, cause), Says::None, "taken off: {cause:?}");
+            assert_eq!(meaning(false, cause), expected, "{cause:?}");
+            assert_eq!(meaning(true, cause), Meaning::None, "taken off: {cause:?}");
         }
     }
 }

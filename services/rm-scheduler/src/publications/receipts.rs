@@ -12,8 +12,8 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Verdi
 use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{NodeName, Outcome, Receipt, WorkId};
 
-use crate::metrics::GaveWay;
-use crate::model::Held;
+use crate::metrics::PreemptionPairs;
+use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::store::receipts::KEPT;
 use crate::working_set::Ledger;
@@ -23,7 +23,7 @@ use crate::working_set::Ledger;
 pub(crate) struct Receipts {
     last: u64,
     open: BTreeMap<u64, Receipt>,
-    gave_way: GaveWay,
+    gave_way: PreemptionPairs,
 }
 
 impl Receipts {
@@ -34,7 +34,7 @@ impl Receipts {
         Self {
             last: kept.last_key_value().map_or(0, |(last, _)| *last),
             open: open.map(|(at, receipt)| (*at, receipt.clone())).collect(),
-            gave_way: GaveWay::of(kept.values()),
+            gave_way: PreemptionPairs::of(kept.values()),
         }
     }
 
@@ -57,7 +57,7 @@ impl Receipts {
 
 impl Ledger {
     /// Writes a receipt for everything this round took back in fact.
-    pub(crate) fn receive(
+    pub(crate) fn write_receipts(
         &mut self,
         receipts: &[plan::Receipt],
         carried_out: &BTreeMap<String, String>,
@@ -70,10 +70,10 @@ impl Ledger {
             .map(|receipt| self.receipt(receipt.clone(), moment))
             .collect();
         self.receipts.measure(&fresh);
-        self.spend(fresh.iter(), moment, batch);
+        self.charge_preemptions(fresh.iter(), moment, batch);
         let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
         let numbered = numbered.collect();
-        self.note(numbered, batch);
+        self.publish_receipts(numbered, batch);
     }
 
     fn receipt(&self, receipt: plan::Receipt, moment: &Moment) -> Receipt {
@@ -127,11 +127,11 @@ impl Ledger {
                 answered.insert(*number, receipt);
             }
         }
-        self.note(answered, batch);
+        self.publish_receipts(answered, batch);
     }
 
     /// Closes the receipts whose room will not be taken by whom it was made for.
-    pub(crate) fn close_lapsed(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn close_lapsed_receipts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if self.receipts.open.is_empty() {
             return;
         }
@@ -144,13 +144,13 @@ impl Ledger {
             Some((*number, receipt))
         });
         let lapsed = lapsed.collect();
-        self.note(lapsed, batch);
+        self.publish_receipts(lapsed, batch);
     }
 
     /// Something leaves there: a whole node is made room for share by share.
     fn is_emptying(&self, node: &NodeName) -> bool {
-        let seen = |held: &Held| self.snapshot.allocations.get(&held.entry.id);
-        self.held_on(node)
+        let seen = |held: &AllocationRecord| self.snapshot.allocations.get(&held.entry.id);
+        self.allocations_on(node)
             .filter_map(seen)
             .any(|allocation| allocation.leaving)
     }
@@ -173,7 +173,7 @@ impl Ledger {
         if self.is_held(receipt) || claimed || self.is_emptying(&receipt.node) {
             return None;
         }
-        let later = self.stays_of(work, receipt);
+        let later = self.later_allocations(work, receipt);
         if later.iter().any(|entry| entry.node == receipt.node) {
             return None;
         }
@@ -191,7 +191,7 @@ impl Ledger {
     }
 
     /// What the beneficiary was granted after the receipt and has not given back.
-    fn stays_of(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
+    fn later_allocations(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
         let ids = self.by_work.get(work).into_iter().flatten();
         let entries = ids.filter_map(|id| self.allocations.get(id));
         entries
@@ -202,7 +202,7 @@ impl Ledger {
     }
 
     /// Keeps receipts, shows them with their rounds, and tells them to both sides.
-    fn note(&mut self, receipts: BTreeMap<u64, Receipt>, batch: &mut Batch<Rows>) {
+    fn publish_receipts(&mut self, receipts: BTreeMap<u64, Receipt>, batch: &mut Batch<Rows>) {
         if receipts.is_empty() {
             return;
         }
@@ -213,7 +213,7 @@ impl Ledger {
             }
             for work in std::iter::once(&receipt.work).chain(&receipt.beneficiary) {
                 if let Some(verdict) = self.verdicts.get_mut(work) {
-                    tell(verdict, receipt);
+                    insert_into_verdict(verdict, receipt);
                     told.insert(work.clone());
                 }
             }
@@ -235,7 +235,7 @@ impl Ledger {
 }
 
 /// Puts a receipt into a verdict: in place of what was said of it before, or before all others.
-fn tell(verdict: &mut VerdictEntry, receipt: &Receipt) {
+fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     let said = verdict
         .receipts
         .iter_mut()
@@ -245,14 +245,14 @@ fn tell(verdict: &mut VerdictEntry, receipt: &Receipt) {
         // One that was told long ago and made place for newer ones does not come back.
         None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
             verdict.receipts.insert(0, receipt.clone());
-            keep_told(&mut verdict.receipts);
+            trim_to_limit(&mut verdict.receipts);
         }
         None => {}
     }
 }
 
 /// Half a round would be a wrong story, so the oldest round goes as a whole.
-fn keep_told(receipts: &mut Vec<Receipt>) {
+fn trim_to_limit(receipts: &mut Vec<Receipt>) {
     while receipts.len() > Receipt::TOLD {
         let oldest = receipts.last().map(|receipt| receipt.round);
         if receipts.first().map(|receipt| receipt.round) == oldest {
@@ -292,7 +292,7 @@ mod tests {
             for (round, count) in counts {
                 all.extend(std::iter::repeat_n(receipt(*round), *count));
             }
-            keep_told(&mut all);
+            trim_to_limit(&mut all);
             let mut told: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
             told.dedup();
             told
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(rounds(&[(9, 6), (7, 7), (4, 4)]), [9, 7]);
         assert_eq!(rounds(&[(9, 16), (7, 1)]), [9]);
         let mut one = vec![receipt(9); 40];
-        keep_told(&mut one);
+        trim_to_limit(&mut one);
         assert_eq!(one.len(), Receipt::TOLD);
     }
 }

@@ -9,21 +9,25 @@ use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview};
 use hayward_rm_scheduler_domain::forecast::{Course, Forecast};
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
-use crate::command::Standing;
+use crate::command::ProcessOnNode;
 use crate::publications::entries;
 
 /// A preview for each of the nodes, in this order.
-pub fn drains(nodes: &[NodeName], standing: &[Standing], forecast: &Forecast) -> Vec<DrainPreview> {
-    let goes = |it: &&Standing| nodes.contains(&it.node) && stays(it).is_none();
-    let mut groups: BTreeMap<&WorkId, Vec<&Standing>> = BTreeMap::new();
+pub fn drains(
+    nodes: &[NodeName],
+    standing: &[ProcessOnNode],
+    forecast: &Forecast,
+) -> Vec<DrainPreview> {
+    let goes = |it: &&ProcessOnNode| nodes.contains(&it.node) && stays(it).is_none();
+    let mut groups: BTreeMap<&WorkId, Vec<&ProcessOnNode>> = BTreeMap::new();
     for it in standing.iter().filter(goes) {
         groups.entry(&it.group).or_default().push(it);
     }
-    let mut rooms = Rooms::of(standing.iter().filter(goes), forecast);
+    let mut rooms = SuccessorPlaces::of(standing.iter().filter(goes), forecast);
     let preview = |node: &NodeName| {
         let here = || standing.iter().filter(|it| it.node == *node);
         let stays: Vec<Blocker> = here().filter_map(stays).collect();
-        let moving: Vec<&Standing> = here().filter(goes).collect();
+        let moving: Vec<&ProcessOnNode> = here().filter(goes).collect();
         let moves: Vec<DrainMove> = moving.iter().map(|it| rooms.place(it)).collect();
         let without_room = moves.iter().filter(|it| it.why_not.is_some()).count() as u64;
         let estimate = match hindrance(&stays, without_room, forecast.with.settled) {
@@ -47,7 +51,7 @@ pub fn drains(nodes: &[NodeName], standing: &[Standing], forecast: &Forecast) ->
 }
 
 /// What this drain would not take off.
-fn stays(it: &Standing) -> Option<Blocker> {
+fn stays(it: &ProcessOnNode) -> Option<Blocker> {
     let (why, detail) = if let Some(leaving) = &it.leaving {
         let detail = format!("it was told to leave before: {leaving}");
         (BlockerReason::Stopping, detail)
@@ -85,7 +89,7 @@ fn hindrance(stays: &[Blocker], without_room: u64, settled: bool) -> Option<Stri
 }
 
 /// Waves of as many as may be moved at one time, each as slow as its slowest.
-fn estimate(group: &[&Standing]) -> Result<u64, String> {
+fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     let mut slowest = 0;
     for it in group {
         let Some(start_ms) = it.start_ms else {
@@ -108,15 +112,15 @@ fn estimate(group: &[&Standing]) -> Result<u64, String> {
 }
 
 /// Where successors start, by work, each place once.
-struct Rooms<'a> {
+struct SuccessorPlaces<'a> {
     places: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
     /// Of what goes: how many find room, or are not wanted any more.
     settled: BTreeMap<&'a WorkId, u64>,
     forecast: &'a Forecast,
 }
 
-impl<'a> Rooms<'a> {
-    fn of(goes: impl Iterator<Item = &'a Standing>, forecast: &'a Forecast) -> Self {
+impl<'a> SuccessorPlaces<'a> {
+    fn of(goes: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
         let mut settled: BTreeMap<&WorkId, u64> = BTreeMap::new();
         for it in goes {
             *settled.entry(&it.work).or_default() += 1;
@@ -139,7 +143,7 @@ impl<'a> Rooms<'a> {
     }
 
     /// The last of a work are those that find no room.
-    fn place(&mut self, it: &'a Standing) -> DrainMove {
+    fn place(&mut self, it: &'a ProcessOnNode) -> DrainMove {
         let settled = self.settled.entry(&it.work).or_default();
         let has_room = *settled > 0;
         *settled = settled.saturating_sub(1);

@@ -9,11 +9,11 @@ use hayward_rm_scheduler_domain::{plan, served_in};
 use hayward_rm_scheduler_outside::Trees;
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::queries::node_contents::Room;
+use crate::queries::node_contents::NodeSpace;
 use crate::queries::shares;
-use crate::queries::view::Counted;
+use crate::queries::view::NewestRound;
 
-pub fn of(snapshot: &Snapshot, counted: &Counted) -> Load {
+pub fn load(snapshot: &Snapshot, counted: &NewestRound) -> Load {
     let classes: Vec<ClassLoad> = counted
         .shares
         .classes
@@ -60,11 +60,11 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
     load
 }
 
-fn pools(snapshot: &Snapshot, (counted, classes): (&Counted, &[ClassLoad])) -> Vec<PoolLoad> {
-    let mut rooms: BTreeMap<&NodeName, Room> = snapshot
+fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) -> Vec<PoolLoad> {
+    let mut rooms: BTreeMap<&NodeName, NodeSpace> = snapshot
         .nodes
         .iter()
-        .map(|(name, node)| (name, Room::of(snapshot, Some(node))))
+        .map(|(name, node)| (name, NodeSpace::of(snapshot, Some(node))))
         .collect();
     for allocation in snapshot.allocations.values() {
         if let Some(room) = rooms.get_mut(&allocation.node) {
@@ -147,7 +147,7 @@ fn empty(name: &str, parent: Option<String>) -> PoolLoad {
 }
 
 /// Each node is counted for the first thing that keeps it from taking work.
-fn add_node(pool: &mut PoolLoad, node: &Node, room: &Room) {
+fn add_node(pool: &mut PoolLoad, node: &Node, room: &NodeSpace) {
     pool.nodes += 1;
     pool.total += room.order;
     *match node {
@@ -163,7 +163,7 @@ fn add_node(pool: &mut PoolLoad, node: &Node, room: &Room) {
     }
 }
 
-fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, room: &Room) {
+fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, room: &NodeSpace) {
     let fresh = |order| NodesOfOrder {
         order,
         ..NodesOfOrder::default()

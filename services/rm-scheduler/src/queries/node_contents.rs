@@ -8,14 +8,14 @@ use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy, ShareOccupan
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Class, Node, Policy, Snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum};
 
-use crate::command::Wanted;
-use crate::model::Held;
+use crate::command::NodeFilter;
+use crate::model::AllocationRecord;
 
 type Share<'a> = (&'a AllocationId, &'a Allocation);
 
 /// What one node has and holds, in quanta of its tree.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Room {
+pub struct NodeSpace {
     pub order: u64,
     pub held: u64,
     pub fixed: u64,
@@ -23,7 +23,7 @@ pub struct Room {
     pub processes: u64,
 }
 
-impl Room {
+impl NodeSpace {
     pub fn of(snapshot: &Snapshot, node: Option<&Node>) -> Self {
         let quantum = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
         Self {
@@ -74,8 +74,8 @@ pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
 /// A page of nodes; nodes that are gone and still hold something are among them.
 pub fn page(
     snapshot: &Snapshot,
-    states: &BTreeMap<AllocationId, Held>,
-    wanted: &Wanted,
+    states: &BTreeMap<AllocationId, AllocationRecord>,
+    wanted: &NodeFilter,
 ) -> Occupancy {
     let (names, more) = names(snapshot, wanted);
     let mut by_node: BTreeMap<&NodeName, Vec<Share>> = BTreeMap::new();
@@ -107,7 +107,7 @@ pub fn page(
     }
 }
 
-fn names<'a>(snapshot: &'a Snapshot, wanted: &'a Wanted) -> (BTreeSet<&'a NodeName>, bool) {
+fn names<'a>(snapshot: &'a Snapshot, wanted: &'a NodeFilter) -> (BTreeSet<&'a NodeName>, bool) {
     let held = snapshot.allocations.values();
     let gone = held.map(|allocation| &allocation.node);
     let gone = gone.filter(|node| !snapshot.nodes.contains_key(*node));
@@ -131,7 +131,7 @@ fn names<'a>(snapshot: &'a Snapshot, wanted: &'a Wanted) -> (BTreeSet<&'a NodeNa
 
 fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy {
     let known = snapshot.nodes.get(name);
-    let mut room = Room::of(snapshot, known);
+    let mut room = NodeSpace::of(snapshot, known);
     for (_, allocation) in there {
         room.hold(allocation);
     }
@@ -177,7 +177,7 @@ fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     classes.map(|(name, _)| name.clone()).collect()
 }
 
-fn share(snapshot: &Snapshot, held: &Held, allocation: &Allocation) -> ShareOccupancy {
+fn share(snapshot: &Snapshot, held: &AllocationRecord, allocation: &Allocation) -> ShareOccupancy {
     let entry = &held.entry;
     let home = snapshot.classes.get(&entry.class).map(|class| &class.pool);
     let pool = snapshot.nodes.get(&entry.node).map(|node| &node.pool);

@@ -9,20 +9,20 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_rm_scheduler_domain::{plan, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-use crate::queries::view::Counted;
+use crate::queries::view::NewestRound;
 
 /// The pools that other planners serve. Fair shares see nothing of them but what work of classes
 /// still holds there.
 #[derive(Default)]
-pub struct Elsewhere {
+pub struct OtherPools {
     /// Divided among queues.
     pub divided: BTreeSet<String>,
     /// Planned outside.
     pub outside: BTreeSet<String>,
 }
 
-pub fn shares(counted: &Counted, elsewhere: Elsewhere) -> Shares {
-    let Elsewhere { divided, outside } = elsewhere;
+pub fn shares(counted: &NewestRound, elsewhere: OtherPools) -> Shares {
+    let OtherPools { divided, outside } = elsewhere;
     let shares = &counted.shares;
     let is_seen = |(name, pool): &(&String, &plan::PoolShare)| {
         let theirs = divided.contains(*name) || outside.contains(*name);

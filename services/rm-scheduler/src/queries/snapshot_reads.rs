@@ -12,7 +12,7 @@ use hayward_publication::Handle;
 use hayward_service::http::problem::{Code, Problem};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use crate::command::{Asked, Command, Look};
+use crate::command::{Command, FleetCopy, PolicyQuestion};
 
 /// Forecasts and readings at the same time: they take a whole processor each.
 const THINKING: usize = 1;
@@ -23,20 +23,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The part of the time that looks take at most.
 const LOOKS_TAKE_ONE_IN: u32 = 20;
 
-pub struct Looks {
+pub struct SnapshotReads {
     thinking: Arc<Semaphore>,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<LastRead>>,
 }
 
 #[derive(Clone)]
-struct Last {
-    look: Look,
+struct LastRead {
+    look: FleetCopy,
     revision: u64,
     taken: Instant,
     cost: Duration,
 }
 
-impl Default for Looks {
+impl Default for SnapshotReads {
     fn default() -> Self {
         Self {
             thinking: Arc::new(Semaphore::new(THINKING)),
@@ -45,7 +45,7 @@ impl Default for Looks {
     }
 }
 
-impl Looks {
+impl SnapshotReads {
     /// A place among the few that may think at the same time.
     pub async fn thinking(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let turn = self.thinking.clone().acquire_owned();
@@ -59,22 +59,22 @@ impl Looks {
     pub async fn look(
         &self,
         handle: &Handle<Command>,
-        asked: Option<Asked>,
-    ) -> Result<(Look, u64), Problem> {
+        asked: Option<PolicyQuestion>,
+    ) -> Result<(FleetCopy, u64), Problem> {
         let mut last = self.last.lock().await;
-        let fresh = |last: &&Last| last.taken.elapsed() < last.cost * LOOKS_TAKE_ONE_IN;
+        let fresh = |last: &&LastRead| last.taken.elapsed() < last.cost * LOOKS_TAKE_ONE_IN;
         if let Some(known) = last.as_ref().filter(fresh).filter(|_| asked.is_none()) {
             return Ok((known.look.clone(), known.revision));
         }
         let asked = asked.map(Box::new);
-        let answer = handle.ask(|reply| Command::Look(asked, reply)).await?;
+        let answer = handle.ask(|reply| Command::CopyFleet(asked, reply)).await?;
         let Some((look, cost)) = answer.value else {
             let detail = "the scheduler has not heard from all its neighbours yet";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1_000));
         };
         // What cost nothing need not be kept.
-        *last = (!cost.is_zero()).then(|| Last {
-            look: Look {
+        *last = (!cost.is_zero()).then(|| LastRead {
+            look: FleetCopy {
                 under: None,
                 ..look.clone()
             },
@@ -87,7 +87,7 @@ impl Looks {
 }
 
 /// Goes on for so many rounds, as long as there is time.
-pub fn patiently(rounds: u64) -> impl FnMut(u64) -> bool {
+pub fn within_time(rounds: u64) -> impl FnMut(u64) -> bool {
     let started = Instant::now();
     move |planned| planned < rounds && (planned == 0 || started.elapsed() < PATIENCE)
 }

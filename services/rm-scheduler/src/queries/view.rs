@@ -9,17 +9,17 @@ use hayward_rm_scheduler_domain::{Verdicts, plan};
 use hayward_vocabulary::{Receipt, Timestamp, WorkId};
 
 #[derive(Debug, Default)]
-pub struct View {
+pub struct SharedView {
     pub policy: PolicyView,
     /// Absent until the first round.
-    pub counted: Option<Counted>,
+    pub counted: Option<NewestRound>,
     /// Newest last.
     pub rounds: VecDeque<RoundView>,
     /// By number, which grows; told with the rounds that wrote them.
     pub receipts: BTreeMap<u64, Receipt>,
 }
 
-impl View {
+impl SharedView {
     /// Newest first, each with its receipts as they stand.
     pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
         let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
@@ -48,7 +48,7 @@ impl View {
 
 /// The arithmetic of the newest round, and the fairness ledger up to `at`.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct NewestRound {
     pub round: u64,
     pub at: Timestamp,
     pub shares: plan::Shares,
@@ -59,7 +59,7 @@ pub struct Counted {
 }
 
 /// What a round counted and said otherwise than the one before.
-pub struct CountedNews {
+pub struct RoundChanges {
     /// Absent when all was read anew; then these are all the verdicts there are.
     pub shares: Option<plan::ShareNews>,
     pub verdicts: Verdicts,
@@ -67,9 +67,9 @@ pub struct CountedNews {
     pub gone: Vec<WorkId>,
 }
 
-impl CountedNews {
+impl RoundChanges {
     /// `all` are the shares, where all was read anew.
-    pub fn tell(self, all: Option<plan::Shares>, counted: &mut Counted) {
+    pub fn tell(self, all: Option<plan::Shares>, counted: &mut NewestRound) {
         match self.shares {
             Some(news) => counted.shares.absorb(news),
             None => counted.verdicts.clear(),

@@ -19,9 +19,9 @@ use hayward_service::auth::Tenant;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Queued, Size, Timestamp, UserName, WorkId, WorkKind};
 
-use crate::command::Look;
+use crate::command::FleetCopy;
 
-pub use answer::told;
+pub use answer::answer;
 
 pub const MOST_SUBMISSIONS: usize = 1_000;
 pub const MOST_INSTANCES: u64 = 1_000;
@@ -38,7 +38,7 @@ const TASKS_A_PROCESS: u64 = 1_000;
 
 /// Who asks.
 #[derive(Debug, Clone)]
-pub struct Asker {
+pub struct Requester {
     /// Whose share is charged when nothing else is said.
     pub user: Option<UserName>,
     /// Theirs, for lists and limits of queues.
@@ -49,7 +49,7 @@ pub struct Asker {
     pub tenant: Option<Arc<Tenant>>,
 }
 
-impl Asker {
+impl Requester {
     /// Whether they may be told of this user by name.
     fn knows(&self, user: &UserName) -> bool {
         let tenant = self.tenant.as_ref();
@@ -60,7 +60,7 @@ impl Asker {
 
 /// A question that can be answered.
 #[derive(Debug)]
-pub struct Question {
+pub struct ForecastInput {
     pub changed: Snapshot,
     pub task_ms: BTreeMap<WorkId, u64>,
     pub rounds: u64,
@@ -85,7 +85,7 @@ impl Faults {
 }
 
 /// Fields of the question that only those who see everything may use, with what they may do.
-pub fn not_theirs(ask: &WhatIf, asker: &Asker) -> Vec<Fault> {
+pub fn not_theirs(ask: &WhatIf, asker: &Requester) -> Vec<Fault> {
     let mut faults = Faults::default();
     if asker.sees_all {
         return faults.0;
@@ -110,7 +110,11 @@ pub fn not_theirs(ask: &WhatIf, asker: &Asker) -> Vec<Fault> {
 
 /// # Errors
 /// All that is wrong with it at once.
-pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Vec<Fault>> {
+pub fn question(
+    ask: &WhatIf,
+    asker: &Requester,
+    look: &FleetCopy,
+) -> Result<ForecastInput, Vec<Fault>> {
     let mut faults = Faults::default();
     let snapshot = &*look.snapshot;
     let mut rules = &look.rules;
@@ -156,7 +160,7 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
             demand.machines.clone_from(&pinned.machines);
         }
     }
-    Ok(Question {
+    Ok(ForecastInput {
         changed,
         task_ms: changes.task_ms,
         rounds,
@@ -186,7 +190,7 @@ fn known_nodes(
 
 fn submissions(
     changes: &mut Changes,
-    (ask, asker): (&WhatIf, &Asker),
+    (ask, asker): (&WhatIf, &Requester),
     snapshot: &Snapshot,
     faults: &mut Faults,
 ) {

@@ -9,28 +9,28 @@ use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-use crate::working_set::snapshot::put;
+use crate::working_set::snapshot::apply_changes;
 
 /// By class, then user. None where it has left them.
 type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlanDiff {
     /// The plan itself without what is told by difference.
     rest: Plan,
     #[serde(flatten)]
-    said: Said,
+    said: WorkChanges,
 }
 
 /// What is said of work otherwise than before.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Said {
+pub struct WorkChanges {
     /// None where there is none any more.
     verdicts: BTreeMap<WorkId, Option<Box<Verdict>>>,
     shares: Works,
 }
 
-impl Said {
+impl WorkChanges {
     /// Of all work there is, by the shares down to it.
     pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
         let mut said = Self::default();
@@ -84,7 +84,7 @@ impl Said {
     }
 }
 
-impl Planned {
+impl PlanDiff {
     /// The plan without verdicts and shares, but for these sums.
     pub fn rest_of(plan: &Plan, sums: &Shares) -> Plan {
         Plan {
@@ -100,15 +100,15 @@ impl Planned {
         }
     }
 
-    /// `rest` is what [`Planned::rest_of`] returned.
-    pub fn new(rest: Plan, said: Said) -> Self {
+    /// `rest` is what [`PlanDiff::rest_of`] returned.
+    pub fn new(rest: Plan, said: WorkChanges) -> Self {
         Self { rest, said }
     }
 
     pub fn apply(self, plan: &mut Plan) {
         let before = std::mem::replace(plan, self.rest);
         plan.verdicts = before.verdicts;
-        put(&mut plan.verdicts, self.said.verdicts);
+        apply_changes(&mut plan.verdicts, self.said.verdicts);
         let (mut known, mut news) = (before.shares.classes, self.said.shares);
         for (class, share) in &mut plan.shares.classes {
             let known = known.remove(class).map(|class| class.users);
@@ -116,7 +116,7 @@ impl Planned {
             let mut news = news.remove(class.as_str()).unwrap_or_default();
             for (user, share) in &mut share.users {
                 share.work = known.remove(user).unwrap_or_default().work;
-                put(&mut share.work, news.remove(user).unwrap_or_default());
+                apply_changes(&mut share.work, news.remove(user).unwrap_or_default());
             }
         }
     }

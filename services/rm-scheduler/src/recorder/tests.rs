@@ -22,7 +22,7 @@ const LIMITS: InputLimits = InputLimits {
 
 /// A fleet whose snapshot is written down round by round, as the service does it.
 struct Fleet {
-    tracked: Tracked,
+    tracked: TrackedSnapshot,
     recorder: Recorder,
     rounds: Rounds,
     born: u64,
@@ -64,7 +64,7 @@ impl Fleet {
         snapshot.pools.insert("queued".into(), Pool::default());
         snapshot.queues.insert("queued".into(), queues);
         Self {
-            tracked: Tracked::new(snapshot),
+            tracked: TrackedSnapshot::new(snapshot),
             recorder: Recorder::new(limits),
             rounds: Rounds::default(),
             born: 0,
@@ -122,18 +122,18 @@ impl Fleet {
         self.tracked.set_now(self.tracked.now.plus_ms(1_000));
         let news = self.tracked.unplanned();
         let decided = self.rounds.decide(&self.tracked, &news);
-        self.recorder.hear(&decided);
-        let rest = Planned::rest_of(&decided.plan, self.rounds.sums());
+        self.recorder.observe(&decided);
+        let rest = PlanDiff::rest_of(&decided.plan, self.rounds.sums());
         let plan = self.rounds.whole(decided);
         let before = self.tracked.clone();
-        let inputs = self.recorder.take(&mut self.tracked);
+        let inputs = self.recorder.take_delta(&mut self.tracked);
         self.why = inputs.as_ref().err().cloned();
         self.carry_out(&plan);
         let changed = !plan.is_empty();
         match inputs {
             Ok(inputs) if changed => {
-                let all = || Said::all(plan.verdicts.clone(), plan.shares.clone());
-                let unwritten = self.recorder.keep(round, inputs, rest, all);
+                let all = || WorkChanges::all(plan.verdicts.clone(), plan.shares.clone());
+                let unwritten = self.recorder.record(round, inputs, rest, all);
                 let base = unwritten.base;
                 let encoded = unwritten.encode().unwrap();
                 self.kept.insert(round, (base, encoded.body));
@@ -364,9 +364,9 @@ fn what_takes_too_long_to_encode_is_given_up() {
     let mut fleet = busy(LIMITS);
     fleet.tracked.set_round(1);
     let plan = FairShare.schedule(&fleet.tracked);
-    let inputs = fleet.recorder.take(&mut fleet.tracked).unwrap();
-    let rest = Planned::rest_of(&plan, &Shares::default());
-    let unwritten = fleet.recorder.keep(1, inputs, rest, Said::default);
+    let inputs = fleet.recorder.take_delta(&mut fleet.tracked).unwrap();
+    let rest = PlanDiff::rest_of(&plan, &Shares::default());
+    let unwritten = fleet.recorder.record(1, inputs, rest, WorkChanges::default);
     unwritten.giving_up()();
     assert_eq!(
         unwritten.encode().unwrap().body,

@@ -16,24 +16,24 @@ use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
 use hayward_rm_scheduler_domain::evacuation::{Way, way};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
 
-use super::Order;
+use super::LeaveOrder;
 use crate::absorb::translate;
-use crate::model::Held;
-use crate::model::{Clearing, Member};
+use crate::model::AllocationRecord;
+use crate::model::{EvacuatedProcess, Evacuation};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// What a block or a drain in force asks for.
-struct Wish {
+struct EvacuationOrder {
     /// `removal_no` of the block, or the number of the drain.
     number: u64,
-    place: Place,
+    place: Affected,
     pace: Pace,
     reason: VacateReason,
     detail: String,
 }
 
-pub(super) enum Place {
+pub(super) enum Affected {
     Node(NodeName),
     /// What one job, or one service, has on a node.
     WorkOn(NodeName, WorkId),
@@ -64,15 +64,19 @@ enum Until {
 
 /// Something that could leave now.
 struct Leaver {
-    order: Order,
+    order: LeaveOrder,
     candidate: Candidate,
     paused: bool,
     way: Way,
 }
 
 impl Ledger {
-    pub(crate) fn take_off(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<Order> {
-        let mut orders = if self.silent.is_none() {
+    pub(crate) fn mark_departures(
+        &mut self,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Vec<LeaveOrder> {
+        let mut orders = if self.stale_neighbour.is_none() {
             self.review_lost(moment, batch)
         } else {
             Vec::new()
@@ -80,17 +84,17 @@ impl Ledger {
         for order in &orders {
             self.vacate(order.clone(), moment, batch);
         }
-        self.seeking.begin();
-        let wishes = self.wishes();
-        if wishes.is_empty() && self.clearings.all.is_empty() {
+        self.successors.begin();
+        let orders_by_key = self.evacuation_orders();
+        if orders_by_key.is_empty() && self.evacuations.all.is_empty() {
             return orders;
         }
-        self.follow(&wishes, moment);
-        self.settle_clearings();
-        self.clearings.held_back.clear();
+        self.update_evacuations(&orders_by_key, moment);
+        self.settle_evacuations();
+        self.evacuations.held_back.clear();
         // No news is not bad news: while a neighbour is silent, nothing is taken off.
-        if self.silent.is_none() {
-            let leave = self.choose(&wishes, moment.now);
+        if self.stale_neighbour.is_none() {
+            let leave = self.choose_departures(&orders_by_key, moment.now);
             for order in &leave {
                 self.vacate(order.clone(), moment, batch);
             }
@@ -99,86 +103,98 @@ impl Ledger {
         orders
     }
 
-    fn wishes(&self) -> BTreeMap<String, Wish> {
+    fn evacuation_orders(&self) -> BTreeMap<String, EvacuationOrder> {
         let now = self.snapshot.now;
         let blocks = self.blocks.iter();
         let blocks = blocks.filter(|(_, item)| translate::counts(item, now));
-        let blocks = blocks.map(|(key, item)| (key.clone(), of_block(item)));
+        let blocks = blocks.map(|(key, item)| (key.clone(), for_block(item)));
         let drains = self.drained.iter().filter_map(|node| {
             let drain = self.nodes.get(node.as_str())?.drain.as_ref()?;
-            Some((format!("drain/{node}"), of_drain(node, drain)))
+            Some((format!("drain/{node}"), for_drain(node, drain)))
         });
         blocks.chain(drains).collect()
     }
 
     /// Begins and ends clearings, and notes who stands where.
-    fn follow(&mut self, wishes: &BTreeMap<String, Wish>, moment: &Moment) {
-        let mut all = std::mem::take(&mut self.clearings.all);
-        all.retain(|key, known| wishes.get(key).is_some_and(|it| it.number == known.number));
-        self.clearings.deadlines.clear();
-        for (key, wish) in wishes {
-            let clearing = all.entry(key.clone()).or_insert_with(|| Clearing {
-                number: wish.number,
+    fn update_evacuations(
+        &mut self,
+        orders_by_key: &BTreeMap<String, EvacuationOrder>,
+        moment: &Moment,
+    ) {
+        let mut all = std::mem::take(&mut self.evacuations.all);
+        all.retain(|key, known| {
+            orders_by_key
+                .get(key)
+                .is_some_and(|it| it.number == known.number)
+        });
+        self.evacuations.deadlines.clear();
+        for (key, order) in orders_by_key {
+            let clearing = all.entry(key.clone()).or_insert_with(|| Evacuation {
+                number: order.number,
                 revision: moment.revision,
                 since: moment.now,
                 begun: None,
                 members: BTreeMap::new(),
             });
-            if matches!(wish.pace, Pace::Mark) {
+            if matches!(order.pace, Pace::Mark) {
                 continue;
             }
             let begun = *clearing.begun.get_or_insert(moment.now);
-            let end = wish.pace.end(begun).filter(|end| *end > moment.now);
-            self.clearings.deadlines.extend(end);
-            for held in self.standing_at(&wish.place) {
+            let end = order.pace.end(begun).filter(|end| *end > moment.now);
+            self.evacuations.deadlines.extend(end);
+            for held in self.allocations_at(&order.place) {
                 let entry = &held.entry;
                 let last = self.incarnations.get(&entry.work).copied();
                 let after = last.unwrap_or(entry.incarnation);
-                let fresh = || Member {
+                let fresh = || EvacuatedProcess {
                     work: entry.work.clone(),
                     after,
-                    told: false,
+                    ordered_to_leave: false,
                     place_first: false,
                     ended: false,
                     settled: None,
                 };
                 let member = clearing.members.entry(entry.id.clone());
                 let member = member.or_insert_with(fresh);
-                if !member.told {
+                if !member.ordered_to_leave {
                     member.after = after;
                 }
             }
         }
-        self.clearings.all = all;
+        self.evacuations.all = all;
     }
 
-    pub(super) fn standing_at(&self, place: &Place) -> Vec<&Held> {
+    pub(super) fn allocations_at(&self, place: &Affected) -> Vec<&AllocationRecord> {
         match place {
-            Place::Node(node) => self.held_on(node).collect(),
-            Place::WorkOn(node, work) => self
-                .held_on(node)
+            Affected::Node(node) => self.allocations_on(node).collect(),
+            Affected::WorkOn(node, work) => self
+                .allocations_on(node)
                 .filter(|held| held.entry.work == *work || held.entry.work.whole() == *work)
                 .collect(),
-            Place::Worker(id) => {
+            Affected::Worker(id) => {
                 let held = self.allocations.get(id).filter(|it| it.entry.holds());
                 held.into_iter().collect()
             }
-            Place::Nowhere => Vec::new(),
+            Affected::Nowhere => Vec::new(),
         }
     }
 
     /// Who leaves now. The oldest clearing is served first, so that one node is empty before the
     /// next is begun where limits are tight.
-    fn choose(&mut self, wishes: &BTreeMap<String, Wish>, now: Timestamp) -> Vec<Order> {
-        let mut by_age: Vec<(&String, &Wish)> = wishes.iter().collect();
+    fn choose_departures(
+        &mut self,
+        orders_by_key: &BTreeMap<String, EvacuationOrder>,
+        now: Timestamp,
+    ) -> Vec<LeaveOrder> {
+        let mut by_age: Vec<(&String, &EvacuationOrder)> = orders_by_key.iter().collect();
         by_age.sort_by_key(|(key, _)| {
-            let begun = self.clearings.all.get(*key).and_then(|it| it.begun);
+            let begun = self.evacuations.all.get(*key).and_then(|it| it.begun);
             (begun, *key)
         });
         let mut leavers: BTreeMap<AllocationId, usize> = BTreeMap::new();
         let mut list: Vec<Leaver> = Vec::new();
-        for (key, wish) in by_age {
-            for leaver in self.leavers(key, wish, now) {
+        for (key, order) in by_age {
+            for leaver in self.leavers(key, order, now) {
                 let id = leaver.order.allocation.clone();
                 let at = *leavers.entry(id).or_insert(list.len());
                 match list.get_mut(at) {
@@ -194,20 +210,20 @@ impl Ledger {
         let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
             list.into_iter().partition(|it| it.way == Way::Stay);
         // Those a place was looked for in vain let others try first.
-        list.sort_by_key(|it| self.seeking.last_tried(&it.order.allocation));
-        let moving = self.clearings.moving();
+        list.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
+        let moving = self.evacuations.moving();
         let candidates: Vec<Candidate> = list.iter().map(|it| it.candidate.clone()).collect();
         let may = may_leave(&candidates, &moving);
         let mut orders = Vec::new();
         for (leaver, may) in list.into_iter().zip(may) {
             match (may, leaver.way) {
-                (true, Way::PlaceFirst) => self.seeking.seek(leaver.order),
+                (true, Way::PlaceFirst) => self.successors.add(leaver.order),
                 (true, _) => orders.push(leaver.order),
                 (false, way) => {
                     self.hold_back(&leaver);
                     if way == Way::PlaceFirst {
                         let id = leaver.order.allocation;
-                        self.seeking.wait(id, leaver.candidate.group);
+                        self.successors.add_waiting(id, leaver.candidate.group);
                     }
                 }
             }
@@ -215,13 +231,13 @@ impl Ledger {
         for leaver in stay {
             let detail = "it is moved already, or starts when another has ended".to_owned();
             let why = (BlockerReason::Moving, detail);
-            self.clearings
+            self.evacuations
                 .held_back
                 .insert(leaver.order.allocation, why);
         }
         for leaver in paused {
             let why = (BlockerReason::Paused, "the drain is paused".to_owned());
-            self.clearings
+            self.evacuations
                 .held_back
                 .insert(leaver.order.allocation, why);
         }
@@ -233,22 +249,22 @@ impl Ledger {
         let detail = format!("{group} lets {limit} of its processes be moved at one time");
         let why = (BlockerReason::DisruptionLimit, detail);
         let id = leaver.order.allocation.clone();
-        self.clearings.held_back.insert(id, why);
+        self.evacuations.held_back.insert(id, why);
     }
 
-    fn leavers(&self, key: &str, wish: &Wish, now: Timestamp) -> Vec<Leaver> {
-        let begun = self.clearings.all.get(key).and_then(|it| it.begun);
-        let at_once = match wish.pace {
+    fn leavers(&self, key: &str, order: &EvacuationOrder, now: Timestamp) -> Vec<Leaver> {
+        let begun = self.evacuations.all.get(key).and_then(|it| it.begun);
+        let at_once = match order.pace {
             Pace::Mark | Pace::Planned => return Vec::new(),
             Pace::AtOnce => true,
-            Pace::Limited { .. } => wish
+            Pace::Limited { .. } => order
                 .pace
                 .end(begun.unwrap_or(now))
                 .is_some_and(|it| it <= now),
         };
-        let paused = matches!(wish.pace, Pace::Limited { paused: true, .. });
+        let paused = matches!(order.pace, Pace::Limited { paused: true, .. });
         let at_once = at_once && !paused;
-        let movable = self.standing_at(&wish.place).into_iter();
+        let movable = self.allocations_at(&order.place).into_iter();
         movable
             .filter(|held| self.is_movable(held))
             .map(|held| Leaver {
@@ -257,10 +273,10 @@ impl Ledger {
                     limit: self.disruption_limit(&held.entry.work),
                     at_once,
                 },
-                order: Order {
+                order: LeaveOrder {
                     allocation: held.entry.id.clone(),
-                    reason: wish.reason,
-                    detail: self.detail(&held.entry.id, wish, at_once),
+                    reason: order.reason,
+                    detail: self.detail(&held.entry.id, order, at_once),
                     purge: false,
                 },
                 paused,
@@ -270,18 +286,18 @@ impl Ledger {
     }
 
     /// What happens without a next place is said to happen without.
-    fn detail(&self, id: &AllocationId, wish: &Wish, at_once: bool) -> String {
-        match self.seeking.why_not(id) {
+    fn detail(&self, id: &AllocationId, order: &EvacuationOrder, at_once: bool) -> String {
+        match self.successors.why_not(id) {
             Some(why) if at_once => format!(
                 "{}; its time is over and no next place was found in it: {why}",
-                wish.detail
+                order.detail
             ),
-            _ => wish.detail.clone(),
+            _ => order.detail.clone(),
         }
     }
 
     /// Not told before, no reservation (I12), and its node can hear it.
-    fn is_movable(&self, held: &Held) -> bool {
+    fn is_movable(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         let lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
         let node = self.nodes.get(entry.node.as_str());
@@ -309,18 +325,18 @@ impl Pace {
 }
 
 /// Where a block counts.
-pub(super) fn place(item: &BlockEntry) -> Place {
+pub(super) fn place(item: &BlockEntry) -> Affected {
     let name = &item.identifier;
     let node = NodeName::new(name).ok();
     let place = match (item.kind, &item.job) {
-        (BlockKind::Node, Some(job)) => node.map(|node| Place::WorkOn(node, job.clone())),
-        (BlockKind::Node, None) => node.map(Place::Node),
-        (BlockKind::Worker, _) => AllocationId::new(name).ok().map(Place::Worker),
+        (BlockKind::Node, Some(job)) => node.map(|node| Affected::WorkOn(node, job.clone())),
+        (BlockKind::Node, None) => node.map(Affected::Node),
+        (BlockKind::Worker, _) => AllocationId::new(name).ok().map(Affected::Worker),
     };
-    place.unwrap_or(Place::Nowhere)
+    place.unwrap_or(Affected::Nowhere)
 }
 
-fn of_block(item: &BlockEntry) -> Wish {
+fn for_block(item: &BlockEntry) -> EvacuationOrder {
     let name = &item.identifier;
     let whole = item.kind == BlockKind::Node && item.job.is_none();
     let pace = match (item.action, item.evacuation) {
@@ -338,7 +354,7 @@ fn of_block(item: &BlockEntry) -> Wish {
         (_, Some(job)) => format!("node {name} is blocked for {job}: {}", item.cause),
         (_, None) => format!("node {name} is evacuated: {}", item.cause),
     };
-    Wish {
+    EvacuationOrder {
         number: item.removal_no,
         place: place(item),
         pace,
@@ -347,10 +363,10 @@ fn of_block(item: &BlockEntry) -> Wish {
     }
 }
 
-fn of_drain(node: &NodeName, drain: &DrainOrder) -> Wish {
-    Wish {
+fn for_drain(node: &NodeName, drain: &DrainOrder) -> EvacuationOrder {
+    EvacuationOrder {
         number: drain.number,
-        place: Place::Node(node.clone()),
+        place: Affected::Node(node.clone()),
         pace: Pace::Limited {
             until: Until::Deadline(drain.deadline),
             paused: drain.paused,

@@ -12,12 +12,12 @@ use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::{Made, Order, Traced, Watch};
+use super::{LeaveOrder, RoundOutcome, RoundTimer, RoundTrace};
 use crate::metrics;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::publications::entries;
-use crate::queries::view::CountedNews;
-use crate::recorder::Said;
+use crate::queries::view::RoundChanges;
+use crate::recorder::WorkChanges;
 use crate::store::{Rows, rounds};
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
@@ -29,21 +29,21 @@ impl Ledger {
         decided: Decided,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-        made: Made,
+        made: RoundOutcome,
     ) {
         let Decided {
             plan, shares, gone, ..
         } = decided;
         let watch = made.watch;
-        self.recorder.traced = self.traced(&watch, &plan);
-        self.remember(plan.carried, moment, batch);
+        self.recorder.traced = self.trace_of_round(&watch, &plan);
+        self.store_carry_over(plan.carried, moment, batch);
         let taken_off = made.taken_off.into_iter();
         let mut vacated: BTreeMap<String, String> = taken_off
             .map(|order| (order.allocation.to_string(), order.detail))
             .collect();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
-            let order = Order {
+            let order = LeaveOrder {
                 allocation: vacate.allocation,
                 reason: entries::vacate_reason(vacate.reason),
                 detail: vacate.detail,
@@ -54,18 +54,18 @@ impl Ledger {
         let mut grants = Vec::new();
         for grant in plan.grants {
             // The plan put another in place of a task that it tells to leave.
-            if !self.leaves_as_one(&grant.work) {
+            if !self.is_leaving_task(&grant.work) {
                 grants.push(self.grant(grant, moment, batch));
             }
         }
         self.end_trace(batch);
         self.set_rates();
         let verdicts = plan.verdicts.clone();
-        self.unsaid.extend(plan.verdicts);
-        let waiting = self.judge(moment, batch);
-        self.tell_waits(batch);
-        self.receive(&plan.receipts, &vacated, moment, batch);
-        self.close_lapsed(moment, batch);
+        self.verdicts_to_publish.extend(plan.verdicts);
+        let waiting = self.publish_verdicts(moment, batch);
+        self.publish_waits(batch);
+        self.write_receipts(&plan.receipts, &vacated, moment, batch);
+        self.close_lapsed_receipts(moment, batch);
         let view = RoundView {
             round: self.round,
             at: moment.now,
@@ -85,19 +85,19 @@ impl Ledger {
             batch.rows.rounds.push(view.clone());
             batch.rows.inputs = made.inputs.ok().map(|(inputs, planned)| {
                 let rounds = &self.rounds;
-                let all = || Said::all(rounds.verdicts(), rounds.shares());
-                self.recorder.keep(self.round, inputs, planned, all)
+                let all = || WorkChanges::all(rounds.verdicts(), rounds.shares());
+                self.recorder.record(self.round, inputs, planned, all)
             });
         } else if let Ok((inputs, _)) = made.inputs {
             self.snapshot.not_written(inputs);
         }
-        let news = CountedNews {
+        let news = RoundChanges {
             shares,
             verdicts,
             gone,
         };
-        self.show(changed.then_some(view), news, moment, batch);
-        watch.carried_out();
+        self.update_view(changed.then_some(view), news, moment, batch);
+        watch.finish();
     }
 
     /// It ends with the commit.
@@ -112,7 +112,7 @@ impl Ledger {
     }
 
     /// The trace of a round that decided this.
-    fn traced(&self, watch: &Watch, plan: &Plan) -> Option<Traced> {
+    fn trace_of_round(&self, watch: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
         let asked = granted.filter_map(|work| self.demand.get(work.as_str()));
         watch.trace(
@@ -129,23 +129,23 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
         let id = AllocationId::fresh(fresh_uuid());
-        let request = self.asked_by(&grant.work);
+        let request = self.request_behind(&grant.work);
         // What is granted for a request is a place of the process itself.
         let work = request
             .as_ref()
             .map_or(grant.work.clone(), |it| it.work.clone());
         let predecessor = match &request {
             Some(request) => request.predecessor.clone(),
-            None => self.takes_over_from(&work),
+            None => self.predecessor_of_work(&work),
         };
         let demand = self.demand.get(work.as_str());
         let submitted = demand.and_then(DemandEntry::submitted_within);
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
         let mut launch = demand
             .and_then(|demand| demand.launch.clone())
-            .or_else(|| self.pools.launch(&work, &id));
-        let trial = self.trials.of(&grant.node);
-        let started_outside = demand.is_some_and(orchestrator_shares::starts_its_own);
+            .or_else(|| self.worker_pools.launch(&work, &id));
+        let trial = self.nodes_on_trial.of(&grant.node);
+        let started_outside = demand.is_some_and(orchestrator_shares::starts_own_processes);
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
             None if !started_outside => AllocationState::Running,
@@ -185,8 +185,8 @@ impl Ledger {
         if entry.state == AllocationState::Running {
             self.answer_receipts(&entry, moment, batch);
         }
-        self.put(
-            Held {
+        self.set_allocation(
+            AllocationRecord {
                 entry,
                 fixed: grant.fixed,
                 gpus: grant.gpus,
@@ -199,12 +199,12 @@ impl Ledger {
         id
     }
 
-    pub(crate) fn vacate(&mut self, order: Order, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn vacate(&mut self, order: LeaveOrder, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(held) = self.allocations.get(&order.allocation) else {
             return;
         };
-        let (mut held, waits) = (held.clone(), self.ends_outside(&held.entry));
-        metrics::told_to_leave(order.reason);
+        let (mut held, waits) = (held.clone(), self.ends_by_orchestrator(&held.entry));
+        metrics::count_vacate(order.reason);
         let entry = &mut held.entry;
         entry.vacate = Some(Vacate {
             reason: order.reason,
@@ -223,32 +223,32 @@ impl Ledger {
         if let Some(cause) = cause {
             entry.state = AllocationState::Ended;
             entry.exit = Some(Exit::of(cause, order.detail));
-            metrics::tell_end(&held, cause, batch);
+            metrics::end_trace_of(&held, cause, batch);
         } else if waits {
             entry.state = AllocationState::Stopping;
         }
         let work = held.entry.work.clone();
-        self.put(held, batch);
+        self.set_allocation(held, batch);
         let demand = self.demand.get(work.as_str());
         if demand.is_some_and(|demand| demand.part.is_some()) {
             // What has ended counts until it is settled, and a task that leaves is no other's.
             self.refresh_demand(work.as_str());
         }
-        self.bury_if_settled(&order.allocation, batch);
+        self.remove_if_settled(&order.allocation, batch);
     }
 
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
-    fn judge(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
+    fn publish_verdicts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
         let (mut published, mut later) = (0, Vec::new());
-        while let Some((work, verdict)) = self.unsaid.pop_first() {
+        while let Some((work, verdict)) = self.verdicts_to_publish.pop_first() {
             // Nobody but who asked for a place knows of the request.
             if second_places::owns(&work) {
-                self.places.hear(work, &verdict);
+                self.second_places.record_verdict(work, &verdict);
                 continue;
             }
             let before = self.verdicts.get(&work);
-            let note = self.unreachable.note(&work);
+            let note = self.unreachable.note_for(&work);
             let same = |said: &VerdictEntry| {
                 says_the_same(said, (&verdict, note)) && means_the_same(said, &verdict)
             };
@@ -261,13 +261,14 @@ impl Ledger {
                 outside && entries::note(&said.detail) == note && means_the_same(said, &verdict)
             };
             let now_ms = moment.monotonic_ms;
-            if before.is_some_and(words) && !self.planners.words.may_change(&work, now_ms) {
+            if before.is_some_and(words) && !self.external_planners.words.may_change(&work, now_ms)
+            {
                 later.push((work, verdict));
                 continue;
             }
             if published == MOST_AT_ONCE {
-                self.news = true;
-                self.unsaid.insert(work, verdict);
+                self.needs_round = true;
+                self.verdicts_to_publish.insert(work, verdict);
                 break;
             }
             published += 1;
@@ -283,14 +284,14 @@ impl Ledger {
             }
             self.verdicts.insert(work, entry);
         }
-        self.unsaid.extend(later);
+        self.verdicts_to_publish.extend(later);
         changed
     }
 
-    fn show(
+    fn update_view(
         &self,
         round: Option<RoundView>,
-        news: CountedNews,
+        news: RoundChanges,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -313,7 +314,7 @@ impl Ledger {
     }
 
     /// Nothing was to be decided; time was charged all the same.
-    pub(crate) fn show_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn update_view_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
         let (at, ledger) = (moment.now, self.usage.values().cloned().collect());
         let context = self.context.clone();
         batch.once_committed(move |_| {

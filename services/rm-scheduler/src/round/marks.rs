@@ -13,15 +13,15 @@ use hayward_vocabulary::{AllocationId, WorkKind};
 
 use super::before::place;
 use crate::absorb::translate;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 impl Ledger {
     /// Publishes which processes of jobs are given no new tasks, where that has changed.
-    pub(crate) fn tell_marks(&mut self, batch: &mut Batch<Rows>) {
+    pub(crate) fn publish_marks(&mut self, batch: &mut Batch<Rows>) {
         let mut marks = self.marks();
-        for id in &self.clearings.marked {
+        for id in &self.evacuations.marked {
             marks.entry(id.clone()).or_insert(None);
         }
         for (id, mark) in marks {
@@ -29,7 +29,7 @@ impl Ledger {
             if let Some(held) = known.filter(|held| held.entry.marked != mark) {
                 let mut held = held.clone();
                 held.entry.marked = mark;
-                self.put(held, batch);
+                self.set_allocation(held, batch);
             }
         }
     }
@@ -41,7 +41,7 @@ impl Ledger {
         let items = items.filter(|item| is_mark(item) && translate::counts(item, now));
         let mut marks = BTreeMap::new();
         for item in items {
-            let standing = self.standing_at(&place(item)).into_iter();
+            let standing = self.allocations_at(&place(item)).into_iter();
             for held in standing.filter(|held| leases_tasks(held)) {
                 let mark = marks.entry(held.entry.id.clone());
                 mark.or_insert_with(|| Some(sentence(item)));
@@ -56,7 +56,7 @@ fn is_mark(item: &BlockEntry) -> bool {
 }
 
 /// It has tasks to lease, and was not told to leave.
-fn leases_tasks(held: &Held) -> bool {
+fn leases_tasks(held: &AllocationRecord) -> bool {
     let entry = &held.entry;
     entry.kind == WorkKind::Job && entry.vacate.is_none() && entry.launch.is_some()
 }

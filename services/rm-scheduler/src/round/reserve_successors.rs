@@ -15,16 +15,16 @@ use hayward_rm_scheduler_domain::evacuation::{Leaver, found};
 use hayward_rm_scheduler_domain::{Plan, Reason, Verdict, Verdicts};
 use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
-use super::Order;
+use super::LeaveOrder;
 use crate::absorb::translate;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 #[derive(Debug, Default)]
-pub(crate) struct Seeking {
+pub(crate) struct SuccessorSearch {
     /// What this round looks for places for, and what it is told when it has one.
-    sought: Vec<Order>,
+    sought: Vec<LeaveOrder>,
     /// What would seek a place as well, did its disruption limit allow, by whose limit.
     waiting: Vec<(AllocationId, WorkId)>,
     /// Those that found none: the round that looked last, and why.
@@ -35,23 +35,23 @@ pub(crate) struct Seeking {
     predecessors: BTreeMap<WorkId, AllocationId>,
 }
 
-impl Seeking {
+impl SuccessorSearch {
     pub fn begin(&mut self) {
         self.sought.clear();
         self.waiting.clear();
         self.predecessors.clear();
     }
 
-    pub fn seek(&mut self, order: Order) {
+    pub fn add(&mut self, order: LeaveOrder) {
         self.sought.push(order);
     }
 
-    pub fn wait(&mut self, allocation: AllocationId, group: WorkId) {
+    pub fn add_waiting(&mut self, allocation: AllocationId, group: WorkId) {
         self.waiting.push((allocation, group));
     }
 
     /// The round that looked for a place for it last; 0 where none did.
-    pub fn last_tried(&self, allocation: &AllocationId) -> u64 {
+    pub fn last_attempt(&self, allocation: &AllocationId) -> u64 {
         self.tried.get(allocation).map_or(0, |(round, _)| *round)
     }
 
@@ -62,7 +62,7 @@ impl Seeking {
 
 impl Ledger {
     /// What decides the way in which something leaves.
-    pub(super) fn leaver(&self, held: &Held, time_is_over: bool) -> Leaver {
+    pub(super) fn leaver(&self, held: &AllocationRecord, time_is_over: bool) -> Leaver {
         let entry = &held.entry;
         let demand = self.demand.get(entry.work.as_str());
         let processor = demand.filter(|demand| demand.processor.is_some());
@@ -73,14 +73,14 @@ impl Ledger {
         Leaver {
             process_of_a_service: processor.is_some() && entry.kind == WorkKind::Service,
             time_is_over,
-            taken_over: processor.is_some_and(|demand| self.is_taken_over(held, demand)),
+            taken_over: processor.is_some_and(|demand| self.has_running_standby(held, demand)),
             moved_by_order: processor.is_some() && asked(&entry.id),
             awaits_its_start: entry.predecessor.as_ref().is_some_and(|id| self.holds(id)),
         }
     }
 
     /// One that stands by for it runs on another node that stays.
-    fn is_taken_over(&self, held: &Held, demand: &DemandEntry) -> bool {
+    fn has_running_standby(&self, held: &AllocationRecord, demand: &DemandEntry) -> bool {
         if demand.apart.is_none() {
             return false;
         }
@@ -110,14 +110,14 @@ impl Ledger {
     }
 
     /// Shows the planner what seeks a place as leaving.
-    pub(super) fn seek_places(&mut self) {
-        let sought: Vec<AllocationId> = self.seeking.sought.iter().map(of).collect();
+    pub(super) fn show_seekers_as_leaving(&mut self) {
+        let sought: Vec<AllocationId> = self.successors.sought.iter().map(id_of).collect();
         for id in sought {
             let Some(held) = self.allocations.get(&id) else {
                 continue;
             };
             let work = held.entry.work.clone();
-            let mut seen = self.seen_allocation(held);
+            let mut seen = self.planner_allocation(held);
             seen.leaving = true;
             self.snapshot.set_allocation(&id, Some(seen));
             // An active with standbys is wanted where it is, until it is told.
@@ -134,19 +134,19 @@ impl Ledger {
     }
 
     /// Tells those to leave that the plan has a place for, and leaves the others as they were.
-    pub(super) fn take_places(
+    pub(super) fn vacate_with_successors(
         &mut self,
         plan: &mut Plan,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Vec<Order> {
-        let sought = std::mem::take(&mut self.seeking.sought);
-        let mut withheld = std::mem::take(&mut self.seeking.withheld);
-        let work_of = |order: &Order| {
+    ) -> Vec<LeaveOrder> {
+        let sought = std::mem::take(&mut self.successors.sought);
+        let mut withheld = std::mem::take(&mut self.successors.withheld);
+        let work_of = |order: &LeaveOrder| {
             let held = self.allocations.get(&order.allocation);
             held.map(|held| held.entry.work.clone())
         };
-        let sought: Vec<(Order, WorkId)> = sought
+        let sought: Vec<(LeaveOrder, WorkId)> = sought
             .into_iter()
             .filter_map(|order| work_of(&order).map(|work| (order, work)))
             .collect();
@@ -160,16 +160,16 @@ impl Ledger {
                     // to leave before it hears of the successor.
                     order.reason = VacateReason::Moved;
                 }
-                self.seeking.tried.remove(&order.allocation);
-                self.clearings.place_is_reserved(&order.allocation);
-                let predecessors = &mut self.seeking.predecessors;
+                self.successors.tried.remove(&order.allocation);
+                self.evacuations.mark_successor_reserved(&order.allocation);
+                let predecessors = &mut self.successors.predecessors;
                 predecessors.insert(work.clone(), order.allocation.clone());
                 self.vacate(order.clone(), moment, batch);
                 told.push(order);
             } else {
                 let before = withheld.remove(&work);
                 let said = plan.verdicts.remove(&work).or(before);
-                self.stay(&order.allocation, &work, said);
+                self.keep_in_place(&order.allocation, &work, said);
             }
             self.refresh_demand(work.as_str());
         }
@@ -178,42 +178,42 @@ impl Ledger {
                 plan.verdicts.entry(work).or_insert(verdict);
             }
         }
-        self.let_others_try();
+        self.retry_others();
         told
     }
 
     /// No place was found for it: it is as if none had been looked for.
-    fn stay(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
+    fn keep_in_place(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
         let waits = said.as_ref().filter(|it| it.reason != Reason::Satisfied);
         let why = waits.map(|it| it.detail.to_string());
         let why = why.unwrap_or_else(|| "none in this round".to_owned());
         if let Some(verdict) = said {
-            self.seeking.withheld.insert(work.clone(), verdict);
+            self.successors.withheld.insert(work.clone(), verdict);
         }
         let told = format!("its next place has to be found first: {why}");
-        let held_back = &mut self.clearings.held_back;
+        let held_back = &mut self.evacuations.held_back;
         held_back.insert(id.clone(), (BlockerReason::NoPlace, told));
         // Who is asked outside answers in a later round, which has to look for the same place.
-        let round = if self.awaits_a_planner(work) {
-            self.seeking.last_tried(id)
+        let round = if self.awaits_external_planner(work) {
+            self.successors.last_attempt(id)
         } else {
             self.round
         };
-        self.seeking.tried.insert(id.clone(), (round, why));
+        self.successors.tried.insert(id.clone(), (round, why));
         if let Some(held) = self.allocations.get(id) {
-            let seen = self.seen_allocation(held);
+            let seen = self.planner_allocation(held);
             self.snapshot.set_allocation(id, Some(seen));
         }
     }
 
     /// A limit counts those that move; where one found no place, another of its group may.
-    fn let_others_try(&mut self) {
+    fn retry_others(&mut self) {
         let allocations = &self.allocations;
         let stands = |id: &AllocationId| {
             let held = allocations.get(id).filter(|it| it.entry.holds());
             held.is_some_and(|it| it.entry.vacate.is_none())
         };
-        let seeking = &mut self.seeking;
+        let seeking = &mut self.successors;
         seeking.tried.retain(|id, _| stands(id));
         let groups = seeking.tried.iter().filter(|(_, it)| it.0 == self.round);
         let groups = groups.filter_map(|(id, _)| allocations.get(id));
@@ -222,19 +222,19 @@ impl Ledger {
         let untried = |(id, group): &(AllocationId, WorkId)| {
             groups.contains(group) && !seeking.tried.contains_key(id)
         };
-        self.news |= waiting.any(untried);
+        self.needs_round |= waiting.any(untried);
     }
 
     /// What a new process of this work has to wait for the end of.
-    pub(super) fn takes_over_from(&self, work: &WorkId) -> Option<AllocationId> {
-        let found = self.seeking.predecessors.get(work);
-        let awaited = || self.clearings.awaited(work);
-        let before = || self.stands_alone(work);
+    pub(super) fn predecessor_of_work(&self, work: &WorkId) -> Option<AllocationId> {
+        let found = self.successors.predecessors.get(work);
+        let awaited = || self.evacuations.awaited(work);
+        let before = || self.last_exclusive(work);
         found.or_else(awaited).cloned().or_else(before)
     }
 
     /// The first of an exclusive process that has not ended, by whatever road it leaves (I4).
-    fn stands_alone(&self, work: &WorkId) -> Option<AllocationId> {
+    fn last_exclusive(&self, work: &WorkId) -> Option<AllocationId> {
         let demand = self.demand.get(work.as_str())?;
         let alone = demand.processor.is_some() && demand.when_unreachable.is_exclusive();
         let of_work = self.by_work.get(work).filter(|_| alone)?;
@@ -245,6 +245,6 @@ impl Ledger {
     }
 }
 
-fn of(order: &Order) -> AllocationId {
+fn id_of(order: &LeaveOrder) -> AllocationId {
     order.allocation.clone()
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::NAME;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traced;
@@ -20,7 +20,7 @@ const MOST_PARTS: usize = 64;
 type Part = (&'static str, Duration, Duration);
 
 /// Looks at the clock whenever a phase ends.
-pub(crate) struct Watch {
+pub(crate) struct RoundTimer {
     at: SystemTime,
     began: Instant,
     last: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Watch {
     rest: Vec<Part>,
 }
 
-impl Watch {
+impl RoundTimer {
     pub fn begin() -> Self {
         Self {
             at: trace::now(),
@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    pub fn planned(&mut self, phase: Phase) {
+    pub fn planning_phase_ended(&mut self, phase: Phase) {
         self.mark(match phase {
             Phase::Absorb | Phase::Open => "snapshot",
             Phase::Count => "how_much",
@@ -65,7 +65,7 @@ impl Watch {
     }
 
     /// The round is over; tells how long each phase took in all.
-    pub fn carried_out(mut self) {
+    pub fn finish(mut self) {
         self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
         for (phase, from, to) in self.parts.iter().chain(&self.rest) {
@@ -86,7 +86,7 @@ impl Watch {
         round: u64,
         plan: &Plan,
         submissions: impl Iterator<Item = &'a str>,
-    ) -> Option<Traced> {
+    ) -> Option<RoundTrace> {
         if !traced() || plan.is_empty() {
             return None;
         }
@@ -102,16 +102,16 @@ impl Watch {
             let part = Beginning::new(NAME, phase).at(self.at + *from);
             part.within(&place).end_at(self.at + *to);
         }
-        Some(Traced::below(root, &place))
+        Some(RoundTrace::below(root, &place))
     }
 }
 
 /// The trace of exchanges that are made before a round is planned, and are in its commit.
-pub(crate) fn exchanged<'a>(
+pub(crate) fn exchange_trace<'a>(
     round: u64,
     count: usize,
     submissions: impl Iterator<Item = &'a str>,
-) -> Option<Traced> {
+) -> Option<RoundTrace> {
     if !traced() || count == 0 {
         return None;
     }
@@ -120,7 +120,7 @@ pub(crate) fn exchanged<'a>(
         .with("hayward.round.grants", i64::try_from(count).unwrap_or(0));
     let root = linked(root, submissions).begin();
     let place = root.place()?;
-    Some(Traced::below(root, &place))
+    Some(RoundTrace::below(root, &place))
 }
 
 /// To what was submitted, each once.
@@ -137,21 +137,21 @@ fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -
 }
 
 /// Where the life of an allocation is told, if it is.
-pub(crate) fn life(held: &Held) -> Option<Place> {
+pub(crate) fn life(held: &AllocationRecord) -> Option<Place> {
     let launch = held.entry.launch.as_ref();
     let within = launch.map_or(&held.within, |launch| &launch.within);
     Place::parse(within.as_deref()?)
 }
 
 /// The trace of a round that is being committed. Dropped before that, it says so.
-pub(crate) struct Traced {
+pub(crate) struct RoundTrace {
     commit: Open,
     root: Open,
     allocations: Vec<Open>,
     committed: bool,
 }
 
-impl Traced {
+impl RoundTrace {
     /// The commit begins now, for what is committed names it.
     fn below(root: Open, place: &Place) -> Self {
         Self {
@@ -181,7 +181,7 @@ impl Traced {
     }
 }
 
-impl Drop for Traced {
+impl Drop for RoundTrace {
     fn drop(&mut self) {
         if !self.committed {
             self.commit.failed("it was not committed");
@@ -199,19 +199,19 @@ mod tests {
 
     #[test]
     fn parts_of_one_phase_that_follow_each_other_are_one() {
-        let mut watch = Watch::begin();
+        let mut watch = RoundTimer::begin();
         watch.mark("prepare");
         for _ in 0..2 {
-            watch.planned(Phase::Absorb);
-            watch.planned(Phase::Open);
+            watch.planning_phase_ended(Phase::Absorb);
+            watch.planning_phase_ended(Phase::Open);
         }
-        watch.planned(Phase::Place);
+        watch.planning_phase_ended(Phase::Place);
         let names: Vec<&str> = watch.parts.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, ["prepare", "snapshot", "what_of"]);
         assert!(watch.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
         for _ in 0..MOST_PARTS {
-            watch.planned(Phase::Count);
-            watch.planned(Phase::Mend);
+            watch.planning_phase_ended(Phase::Count);
+            watch.planning_phase_ended(Phase::Mend);
         }
         assert_eq!(watch.parts.len(), MOST_PARTS);
     }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
-use crate::model::Held;
+use crate::model::AllocationRecord;
 
 /// What a body says beside the published entry.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
-struct Beside {
+struct PrivateFields {
     #[serde(default)]
     gpus: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,30 +25,32 @@ struct Beside {
 
 /// The entry, and what is known beside it. The entry carries raw JSON, which serde does not
 /// flatten, so the two objects are joined as text.
-fn body(held: &Held) -> Result<String, sqlx::Error> {
+fn body(held: &AllocationRecord) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
-    let beside = Beside {
+    let beside = PrivateFields {
         gpus: held.gpus.clone(),
         group: held.group.clone(),
         trial: held.trial,
         within: held.within.clone(),
     };
-    if beside == Beside::default() {
+    if beside == PrivateFields::default() {
         return Ok(entry);
     }
     let beside = json(&beside)?;
     Ok(format!("{},{}", &entry[..entry.len() - 1], &beside[1..]))
 }
 
-pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>, sqlx::Error> {
+pub async fn load(
+    tx: &mut PgConnection,
+) -> Result<BTreeMap<AllocationId, AllocationRecord>, sqlx::Error> {
     sqlx::query!(r#"select fixed, body::text as "body!" from allocation"#)
         .fetch_all(tx)
         .await?
         .into_iter()
         .map(|row| {
             let entry: AllocationEntry = read(&row.body)?;
-            let beside: Beside = read(&row.body)?;
-            let held = Held {
+            let beside: PrivateFields = read(&row.body)?;
+            let held = AllocationRecord {
                 entry,
                 fixed: row.fixed,
                 gpus: beside.gpus,
@@ -63,7 +65,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>,
 
 pub async fn upsert(
     tx: &mut PgConnection,
-    allocations: &BTreeMap<AllocationId, Held>,
+    allocations: &BTreeMap<AllocationId, AllocationRecord>,
 ) -> Result<(), sqlx::Error> {
     if allocations.is_empty() {
         return Ok(());
@@ -211,7 +213,7 @@ mod tests {
             (vec![], dev, None, None),
             (vec![], None, None, within),
         ] {
-            let held = Held {
+            let held = AllocationRecord {
                 entry: entry.clone(),
                 fixed: false,
                 gpus,
@@ -221,7 +223,7 @@ mod tests {
             };
             let text = body(&held).unwrap();
             assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
-            let beside: Beside = read(&text).unwrap();
+            let beside: PrivateFields = read(&text).unwrap();
             assert_eq!((beside.gpus, beside.trial), (held.gpus, held.trial));
             assert_eq!((beside.group, beside.within), (held.group, held.within));
         }

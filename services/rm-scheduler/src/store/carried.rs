@@ -3,21 +3,21 @@
 use sqlx::PgConnection;
 
 use super::{json, read};
-use crate::model::{Key, Line, Lines};
+use crate::model::{CarriedKey, CarriedRow, CarriedRows};
 
-pub async fn load(tx: &mut PgConnection) -> Result<Lines, sqlx::Error> {
+pub async fn load(tx: &mut PgConnection) -> Result<CarriedRows, sqlx::Error> {
     sqlx::query!(r#"select body::text as "body!" from carried"#)
         .fetch_all(tx)
         .await?
         .into_iter()
         .map(|row| {
-            let line: Line = read(&row.body)?;
+            let line: CarriedRow = read(&row.body)?;
             Ok((line.key(), line))
         })
         .collect()
 }
 
-pub async fn upsert(tx: &mut PgConnection, lines: &Lines) -> Result<(), sqlx::Error> {
+pub async fn upsert(tx: &mut PgConnection, lines: &CarriedRows) -> Result<(), sqlx::Error> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub async fn upsert(tx: &mut PgConnection, lines: &Lines) -> Result<(), sqlx::Er
     .map(drop)
 }
 
-pub async fn delete(tx: &mut PgConnection, gone: &[Key]) -> Result<(), sqlx::Error> {
+pub async fn delete(tx: &mut PgConnection, gone: &[CarriedKey]) -> Result<(), sqlx::Error> {
     if gone.is_empty() {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub async fn delete(tx: &mut PgConnection, gone: &[Key]) -> Result<(), sqlx::Err
     .map(drop)
 }
 
-fn split<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>) {
+fn split<'a>(keys: impl Iterator<Item = &'a CarriedKey>) -> (Vec<String>, Vec<String>) {
     keys.map(|(kind, name)| ((*kind).to_owned(), name.clone()))
         .unzip()
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 
 use super::{json, read};
-use crate::model::Clearing;
+use crate::model::Evacuation;
 
-pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Clearing>, sqlx::Error> {
+pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Evacuation>, sqlx::Error> {
     sqlx::query!(r#"select key, body::text as "body!" from clearing"#)
         .fetch_all(tx)
         .await?
@@ -19,7 +19,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Clearing>, s
 /// Writes what is there and deletes what is absent.
 pub async fn write(
     tx: &mut PgConnection,
-    clearings: &BTreeMap<String, Option<Clearing>>,
+    clearings: &BTreeMap<String, Option<Evacuation>>,
 ) -> Result<(), sqlx::Error> {
     if clearings.is_empty() {
         return Ok(());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
-use crate::model::{About, EVENTS_KEPT, Kept};
+use crate::model::{EVENTS_KEPT, PoolDescription, PoolRecord};
 
 /// What one batch changes of pools.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct PoolRows {
 /// A pool without its workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PoolRow {
-    about: About,
+    about: PoolDescription,
     pool: Pool,
 }
 
@@ -38,7 +38,7 @@ struct Body {
 }
 
 impl PoolRow {
-    fn of(about: &About, pool: &Pool) -> Self {
+    fn of(about: &PoolDescription, pool: &Pool) -> Self {
         Self {
             about: about.clone(),
             pool: pool.without_workers(),
@@ -51,13 +51,13 @@ impl PoolRows {
         self.pools.len() + self.workers.len() + self.events.len() + self.forgotten.len()
     }
 
-    pub fn made(&mut self, about: &About, pool: &Pool) {
+    pub fn made(&mut self, about: &PoolDescription, pool: &Pool) {
         self.pools
             .insert(about.id.clone(), PoolRow::of(about, pool));
     }
 
     /// Notes what differs in rows.
-    pub fn note(&mut self, about: &About, before: &Pool, now: &Pool) {
+    pub fn note(&mut self, about: &PoolDescription, before: &Pool, now: &Pool) {
         if !before.is_kept_like(now) {
             self.made(about, now);
         }
@@ -265,7 +265,7 @@ async fn forget(tx: &mut PgConnection, id: &WorkId) -> Result<(), sqlx::Error> {
 pub async fn load(
     tx: &mut PgConnection,
     rules: Rules,
-) -> Result<BTreeMap<WorkId, Kept>, sqlx::Error> {
+) -> Result<BTreeMap<WorkId, PoolRecord>, sqlx::Error> {
     let mut pools = BTreeMap::new();
     let rows = sqlx::query!(
         r#"select id, job_id, mode, designated, version, requested, last_number, max_failed,
@@ -279,7 +279,7 @@ pub async fn load(
     for row in rows {
         let body: Body = read(&row.body)?;
         let id: WorkId = name(row.id)?;
-        let about = About {
+        let about = PoolDescription {
             id: id.clone(),
             job_id: row.job_id,
             user: body.user,
@@ -310,7 +310,7 @@ pub async fn load(
         pool.owner.epoch = unsigned(row.owner_epoch);
         pool.owner.connection = unsigned(row.connection_no);
         pool.event_seq = unsigned(row.event_seq);
-        pools.insert(id, Kept::new(about, pool, VecDeque::new()));
+        pools.insert(id, PoolRecord::new(about, pool, VecDeque::new()));
     }
     load_workers(&mut *tx, &mut pools).await?;
     load_events(tx, &mut pools).await?;
@@ -319,7 +319,7 @@ pub async fn load(
 
 async fn load_workers(
     tx: &mut PgConnection,
-    pools: &mut BTreeMap<WorkId, Kept>,
+    pools: &mut BTreeMap<WorkId, PoolRecord>,
 ) -> Result<(), sqlx::Error> {
     let rows = sqlx::query!(
         "select pool_id, resource_id, state, number, node, reported_by_epoch, ordered, idle
@@ -349,7 +349,7 @@ async fn load_workers(
 
 async fn load_events(
     tx: &mut PgConnection,
-    pools: &mut BTreeMap<WorkId, Kept>,
+    pools: &mut BTreeMap<WorkId, PoolRecord>,
 ) -> Result<(), sqlx::Error> {
     let rows = sqlx::query!(
         "select pool_id, seq, kind, worker_id, text, at_ms from pool_event order by pool_id, seq"

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::pools::{
 use hayward_rm_scheduler_pools::{Connect, Final, Mode, Pool, Refusal as Fence, Speaker, Wish};
 use hayward_vocabulary::{AllocationId, WorkId};
 
-use super::{About, Kept, Refusal, now, rules};
+use super::{PoolDescription, PoolRecord, Refusal, now, rules};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -19,15 +19,15 @@ const MOST_POOLS: usize = 10_000;
 const STOPPED_KEPT_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// `POST /v1/pools`
-pub struct Create {
-    pub about: About,
+pub struct CreatePool {
+    pub about: PoolDescription,
     pub mode: Mode,
     pub initial_size: u64,
     pub max_failed: Option<i64>,
 }
 
 /// A pool that was made, now or by the same request before.
-pub struct Created {
+pub struct CreatedPool {
     pub pool: PoolView,
     pub replayed: bool,
 }
@@ -35,17 +35,17 @@ pub struct Created {
 impl Ledger {
     pub(crate) fn create_pool(
         &mut self,
-        order: Create,
+        order: CreatePool,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<Created, Refusal> {
-        let mut all = self.pools.by_id.values();
+    ) -> Result<CreatedPool, Refusal> {
+        let mut all = self.worker_pools.by_id.values();
         if let Some(kept) = all.find(|kept| kept.about.made_by == order.about.made_by) {
             if kept.about.made_from != order.about.made_from {
                 return Err(Refusal::OtherRequest);
             }
             let pool = self.pool_view(&kept.about.id, moment)?;
-            return Ok(Created {
+            return Ok(CreatedPool {
                 pool,
                 replayed: true,
             });
@@ -53,7 +53,7 @@ impl Ledger {
         if !batch.is_trial() {
             self.forget_old_pools(moment, batch);
         }
-        if self.pools.by_id.len() >= MOST_POOLS {
+        if self.worker_pools.by_id.len() >= MOST_POOLS {
             return Err(Refusal::TooMany(MOST_POOLS));
         }
         if let Some(named) = &order.about.class {
@@ -61,19 +61,19 @@ impl Ledger {
         }
         let rules = rules(&self.context.settings);
         let pool = Pool::new(order.mode, order.initial_size, order.max_failed, rules);
-        let about = About {
+        let about = PoolDescription {
             created_at: moment.now,
             ..order.about
         };
         let id = about.id.clone();
         batch.rows.pools.made(&about, &pool);
-        let kept = Kept::new(about, pool, VecDeque::new());
-        self.pools.by_id.insert(id.clone(), kept);
+        let kept = PoolRecord::new(about, pool, VecDeque::new());
+        self.worker_pools.by_id.insert(id.clone(), kept);
         let pool = self.pool_view(&id, moment);
         if batch.is_trial() {
-            self.pools.by_id.remove(&id);
+            self.worker_pools.by_id.remove(&id);
         }
-        Ok(Created {
+        Ok(CreatedPool {
             pool: pool?,
             replayed: false,
         })
@@ -92,15 +92,15 @@ impl Ledger {
 
     /// Forgets pools that were stopped long ago and have nothing any more.
     fn forget_old_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let old = |kept: &Kept| {
+        let old = |kept: &PoolRecord| {
             let stopped = kept.about.stopped_at;
             let age_ms = stopped.map_or(0, |at| moment.now.ms_since(at));
             age_ms > STOPPED_KEPT_MS && kept.pool.counts().returning == 0
         };
-        let old = self.pools.by_id.values().filter(|kept| old(kept));
+        let old = self.worker_pools.by_id.values().filter(|kept| old(kept));
         let old: Vec<WorkId> = old.map(|kept| kept.about.id.clone()).collect();
         for id in old {
-            self.pools.by_id.remove(&id);
+            self.worker_pools.by_id.remove(&id);
             batch.rows.pools.forgotten.insert(id);
         }
     }
@@ -225,7 +225,7 @@ impl Ledger {
 
     /// Events for a listener; an owner that says who it is is fenced, and heard. A stopped pool
     /// still says why, until its owner has heard all of it and nothing more can come.
-    pub(crate) fn hear_pool(
+    pub(crate) fn read_pool_events(
         &mut self,
         id: &WorkId,
         (from, after): (Option<Speaker>, u64),
@@ -235,7 +235,7 @@ impl Ledger {
         let Some(from) = from else {
             return Ok(heard);
         };
-        let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let kept = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
         let more = !heard.events.is_empty() || kept.pool.counts().returning > 0;
         match kept.pool.fence(from, now(moment)) {
             Ok(()) => Ok(heard),

@@ -7,7 +7,7 @@ use hayward_publication::Batch;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Launch, Program, Size, WhenUnreachable, WorkId, WorkKind};
 
-use super::{About, Kept, Pools, number_of, work_of};
+use super::{PoolDescription, PoolRecord, WorkerPools, number_of, work_of};
 use crate::absorb::translate;
 use crate::store::Rows;
 use crate::working_set::Ledger;
@@ -16,9 +16,9 @@ const STOP_GRACE_MS: u64 = 10_000;
 
 impl Ledger {
     /// Brings the works of a pool in the snapshot up to what it wants now.
-    pub(super) fn demand_of_pool(&mut self, id: &WorkId, batch: &mut Batch<Rows>) {
-        self.ask_for_workers(id);
-        let Some(kept) = self.pools.by_id.get_mut(id) else {
+    pub(super) fn update_pool_demand(&mut self, id: &WorkId, batch: &mut Batch<Rows>) {
+        self.request_workers(id);
+        let Some(kept) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
         let wants = kept.pool.wants();
@@ -28,14 +28,14 @@ impl Ledger {
             .into_iter()
             .filter_map(|number| work_of(id, number))
         {
-            self.work_withdrawn(&work, batch);
-            self.news = true;
+            self.withdraw_work(&work, batch);
+            self.needs_round = true;
         }
     }
 
     /// Puts what is wanted and not asked for yet beside what job-converter demands.
-    pub(crate) fn ask_for_workers(&mut self, id: &WorkId) {
-        let Some(kept) = self.pools.by_id.get_mut(id) else {
+    pub(crate) fn request_workers(&mut self, id: &WorkId) {
+        let Some(kept) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
         let wants = kept.pool.wants();
@@ -50,20 +50,20 @@ impl Ledger {
             let avoids = self.avoids(&work);
             self.snapshot
                 .set_demand(work, translate::demand(&entry, avoids));
-            self.news = true;
+            self.needs_round = true;
         }
     }
 
     /// All that all pools want, when a term begins.
-    pub(crate) fn ask_for_all_workers(&mut self) {
-        let pools: Vec<WorkId> = self.pools.by_id.keys().cloned().collect();
+    pub(crate) fn request_all_workers(&mut self) {
+        let pools: Vec<WorkId> = self.worker_pools.by_id.keys().cloned().collect();
         for id in &pools {
-            self.ask_for_workers(id);
+            self.request_workers(id);
         }
     }
 }
 
-fn demand(about: &About, work: WorkId) -> DemandEntry {
+fn demand(about: &PoolDescription, work: WorkId) -> DemandEntry {
     let spec = about.spec.as_ref();
     DemandEntry {
         work,
@@ -95,11 +95,11 @@ fn demand(about: &About, work: WorkId) -> DemandEntry {
     }
 }
 
-impl Pools {
+impl WorkerPools {
     /// What to start in an allocation that was granted to a pool's work.
     pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
         let (pool, _) = number_of(work)?;
-        let Kept { about, pool, .. } = self.by_id.get(&pool)?;
+        let PoolRecord { about, pool, .. } = self.by_id.get(&pool)?;
         let spec = about.spec.as_ref()?;
         // What the pool says of itself wins over what the owner may have written.
         let mut environment = spec.environment.clone();

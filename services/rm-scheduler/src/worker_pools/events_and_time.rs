@@ -10,40 +10,40 @@ use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_rm_scheduler_pools::{Ending, Mode, Pool, State, Told};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
 
-use super::{Kept, number_of, owns};
+use super::{PoolRecord, number_of, owns};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 impl Ledger {
     /// Before and after each round.
-    pub(crate) fn tend_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        self.read_pools_again(moment, batch);
+    pub(crate) fn update_worker_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        self.resume_pools(moment, batch);
         let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
-        for entry in std::mem::take(&mut self.pools.changed) {
+        for entry in std::mem::take(&mut self.worker_pools.changed) {
             by_pool.entry(entry.work.whole()).or_default().push(entry);
         }
         for (id, entries) in by_pool {
-            self.tell_pool(&id, moment, batch, |pool, now| {
-                let told = told(pool, &entries);
-                pool.told(told, now);
+            self.notify_pool(&id, moment, batch, |pool, now| {
+                let events = allocation_events(pool, &entries);
+                pool.told(events, now);
             });
         }
         self.mark_nodes(moment, batch);
         let due = |at: Option<u64>| at.is_some_and(|at| at <= moment.monotonic_ms);
         let due = self
-            .pools
+            .worker_pools
             .by_id
             .iter()
             .filter(|(_, kept)| due(kept.next_tick_ms));
         let due: Vec<WorkId> = due.map(|(id, _)| id.clone()).collect();
         for id in due {
-            self.tell_pool(&id, moment, batch, Pool::tick);
+            self.notify_pool(&id, moment, batch, Pool::tick);
         }
     }
 
     /// Tells pools which of the nodes they have workers on are blocked without being emptied.
     fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let marked = |kept: &Kept| -> BTreeSet<NodeName> {
+        let marked = |kept: &PoolRecord| -> BTreeSet<NodeName> {
             let avoided = self.avoids(&kept.about.id);
             let workers = kept.pool.workers.values();
             let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
@@ -53,15 +53,16 @@ impl Ledger {
             };
             nodes.into_iter().filter(blocked).cloned().collect()
         };
-        let runs = |kept: &&Kept| kept.pool.stopped.is_none() && kept.pool.mode == Mode::Managed;
-        let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.pools.by_id.values())
+        let runs =
+            |kept: &&PoolRecord| kept.pool.stopped.is_none() && kept.pool.mode == Mode::Managed;
+        let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.worker_pools.by_id.values())
             .filter(runs)
             .map(|kept| (kept, marked(kept)))
             .filter(|(kept, marked)| kept.pool.marked != *marked)
             .map(|(kept, marked)| (kept.about.id.clone(), marked))
             .collect();
         for (id, marked) in changed {
-            self.tell_pool(&id, moment, batch, |pool, now| {
+            self.notify_pool(&id, moment, batch, |pool, now| {
                 pool.nodes_are_marked(marked, now);
             });
         }
@@ -70,14 +71,15 @@ impl Ledger {
     /// Wakes in time for what pools wait for, and soon for what they asked for just now.
     pub(crate) fn wake_for_pools(&self, wake: Wake, moment: &Moment) -> Wake {
         let ticks = self
-            .pools
+            .worker_pools
             .by_id
             .values()
             .filter_map(|kept| kept.next_tick_ms);
         let tick = ticks
             .min()
             .map(|at| at.saturating_sub(moment.monotonic_ms).max(1));
-        let soon = (self.news && self.informed()).then_some(self.context.settings.round_min_ms);
+        let soon = (self.needs_round && self.has_heard_all())
+            .then_some(self.context.settings.round_min_ms);
         let Some(ms) = tick.into_iter().chain(soon).min() else {
             return wake;
         };
@@ -90,27 +92,27 @@ impl Ledger {
 
     /// A new term: owners have to connect again, and pools are held against the allocations that
     /// there are (section 14). Once, before anything else is done to a pool.
-    pub(super) fn read_pools_again(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        if !std::mem::take(&mut self.pools.read_again) {
+    pub(super) fn resume_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        if !std::mem::take(&mut self.worker_pools.resume_pending) {
             return;
         }
         let mut held: BTreeMap<WorkId, BTreeSet<AllocationId>> = BTreeMap::new();
         let ours = self.allocations.values().map(|held| &held.entry);
         for entry in ours.filter(|entry| owns(&entry.work)) {
-            self.pools.changed.push(entry.clone());
+            self.worker_pools.changed.push(entry.clone());
             if entry.holds() {
                 let of_pool = held.entry(entry.work.whole()).or_default();
                 of_pool.insert(entry.id.clone());
             }
         }
-        let pools: Vec<WorkId> = self.pools.by_id.keys().cloned().collect();
+        let pools: Vec<WorkId> = self.worker_pools.by_id.keys().cloned().collect();
         for id in pools {
             let held = held.remove(&id).unwrap_or_default();
-            self.tell_pool(&id, moment, batch, |pool, now| pool.restarted(&held, now));
+            self.notify_pool(&id, moment, batch, |pool, now| pool.restarted(&held, now));
         }
     }
 
-    fn tell_pool(
+    fn notify_pool(
         &mut self,
         id: &WorkId,
         moment: &Moment,
@@ -127,7 +129,7 @@ impl Ledger {
 }
 
 /// What a run of changes of allocations means to their pool.
-fn told(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
+fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
     let ours = pool
         .workers
         .iter()
@@ -161,7 +163,7 @@ fn ended(entry: &AllocationEntry) -> Told {
     Told::Ended {
         id: entry.id.clone(),
         ending: ending(vacated, exit, entry.running_since.is_some()),
-        text: exit.map_or_else(|| "it ended".to_owned(), in_words),
+        text: exit.map_or_else(|| "it ended".to_owned(), exit_text),
     }
 }
 
@@ -179,7 +181,7 @@ fn ending(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Endi
     }
 }
 
-fn in_words(exit: &Exit) -> String {
+fn exit_text(exit: &Exit) -> String {
     let how = match exit.cause {
         ExitCause::Success => "it ended by itself",
         ExitCause::UserError => "it ended with an error",

@@ -7,22 +7,22 @@ use hayward_rm_scheduler_api::pools::{
 use hayward_rm_scheduler_pools::{Final, Mode, State};
 use hayward_vocabulary::WorkId;
 
-use super::{Kept, Refusal, now, work_of};
+use super::{PoolRecord, Refusal, now, work_of};
 use crate::working_set::Ledger;
 
 impl Ledger {
     pub(crate) fn pool_views(&self, moment: &Moment) -> Vec<PoolView> {
-        let all = self.pools.by_id.values();
+        let all = self.worker_pools.by_id.values();
         all.map(|kept| self.view_of_pool(kept, moment)).collect()
     }
 
     pub(crate) fn pool_view(&self, id: &WorkId, moment: &Moment) -> Result<PoolView, Refusal> {
-        let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
         Ok(self.view_of_pool(kept, moment))
     }
 
-    fn view_of_pool(&self, kept: &Kept, moment: &Moment) -> PoolView {
-        let Kept { about, pool, .. } = kept;
+    fn view_of_pool(&self, kept: &PoolRecord, moment: &Moment) -> PoolView {
+        let PoolRecord { about, pool, .. } = kept;
         let (counts, owner) = (pool.counts(), &pool.owner);
         let oldest = pool.requested.first();
         let oldest = oldest.and_then(|number| work_of(&about.id, *number));
@@ -72,7 +72,7 @@ impl Ledger {
     }
 
     pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, Refusal> {
-        let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
         let all = kept.pool.workers.iter();
         let view = |(id, worker): (&_, &hayward_rm_scheduler_pools::Worker)| WorkerView {
             id: Clone::clone(id),
@@ -93,7 +93,7 @@ impl Ledger {
 
     /// What came after this number, as far as it is kept.
     pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, Refusal> {
-        let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
         let newest = kept.pool.event_seq;
         let oldest = kept.events.front().map_or(newest + 1, |event| event.seq);
         if after > newest || after + 1 < oldest {

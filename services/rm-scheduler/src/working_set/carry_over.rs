@@ -13,7 +13,7 @@ use hayward_rm_scheduler_domain::snapshot::queues::Kept;
 use hayward_rm_scheduler_domain::snapshot::{Carried, Deficits};
 use hayward_vocabulary::WorkId;
 
-use crate::model::{Key, Line, Lines};
+use crate::model::{CarriedKey, CarriedRow, CarriedRows};
 use crate::queues;
 use crate::store::Rows;
 use crate::working_set::Ledger;
@@ -24,37 +24,43 @@ const MOST_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
 /// The lines of what a round left.
-pub fn lines(carried: &Carried) -> Lines {
+pub fn rows(carried: &Carried) -> CarriedRows {
     let work = |work: &WorkId| work.clone();
     let needy = carried
         .needy
         .iter()
-        .map(|it| Line::Needy { work: work(it) });
+        .map(|it| CarriedRow::Needy { work: work(it) });
     let ended = carried
         .ended
         .iter()
-        .map(|it| Line::Ended { work: work(it) });
-    let upgrades = carried.upgrades.iter().map(|(it, order)| Line::Upgrade {
-        work: work(it),
-        order: *order,
-    });
-    let claims = carried.claims.iter().map(|(it, nodes)| Line::Claim {
+        .map(|it| CarriedRow::Ended { work: work(it) });
+    let upgrades = carried
+        .upgrades
+        .iter()
+        .map(|(it, order)| CarriedRow::Upgrade {
+            work: work(it),
+            order: *order,
+        });
+    let claims = carried.claims.iter().map(|(it, nodes)| CarriedRow::Claim {
         work: work(it),
         nodes: nodes.clone(),
     });
-    let hits = carried.last_hit.iter().map(|(it, round)| Line::Hit {
+    let hits = carried.last_hit.iter().map(|(it, round)| CarriedRow::Hit {
         work: work(it),
         round: *round,
     });
     let deficits = &carried.deficits;
     let at = deficits.at;
-    let classes = deficits.classes.iter().map(|(class, account)| Line::Class {
-        class: class.clone(),
-        at,
-        account: *account,
-    });
+    let classes = deficits
+        .classes
+        .iter()
+        .map(|(class, account)| CarriedRow::Class {
+            class: class.clone(),
+            at,
+            account: *account,
+        });
     let users = deficits.users.iter().flat_map(|(class, users)| {
-        users.iter().map(move |(user, account)| Line::User {
+        users.iter().map(move |(user, account)| CarriedRow::User {
             class: class.clone(),
             user: user.clone(),
             at,
@@ -63,11 +69,11 @@ pub fn lines(carried: &Carried) -> Lines {
     });
     let queues = carried.queues.iter();
     let queues = queues.filter(|(_, kept)| **kept != Kept::default());
-    let queues = queues.map(|(pool, kept)| Line::Queues {
+    let queues = queues.map(|(pool, kept)| CarriedRow::Queues {
         pool: pool.clone(),
         kept: Box::new(kept.clone()),
     });
-    let moved = carried.moved.iter().map(|(pool, moved)| Line::Moved {
+    let moved = carried.moved.iter().map(|(pool, moved)| CarriedRow::Moved {
         pool: pool.clone(),
         moved: Box::new(moved.clone()),
     });
@@ -85,8 +91,8 @@ pub fn lines(carried: &Carried) -> Lines {
 }
 
 /// What the round after a restart is told: as if there had been no restart.
-pub fn restore(lines: &Lines) -> Carried {
-    let accounts = lines.values().filter_map(Line::account);
+pub fn restore(lines: &CarriedRows) -> Carried {
+    let accounts = lines.values().filter_map(CarriedRow::account);
     let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
     let mut carried = Carried {
         deficits: Deficits {
@@ -97,12 +103,12 @@ pub fn restore(lines: &Lines) -> Carried {
     };
     for line in lines.values().cloned() {
         match line {
-            Line::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
-            Line::Ended { work } => drop(carried.ended.insert(work)),
-            Line::Upgrade { work, order } => drop(carried.upgrades.insert(work, order)),
-            Line::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
-            Line::Hit { work, round } => drop(carried.last_hit.insert(work, round)),
-            Line::Class {
+            CarriedRow::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
+            CarriedRow::Ended { work } => drop(carried.ended.insert(work)),
+            CarriedRow::Upgrade { work, order } => drop(carried.upgrades.insert(work, order)),
+            CarriedRow::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
+            CarriedRow::Hit { work, round } => drop(carried.last_hit.insert(work, round)),
+            CarriedRow::Class {
                 class,
                 at: then,
                 account,
@@ -110,7 +116,7 @@ pub fn restore(lines: &Lines) -> Carried {
                 let account = account.after(at.ms_since(then));
                 carried.deficits.classes.insert(class, account);
             }
-            Line::User {
+            CarriedRow::User {
                 class,
                 user,
                 at: then,
@@ -120,10 +126,10 @@ pub fn restore(lines: &Lines) -> Carried {
                 let users = carried.deficits.users.entry(class).or_default();
                 users.insert(user, account);
             }
-            Line::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
-            Line::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
+            CarriedRow::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
+            CarriedRow::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
             // Not left by a round for the next one, but for an hour; and what the policy left.
-            Line::Spent { .. } | Line::Draining { .. } => {}
+            CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
         }
     }
     carried
@@ -131,7 +137,7 @@ pub fn restore(lines: &Lines) -> Carried {
 
 impl Ledger {
     /// Takes over what a round left, and writes what of it is new.
-    pub(crate) fn remember(
+    pub(crate) fn store_carry_over(
         &mut self,
         mut carried: Carried,
         moment: &Moment,
@@ -147,28 +153,31 @@ impl Ledger {
 
     /// Writes the lines that do not say any more what they did.
     pub(crate) fn write_carried(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let mut now = lines(&self.snapshot.carried);
+        let mut now = rows(&self.snapshot.carried);
         let draining = queues::draining(&self.snapshot.queues).into_iter();
         now.extend(draining.map(|line| (line.key(), line)));
-        let gone = self.lines.keys().filter(|key| !now.contains_key(*key));
-        let gone: Vec<Key> = gone.cloned().collect();
-        let said = |key: &Key, line: &Line| {
-            let written = self.lines.get(key);
-            written.is_some_and(|written| written.still_says(line))
+        let gone = self
+            .carried_rows
+            .keys()
+            .filter(|key| !now.contains_key(*key));
+        let gone: Vec<CarriedKey> = gone.cloned().collect();
+        let said = |key: &CarriedKey, line: &CarriedRow| {
+            let written = self.carried_rows.get(key);
+            written.is_some_and(|written| written.is_still_true(line))
         };
         let mut changed = now;
         changed.retain(|key, line| !said(key, line));
-        let is_account = |line: &Line| line.account().is_some();
+        let is_account = |line: &CarriedRow| line.account().is_some();
         let accounts = changed.values().filter(|line| is_account(line)).count();
         let since = moment.monotonic_ms.saturating_sub(self.accounts_written_ms);
-        self.accounts_wait = accounts > MOST_ACCOUNTS && since < WRITE_EVERY_MS;
-        if self.accounts_wait {
+        self.accounts_dirty = accounts > MOST_ACCOUNTS && since < WRITE_EVERY_MS;
+        if self.accounts_dirty {
             changed.retain(|_, line| !is_account(line));
         } else if accounts > 0 {
             self.accounts_written_ms = moment.monotonic_ms;
         }
         for key in &gone {
-            self.lines.remove(key);
+            self.carried_rows.remove(key);
             batch.rows.carried.remove(key);
         }
         for key in changed.keys() {
@@ -176,7 +185,7 @@ impl Ledger {
         }
         batch.rows.forgotten.extend(gone);
         batch.rows.carried.extend(changed.clone());
-        self.lines.extend(changed);
+        self.carried_rows.extend(changed);
     }
 }
 
@@ -220,12 +229,12 @@ mod tests {
     #[test]
     fn what_is_written_is_what_is_restored() {
         let carried = carried();
-        let written = lines(&carried);
+        let written = rows(&carried);
         assert_eq!(written.len(), 8);
         assert_eq!(restore(&written), carried);
         for (key, line) in written {
             let body = serde_json::to_string(&line).unwrap();
-            let read: Line = serde_json::from_str(&body).unwrap();
+            let read: CarriedRow = serde_json::from_str(&body).unwrap();
             assert_eq!((read.key(), read), (key, line));
         }
     }
@@ -233,22 +242,25 @@ mod tests {
     #[test]
     fn an_account_that_only_grew_is_not_written_again_and_is_restored_grown() {
         let mut carried = carried();
-        let written = lines(&carried);
+        let written = rows(&carried);
         let deficits = &mut carried.deficits;
         deficits.at = deficits.at.plus_ms(400);
         let class = deficits.classes.get_mut("normal").unwrap();
         class.owed += 400 * class.rate;
-        let now = lines(&carried);
-        assert!(now.iter().all(|(key, line)| written[key].still_says(line)));
+        let now = rows(&carried);
+        assert!(
+            now.iter()
+                .all(|(key, line)| written[key].is_still_true(line))
+        );
         // The account of the class was written at its start, that of the user later.
         let mut mixed = written;
-        let user: Key = ("user", "ann normal".to_owned());
+        let user: CarriedKey = ("user", "ann normal".to_owned());
         mixed.insert(user.clone(), now[&user].clone());
         assert_eq!(restore(&mixed), carried);
 
         let class = carried.deficits.classes.get_mut("normal").unwrap();
         class.rate = 2;
-        let key: Key = ("class", "normal".to_owned());
-        assert!(!now[&key].still_says(&lines(&carried)[&key]));
+        let key: CarriedKey = ("class", "normal".to_owned());
+        assert!(!now[&key].is_still_true(&rows(&carried)[&key]));
     }
 }

@@ -5,29 +5,29 @@ use std::sync::Arc;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 
-use crate::command::{Asked, Look, Pinned, Under};
+use crate::command::{FleetCopy, FleetUnderPolicy, Pinned, PolicyQuestion};
 use crate::policy;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    pub(crate) fn look(&self, asked: Option<&Asked>) -> Look {
+    pub(crate) fn copy_fleet(&self, asked: Option<&PolicyQuestion>) -> FleetCopy {
         let under = asked.map(|asked| {
             let faults = policy::faults(&asked.policy, &self.in_use(asked.drop_classes));
             if faults.is_empty() {
                 let rules = Arc::new(Rules::of(&asked.policy));
-                Ok(Under {
-                    snapshot: self.under(&rules),
+                Ok(FleetUnderPolicy {
+                    snapshot: self.snapshot_under(&rules),
                     rules,
                 })
             } else {
                 Err(faults)
             }
         });
-        Look {
+        FleetCopy {
             under,
-            silent: self.silent,
+            silent: self.stale_neighbour,
             pinned: Arc::new(self.pinned()),
-            ..Look::of(&self.snapshot, self.rules.clone())
+            ..FleetCopy::of(&self.snapshot, self.rules.clone())
         }
     }
 
@@ -43,13 +43,13 @@ impl Ledger {
     }
 
     /// The fleet as it would be under another policy.
-    pub(crate) fn under(&self, rules: &Rules) -> Snapshot {
+    pub(crate) fn snapshot_under(&self, rules: &Rules) -> Snapshot {
         let mut snapshot = Snapshot::clone(&self.snapshot);
         rules.write(&mut snapshot);
-        self.keep_draining(&mut snapshot);
+        self.add_draining_queues(&mut snapshot);
         snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
         for (_, entry) in self.nodes.iter() {
-            let node = self.seen(entry, (&snapshot, rules));
+            let node = self.planner_node(entry, (&snapshot, rules));
             snapshot.nodes.insert(entry.node.clone(), node);
         }
         snapshot

@@ -18,9 +18,9 @@ use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::absorb::translate;
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::queries::node_contents::top_of;
-use crate::round::{self, Order, Traced};
+use crate::round::{self, LeaveOrder, RoundTrace};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -34,19 +34,20 @@ struct Exchange {
 impl Ledger {
     /// Processes that a part of an application may have now. What has ended counts until it is
     /// settled; and what takes the place of a placeholder gets its room by that alone.
-    pub(crate) fn part_may_have(&self, entry: &DemandEntry) -> u64 {
+    pub(crate) fn part_limit(&self, entry: &DemandEntry) -> u64 {
         let Some(part) = &entry.part else {
             return entry.max_processes;
         };
         let known = self.by_work.get(&entry.work).into_iter().flatten();
         let known = known.filter_map(|id| self.allocations.get(id));
-        let (holds, ended): (Vec<&Held>, Vec<&Held>) = known.partition(|it| it.entry.holds());
+        let (holds, ended): (Vec<&AllocationRecord>, Vec<&AllocationRecord>) =
+            known.partition(|it| it.entry.holds());
         if part.replaces.is_some() && holds.is_empty() {
             return 0;
         }
         // A task is one process, and its owner is told how that went. Where it leaves, nobody has
         // said yet that there is to be another.
-        let leaves = |held: &&Held| held.entry.vacate.is_some();
+        let leaves = |held: &&AllocationRecord| held.entry.vacate.is_some();
         if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(leaves)) {
             return 0;
         }
@@ -58,41 +59,45 @@ impl Ledger {
     }
 
     /// A task of an application, and its one process leaves or has ended.
-    pub(crate) fn leaves_as_one(&self, work: &WorkId) -> bool {
+    pub(crate) fn is_leaving_task(&self, work: &WorkId) -> bool {
         let entry = self.demand.get(work.as_str());
         let entry = entry.filter(|it| it.part.is_some() && it.launch.is_some());
-        entry.is_some_and(|entry| self.part_may_have(entry) == 0)
+        entry.is_some_and(|entry| self.part_limit(entry) == 0)
     }
 
     /// Makes the exchanges that can be made, and returns what was told to leave for them.
-    pub(crate) fn exchange(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<Order> {
+    pub(crate) fn exchange_placeholders(
+        &mut self,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Vec<LeaveOrder> {
         // While a neighbour is silent nothing that holds room is ended.
-        if self.silent.is_some() || self.places.replacing.is_empty() {
+        if self.stale_neighbour.is_some() || self.second_places.replacing.is_empty() {
             return Vec::new();
         }
-        let asked = self.exchanges();
+        let asked = self.possible_exchanges();
         if asked.is_empty() {
             return Vec::new();
         }
-        let there = asked.iter().filter_map(|it| self.grant_there(it, None));
+        let there = asked.iter().filter_map(|it| self.grant_on_node(it, None));
         let there: Vec<Grant> = there.collect();
         let mut open = Vec::new();
-        let good = self.sound(&mut open, &asked, there);
-        let elsewhere = self.elsewhere(&asked, &good);
+        let good = self.valid_grants(&mut open, &asked, there);
+        let elsewhere = self.grants_elsewhere(&asked, &good);
         let again: Vec<Exchange> = asked
             .iter()
             .filter(|it| elsewhere.iter().any(|grant| grant.work == it.work))
             .cloned()
             .collect();
         let all = good.into_iter().chain(elsewhere).collect();
-        let grants = self.sound(&mut open, &again, all).into_iter();
+        let grants = self.valid_grants(&mut open, &again, all).into_iter();
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
         let mut told = Vec::new();
         // T5: a task that takes a place outside of the plan has a life to be told all the same.
         self.recorder.traced = self.traced_exchanges(&grants);
         for exchange in &asked {
             if let Some(grant) = grants.remove(&exchange.work) {
-                told.push(self.carry_over(exchange, grant, moment, batch));
+                told.push(self.carry_out_exchange(exchange, grant, moment, batch));
             }
         }
         if let Some(traced) = self.recorder.traced.take() {
@@ -101,18 +106,18 @@ impl Ledger {
         told
     }
 
-    fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<Traced> {
+    fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<RoundTrace> {
         let asked = grants.keys();
         let asked = asked.filter_map(|work| self.demand.get(work.as_str()));
         let submitted = asked.filter_map(DemandEntry::submitted_within);
-        round::exchanged(self.round, grants.len(), submitted)
+        round::exchange_trace(self.round, grants.len(), submitted)
     }
 
     /// Each placeholder makes room for one.
-    fn exchanges(&self) -> Vec<Exchange> {
+    fn possible_exchanges(&self) -> Vec<Exchange> {
         let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
         let mut asked = Vec::new();
-        for work in &self.places.replacing {
+        for work in &self.second_places.replacing {
             let Some(entry) = self.demand.get(work.as_str()) else {
                 continue;
             };
@@ -137,7 +142,7 @@ impl Ledger {
         asked
     }
 
-    fn as_if_ended(&mut self, exchange: &Exchange) {
+    fn assume_ended(&mut self, exchange: &Exchange) {
         self.snapshot.set_allocation(&exchange.placeholder, None);
         if let Some(entry) = self.demand.get(exchange.work.as_str()) {
             let demand = snapshot::Demand {
@@ -148,9 +153,9 @@ impl Ledger {
         }
     }
 
-    fn as_it_was(&mut self, exchange: &Exchange) {
+    fn restore(&mut self, exchange: &Exchange) {
         if let Some(held) = self.allocations.get(&exchange.placeholder) {
-            let seen = self.seen_allocation(held);
+            let seen = self.planner_allocation(held);
             let id = exchange.placeholder.clone();
             self.snapshot.set_allocation(&id, Some(seen));
         }
@@ -158,11 +163,15 @@ impl Ledger {
     }
 
     /// The grant of a task on the node of its placeholder, or on this one with these gpus.
-    fn grant_there(&self, exchange: &Exchange, on: Option<(&NodeName, Vec<u64>)>) -> Option<Grant> {
+    fn grant_on_node(
+        &self,
+        exchange: &Exchange,
+        on: Option<(&NodeName, Vec<u64>)>,
+    ) -> Option<Grant> {
         let entry = self.demand.get(exchange.work.as_str())?;
         let held = self.allocations.get(&exchange.placeholder)?;
         let (node, gpus) = on.unwrap_or_else(|| (&held.entry.node, held.gpus.clone()));
-        let (order, size) = self.granted_on(self.snapshot.nodes.get(node)?, &entry.size);
+        let (order, size) = self.size_on(self.snapshot.nodes.get(node)?, &entry.size);
         Some(Grant {
             work: exchange.work.clone(),
             kind: entry.kind,
@@ -178,7 +187,7 @@ impl Ledger {
     }
 
     /// Quanta and size of one process in the tree of this node.
-    fn granted_on(&self, node: &snapshot::Node, asked: &Size) -> (u64, Size) {
+    fn size_on(&self, node: &snapshot::Node, asked: &Size) -> (u64, Size) {
         let quantum = self.quantum(&node.pool);
         let order = quantum.work_order(asked);
         if order <= quantum.node_order(&node.capacity) {
@@ -210,17 +219,17 @@ impl Ledger {
     /// What can be granted, where these give their room as well as those that are `open` already. A
     /// placeholder gives its room only where its task is granted, and what counted on the room of
     /// another is looked at again.
-    fn sound(
+    fn valid_grants(
         &mut self,
         open: &mut Vec<Exchange>,
         more: &[Exchange],
         grants: Vec<Grant>,
     ) -> Vec<Grant> {
         for exchange in more {
-            self.as_if_ended(exchange);
+            self.assume_ended(exchange);
         }
         open.extend_from_slice(more);
-        let mut grants = self.pruned(grants);
+        let mut grants = self.checked(grants);
         loop {
             let works: BTreeSet<&WorkId> = grants.iter().map(|it| &it.work).collect();
             let refused = open.extract_if(.., |it| !works.contains(&it.work));
@@ -229,13 +238,13 @@ impl Ledger {
                 return grants;
             }
             for exchange in &refused {
-                self.as_it_was(exchange);
+                self.restore(exchange);
             }
-            grants = self.pruned(grants);
+            grants = self.checked(grants);
         }
     }
 
-    fn pruned(&mut self, grants: Vec<Grant>) -> Vec<Grant> {
+    fn checked(&mut self, grants: Vec<Grant>) -> Vec<Grant> {
         let plan = Plan {
             grants,
             ..Plan::default()
@@ -247,7 +256,7 @@ impl Ledger {
     }
 
     /// What is free on each node that takes work, when these grants are carried out.
-    fn rooms(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
+    fn free_space(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
         let open = self.snapshot.nodes.iter().filter(|(_, node)| {
             node.takes_work && !node.lost && !node.offline && node.block.is_none()
         });
@@ -261,12 +270,12 @@ impl Ledger {
                 free.take(size);
             }
         }
-        self.leave_what_is_kept(&mut rooms);
+        self.subtract_reserved(&mut rooms);
         rooms
     }
 
     /// What is kept for who waits is not for who looks for another node.
-    fn leave_what_is_kept(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
+    fn subtract_reserved(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
         for kept in self.snapshot.carried.queues.values() {
             rooms.retain(|name, _| !kept.reservations.contains_key(name));
             let nodes = kept.gang.iter().flat_map(|room| &room.nodes);
@@ -286,7 +295,7 @@ impl Ledger {
 
     /// Grants of those that are not `good` where they were, on other nodes. What their placeholders
     /// hold is not counted as free: they may have to stay.
-    fn elsewhere(&self, asked: &[Exchange], good: &[Grant]) -> Vec<Grant> {
+    fn grants_elsewhere(&self, asked: &[Exchange], good: &[Grant]) -> Vec<Grant> {
         let done: BTreeSet<&WorkId> = good.iter().map(|it| &it.work).collect();
         let mut left = asked
             .iter()
@@ -295,13 +304,13 @@ impl Ledger {
         if left.peek().is_none() {
             return Vec::new();
         }
-        let mut rooms = self.rooms(good);
+        let mut rooms = self.free_space(good);
         let mut grants = good.to_vec();
         for exchange in left {
-            let node = self.roomiest(exchange, &mut rooms);
+            let node = self.node_with_most_free_memory(exchange, &mut rooms);
             let grant = node.and_then(|node| {
                 let gpus = self.free_gpus(exchange, &node, &grants)?;
-                self.grant_there(exchange, Some((&node, gpus)))
+                self.grant_on_node(exchange, Some((&node, gpus)))
             });
             grants.extend(grant);
         }
@@ -309,7 +318,7 @@ impl Ledger {
     }
 
     /// The node of its pool with the most memory to spare that takes it.
-    fn roomiest(
+    fn node_with_most_free_memory(
         &self,
         exchange: &Exchange,
         rooms: &mut BTreeMap<NodeName, (String, Size)>,
@@ -359,14 +368,14 @@ impl Ledger {
         (gpus.len() == devices(&size)).then_some(gpus)
     }
 
-    fn carry_over(
+    fn carry_out_exchange(
         &mut self,
         exchange: &Exchange,
         grant: Grant,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Order {
-        let order = Order {
+    ) -> LeaveOrder {
+        let order = LeaveOrder {
             allocation: exchange.placeholder.clone(),
             reason: VacateReason::Replaced,
             detail: format!("{} takes its place", exchange.work),

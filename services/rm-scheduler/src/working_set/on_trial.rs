@@ -16,11 +16,11 @@ use crate::working_set::Ledger;
 
 /// Nodes on trial, as their items say, and which trial it is (`removal_no`).
 #[derive(Debug, Default)]
-pub(crate) struct Trials {
+pub(crate) struct NodesOnTrial {
     nodes: BTreeMap<NodeName, u64>,
 }
 
-impl Trials {
+impl NodesOnTrial {
     pub fn set(&mut self, node: &NodeName, trial: Option<u64>) {
         match trial {
             Some(number) => self.nodes.insert(node.clone(), number),
@@ -35,7 +35,7 @@ impl Trials {
 
 /// What is held on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedSpace {
     pub order: u64,
     pub size: Size,
 }
@@ -43,7 +43,12 @@ pub struct Used {
 /// The capacity a node on trial is offered with: what is used there, and where `next` says so, room
 /// for that one process. Memory and cpu are cut: that no second process finds one of them is
 /// enough.
-pub fn offer(capacity: &Size, used: &Used, quantum: &Quantum, next: Option<&Size>) -> Size {
+pub fn capacity_on_trial(
+    capacity: &Size,
+    used: &UsedSpace,
+    quantum: &Quantum,
+    next: Option<&Size>,
+) -> Size {
     let mut offered = used.clone();
     if let Some(next) = next {
         offered.order += quantum.work_order(next);
@@ -70,9 +75,14 @@ pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, room: &Size) -> Opt
 
 impl Ledger {
     /// The capacity of a node on trial, as it is offered now.
-    pub(crate) fn trial_offer(&self, name: &NodeName, node: &Node, snapshot: &Snapshot) -> Size {
-        let mut used = Used::default();
-        for held in self.held_on(name) {
+    pub(crate) fn offered_capacity(
+        &self,
+        name: &NodeName,
+        node: &Node,
+        snapshot: &Snapshot,
+    ) -> Size {
+        let mut used = UsedSpace::default();
+        for held in self.allocations_on(name) {
             used.order += held.entry.order;
             used.size.add(&held.entry.size);
         }
@@ -84,7 +94,7 @@ impl Ledger {
             let could = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, (name, node));
             let asks = || snapshot.demand.iter().filter(could);
             let due = asks().filter(|(work, _)| self.is_due_more(work));
-            let wants = asks().filter(|(work, demand)| self.lacks(work, demand));
+            let wants = asks().filter(|(work, demand)| self.wants_more(work, demand));
             let size = |(_, demand): (&WorkId, &Demand)| quantum.granted(&demand.size);
             let due: Vec<Size> = due.map(size).collect();
             // Where nobody is due more, who could use more is offered it.
@@ -94,13 +104,13 @@ impl Ledger {
             })
         };
         let next = if on_trial { None } else { next() };
-        offer(&node.capacity, &used, quantum, next.as_ref())
+        capacity_on_trial(&node.capacity, &used, quantum, next.as_ref())
     }
 
     /// What this trial granted is there. What an earlier one did is no more on trial.
     fn is_under_trial(&self, node: &NodeName) -> bool {
-        let trial = self.trials.of(node);
-        trial.is_some() && self.held_on(node).any(|held| held.trial == trial)
+        let trial = self.nodes_on_trial.of(node);
+        trial.is_some() && self.allocations_on(node).any(|held| held.trial == trial)
     }
 
     fn is_due_more(&self, work: &WorkId) -> bool {
@@ -108,12 +118,12 @@ impl Ledger {
         verdict.is_none_or(|verdict| verdict.waits && !verdict.refused)
     }
 
-    fn lacks(&self, work: &WorkId, demand: &Demand) -> bool {
-        wanted(demand) > self.standing_of_work(work)
+    fn wants_more(&self, work: &WorkId, demand: &Demand) -> bool {
+        wanted(demand) > self.staying_processes(work)
     }
 
     /// Processes it has that were not told to leave.
-    pub(crate) fn standing_of_work(&self, work: &WorkId) -> u64 {
+    pub(crate) fn staying_processes(&self, work: &WorkId) -> u64 {
         let of_work = self.by_work.get(work).into_iter().flatten();
         let held = of_work.filter_map(|id| self.allocations.get(id));
         let stays = held.filter(|held| held.entry.holds() && held.entry.vacate.is_none());
@@ -121,25 +131,31 @@ impl Ledger {
     }
 
     /// What waits and what is held changes from round to round, and with it what is offered.
-    pub(crate) fn offer_trials(&mut self) {
-        for node in self.trials.nodes.keys().cloned().collect::<Vec<_>>() {
+    pub(crate) fn refresh_nodes_on_trial(&mut self) {
+        for node in self
+            .nodes_on_trial
+            .nodes
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+        {
             self.refresh_node(node.as_str());
         }
     }
 
     /// One new allocation at a time. What is dropped is planned anew.
-    pub(crate) fn one_at_a_time(&mut self, plan: &mut Plan) {
-        if self.trials.nodes.is_empty() {
+    pub(crate) fn limit_nodes_on_trial(&mut self, plan: &mut Plan) {
+        if self.nodes_on_trial.nodes.is_empty() {
             return;
         }
-        let nodes = self.trials.nodes.keys();
+        let nodes = self.nodes_on_trial.nodes.keys();
         let live = nodes.filter(|node| self.is_under_trial(node));
         let mut taken: BTreeSet<NodeName> = live.cloned().collect();
         let before = plan.grants.len();
         plan.grants.retain(|grant| {
-            self.trials.of(&grant.node).is_none() || taken.insert(grant.node.clone())
+            self.nodes_on_trial.of(&grant.node).is_none() || taken.insert(grant.node.clone())
         });
-        self.news |= plan.grants.len() < before;
+        self.needs_round |= plan.grants.len() < before;
     }
 }
 
@@ -198,8 +214,8 @@ mod tests {
         }
     }
 
-    fn used(held: &[(u64, u64)], quantum: &Quantum) -> Used {
-        let mut used = Used::default();
+    fn used(held: &[(u64, u64)], quantum: &Quantum) -> UsedSpace {
+        let mut used = UsedSpace::default();
         for it in held {
             used.order += quantum.work_order(&size(*it));
             used.size.add(&quantum.granted(&size(*it)));
@@ -236,7 +252,7 @@ mod tests {
             prop_assert!(next.is_some(), "the node is large");
             let order = |size: &Size| quantum.work_order(size);
             for (next, most) in [(next, 1), (None, 0)] {
-                let offered = offer(&capacity, &used, &quantum, next);
+                let offered = capacity_on_trial(&capacity, &used, &quantum, next);
                 prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
                 let free = quantum.node_order(&offered) - used.order;
                 if let Some(next) = next {
@@ -267,7 +283,7 @@ mod tests {
         ) {
             let capacity = size((memory, memory));
             let next = next.map(size);
-            let offered = offer(&capacity, &used(&held, &quantum), &quantum, next.as_ref());
+            let offered = capacity_on_trial(&capacity, &used(&held, &quantum), &quantum, next.as_ref());
             prop_assert!(offered.fits(&capacity));
         }
     }

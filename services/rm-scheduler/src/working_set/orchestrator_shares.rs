@@ -7,7 +7,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId, WorkKind};
 
-use crate::model::Held;
+use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -16,7 +16,7 @@ pub fn runs_once(demand: &DemandEntry) -> bool {
     demand.orchestrated.is_some() && demand.launch.is_some() && demand.kind == WorkKind::Service
 }
 
-pub fn ended_itself(held: &Held) -> bool {
+pub fn ended_itself(held: &AllocationRecord) -> bool {
     let cause = held.entry.exit.as_ref().map(|exit| exit.cause);
     let told = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
     held.entry.vacate.is_none() && !told
@@ -25,20 +25,20 @@ pub fn ended_itself(held: &Held) -> bool {
 type Share<'a> = (&'a WorkId, &'a AllocationId);
 
 /// A reservation is held, and nothing is started on it.
-pub fn starts_its_own(demand: &DemandEntry) -> bool {
+pub fn starts_own_processes(demand: &DemandEntry) -> bool {
     let told = demand.orchestrated.as_deref();
     told.is_some_and(|told| told.own_processes) && demand.kind != WorkKind::Reservation
 }
 
 impl Ledger {
     /// Whether only its orchestrator can say that it has ended.
-    pub(crate) fn ends_outside(&self, entry: &AllocationEntry) -> bool {
+    pub(crate) fn ends_by_orchestrator(&self, entry: &AllocationEntry) -> bool {
         let demand = self.demand.get(entry.work.as_str());
-        entry.launch.is_none() && demand.is_some_and(starts_its_own)
+        entry.launch.is_none() && demand.is_some_and(starts_own_processes)
     }
 
     /// What the newest map says of the shares of one piece of work.
-    pub(crate) fn hear_orchestrator(
+    pub(crate) fn apply_orchestrator_map(
         &mut self,
         demand: &DemandEntry,
         moment: &Moment,
@@ -48,38 +48,41 @@ impl Ledger {
             return;
         };
         for id in &demand.settled {
-            self.share_is_over((&demand.work, id), moment, batch);
+            self.end_own_allocation((&demand.work, id), moment, batch);
         }
         for id in &told.running {
-            self.share_runs((&demand.work, id), moment, batch);
+            self.mark_running((&demand.work, id), moment, batch);
         }
     }
 
     /// Its work is gone, so what was still waited for is too; the rest leaves in the next round.
-    pub(crate) fn let_leaving_go(
+    pub(crate) fn end_leaving_allocations(
         &mut self,
         work: &WorkId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let ids = self.by_work.get(work).cloned().unwrap_or_default();
-        let leaving = |it: &Held| it.entry.vacate.is_some();
+        let leaving = |it: &AllocationRecord| it.entry.vacate.is_some();
         for id in ids {
-            if self.share_of((work, &id)).is_some_and(|it| leaving(&it)) {
-                self.share_is_over((work, &id), moment, batch);
+            if self
+                .own_allocation((work, &id))
+                .is_some_and(|it| leaving(&it))
+            {
+                self.end_own_allocation((work, &id), moment, batch);
             }
         }
     }
 
     /// One of this work, that Hayward starts nothing in.
-    fn share_of(&self, (work, id): Share<'_>) -> Option<Held> {
+    fn own_allocation(&self, (work, id): Share<'_>) -> Option<AllocationRecord> {
         let held = self.allocations.get(id)?;
         let ours = held.entry.work == *work && held.entry.launch.is_none();
         ours.then(|| held.clone())
     }
 
-    fn share_is_over(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
-        let Some(mut held) = self.share_of(share).filter(|it| it.entry.holds()) else {
+    fn end_own_allocation(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(mut held) = self.own_allocation(share).filter(|it| it.entry.holds()) else {
             return;
         };
         let (cause, why) = match held.entry.vacate {
@@ -90,20 +93,20 @@ impl Ledger {
             ),
         };
         let exit = Exit::of(cause, why.to_owned());
-        self.note_end(&held, Some(&exit), moment, batch);
+        self.record_end(&held, Some(&exit), moment, batch);
         held.entry.state = AllocationState::Ended;
         held.entry.exit = Some(exit);
-        self.put(held, batch);
+        self.set_allocation(held, batch);
     }
 
-    fn share_runs(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
-        let assigned = |it: &Held| it.entry.state == AllocationState::Assigned;
-        let Some(mut held) = self.share_of(share).filter(assigned) else {
+    fn mark_running(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+        let assigned = |it: &AllocationRecord| it.entry.state == AllocationState::Assigned;
+        let Some(mut held) = self.own_allocation(share).filter(assigned) else {
             return;
         };
         held.entry.state = AllocationState::Running;
         held.entry.running_since.get_or_insert(moment.now);
         self.answer_receipts(&held.entry, moment, batch);
-        self.put(held, batch);
+        self.set_allocation(held, batch);
     }
 }

@@ -5,22 +5,22 @@ use std::collections::BTreeSet;
 use hayward_rm_scheduler_api::AllocationState;
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::command::Standing;
-use crate::model::Held;
+use crate::command::ProcessOnNode;
+use crate::model::AllocationRecord;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    pub(crate) fn standing(&self, nodes: &BTreeSet<NodeName>) -> Vec<Standing> {
+    pub(crate) fn processes_on(&self, nodes: &BTreeSet<NodeName>) -> Vec<ProcessOnNode> {
         let held = self.allocations.values();
         held.filter(|held| held.entry.holds() && nodes.contains(&held.entry.node))
-            .map(|held| self.standing_of(held))
+            .map(|held| self.process_on_node(held))
             .collect()
     }
 
-    fn standing_of(&self, held: &Held) -> Standing {
+    fn process_on_node(&self, held: &AllocationRecord) -> ProcessOnNode {
         let entry = &held.entry;
         let demand = self.demand.get(entry.work.as_str());
-        Standing {
+        ProcessOnNode {
             allocation: entry.id.clone(),
             work: entry.work.clone(),
             group: entry.work.whole(),

@@ -23,8 +23,8 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use sqlx::PgConnection;
 
 use crate::absorb::translate;
-use crate::model::Held;
-use crate::round::Order;
+use crate::model::AllocationRecord;
+use crate::round::LeaveOrder;
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 
@@ -32,9 +32,9 @@ use crate::working_set::Ledger;
 const PREFIX: &str = "req_";
 
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct SecondPlaces {
     /// Works in the snapshot that are requests.
-    put: BTreeSet<WorkId>,
+    requested: BTreeSet<WorkId>,
     /// Processes that a request was open for when this was last looked at.
     touched: BTreeSet<WorkId>,
     /// Processes that have ended, and a request stands in for them.
@@ -52,10 +52,10 @@ pub(crate) struct Requests {
     processors: BTreeMap<String, ProcessorEntry>,
     closed: BTreeMap<String, ClosedEntry>,
     /// Containers that have not ended and whose allocation is gone, with their nodes.
-    strays: BTreeMap<AllocationId, NodeName>,
+    orphans: BTreeMap<AllocationId, NodeName>,
 }
 
-impl Requests {
+impl SecondPlaces {
     pub async fn load(tx: &mut PgConnection) -> Result<Self, sqlx::Error> {
         Ok(Self {
             processors: store::entries::load_by_key(&mut *tx, PROCESSORS).await?,
@@ -65,12 +65,12 @@ impl Requests {
     }
 
     /// The process asks for nothing itself for now.
-    pub fn stands_in_for(&self, work: &WorkId) -> bool {
+    pub fn suspends_demand_of(&self, work: &WorkId) -> bool {
         self.held_back.contains(work)
     }
 
     /// Takes note of what the planner says of a request.
-    pub fn hear(&mut self, request: WorkId, verdict: &Verdict) {
+    pub fn record_verdict(&mut self, request: WorkId, verdict: &Verdict) {
         let known = self.waits.get(&request).map(|(reason, _)| *reason);
         let now = Some(verdict.reason).filter(|reason| *reason != Reason::Satisfied);
         if known == now {
@@ -112,7 +112,7 @@ impl Ledger {
     ) {
         let changes = self.requests.absorb(update, moment.monotonic_ms);
         batch.followed(REQUESTS, self.requests.cursor());
-        self.news |= !changes.is_empty();
+        self.needs_round |= !changes.is_empty();
         for change in changes {
             if let Change::Removed { before, .. } = change {
                 self.request_withdrawn(&before, moment, batch);
@@ -127,11 +127,11 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(held) = self.answer_to(request) else {
+        let Some(held) = self.allocation_for_request(request) else {
             return;
         };
-        if self.is_ahead(held) {
-            let order = Order {
+        if self.predecessor_holds(held) {
+            let order = LeaveOrder {
                 allocation: held.entry.id.clone(),
                 reason: VacateReason::Moved,
                 detail: "the place is not wanted any more: its predecessor stays".to_owned(),
@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    fn answer_to(&self, request: &RequestEntry) -> Option<&Held> {
+    fn allocation_for_request(&self, request: &RequestEntry) -> Option<&AllocationRecord> {
         let of_work = self.by_work.get(&request.work).into_iter().flatten();
         let mut held = of_work.filter_map(|id| self.allocations.get(id));
         held.find(|held| {
@@ -153,7 +153,7 @@ impl Ledger {
 
     /// What it was to replace was told to leave beside it, and its next place is there: a second
     /// one would be one too many.
-    fn is_overtaken(&self, request: &RequestEntry) -> bool {
+    fn is_superseded(&self, request: &RequestEntry) -> bool {
         let of_work = self.by_work.get(&request.work).into_iter().flatten();
         let mut held = of_work.filter_map(|id| self.allocations.get(id));
         request.predecessor.is_some()
@@ -169,15 +169,15 @@ impl Ledger {
     }
 
     /// Its predecessor holds its own place still.
-    fn is_ahead(&self, held: &Held) -> bool {
+    fn predecessor_holds(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         entry.request.is_some() && entry.predecessor.as_ref().is_some_and(|id| self.holds(id))
     }
 
     /// An allocation as the planner sees it.
-    pub(crate) fn seen_allocation(&self, held: &Held) -> snapshot::Allocation {
+    pub(crate) fn planner_allocation(&self, held: &AllocationRecord) -> snapshot::Allocation {
         let mut seen = translate::allocation(held);
-        if self.is_ahead(held)
+        if self.predecessor_holds(held)
             && let Some(request) = held.entry.request.as_deref()
             && let Ok(work) = WorkId::new(request)
         {
@@ -187,13 +187,13 @@ impl Ledger {
     }
 
     /// The request, and the demand of the process it is for, that a grant of the planner answers.
-    pub(crate) fn asked_by(&self, work: &WorkId) -> Option<RequestEntry> {
+    pub(crate) fn request_behind(&self, work: &WorkId) -> Option<RequestEntry> {
         owns(work).then(|| self.requests.get(work.as_str()).cloned())?
     }
 
     /// An end while a place is asked for in its stead is part of a move, however it came about: it
     /// is nobody's failure (9).
-    pub(crate) fn mark_moved(&self, held: &mut Held, moment: &Moment) {
+    pub(crate) fn mark_moved(&self, held: &mut AllocationRecord, moment: &Moment) {
         let id = &held.entry.id;
         let moved = self
             .requests
@@ -218,7 +218,7 @@ impl Ledger {
         let mut held_back: BTreeSet<WorkId> = BTreeSet::new();
         for request in &open {
             touched.insert(request.work.clone());
-            if self.is_overtaken(request) {
+            if self.is_superseded(request) {
                 continue;
             }
             let (Some(demand), Ok(id)) = (
@@ -235,27 +235,27 @@ impl Ledger {
                 .predecessor
                 .as_ref()
                 .is_some_and(|id| self.holds(id));
-            if stands || self.answer_to(request).is_none() {
-                asked.insert(id, self.as_demand(request, demand));
+            if stands || self.allocation_for_request(request).is_none() {
+                asked.insert(id, self.request_demand(request, demand));
             }
-            if !stands && self.answer_to(request).is_none() {
+            if !stands && self.allocation_for_request(request).is_none() {
                 held_back.insert(request.work.clone());
             }
         }
-        let over: Vec<WorkId> = self.places.put.iter().cloned().collect();
+        let over: Vec<WorkId> = self.second_places.requested.iter().cloned().collect();
         for id in over.iter().filter(|id| !asked.contains_key(*id)) {
             self.snapshot.remove_demand(id);
-            self.unsaid.remove(id);
-            self.places.waits.remove(id);
+            self.verdicts_to_publish.remove(id);
+            self.second_places.waits.remove(id);
         }
-        self.places.put = asked.keys().cloned().collect();
+        self.second_places.requested = asked.keys().cloned().collect();
         for (id, demand) in asked {
             if self.snapshot.demand.get(&id) != Some(&demand) {
                 self.snapshot.set_demand(id, demand);
             }
         }
-        self.places.held_back = held_back;
-        if !std::mem::replace(&mut self.places.resumed, true) {
+        self.second_places.held_back = held_back;
+        if !std::mem::replace(&mut self.second_places.resumed, true) {
             // What was given to a process that had failed keeps its place through a restart.
             let given = self.allocations.values().filter(|held| {
                 let entry = &held.entry;
@@ -263,8 +263,8 @@ impl Ledger {
             });
             touched.extend(given.map(|held| held.entry.work.clone()));
         }
-        let before = std::mem::replace(&mut self.places.touched, touched.clone());
-        let revived = self.places.revived.clone();
+        let before = std::mem::replace(&mut self.second_places.touched, touched.clone());
+        let revived = self.second_places.revived.clone();
         let all: BTreeSet<&WorkId> = before.iter().chain(&touched).chain(&revived).collect();
         for work in all {
             self.refresh_process(work);
@@ -279,7 +279,7 @@ impl Ledger {
                 continue;
             };
             answered |= held.entry.request.is_some() && held.entry.vacate.is_none();
-            let seen = self.seen_allocation(held);
+            let seen = self.planner_allocation(held);
             if self.snapshot.allocations.get(&id) != Some(&seen) {
                 self.snapshot.set_allocation(&id, Some(seen));
             }
@@ -287,14 +287,14 @@ impl Ledger {
         let demand = self.demand.get(work.as_str());
         let processor = demand.and_then(|demand| demand.processor.as_ref());
         if answered && processor.is_some_and(|it| it.failed) {
-            self.places.revived.insert(work.clone());
+            self.second_places.revived.insert(work.clone());
         } else {
-            self.places.revived.remove(work);
+            self.second_places.revived.remove(work);
         }
         self.refresh_demand(work.as_str());
     }
 
-    fn as_demand(&self, request: &RequestEntry, entry: &DemandEntry) -> snapshot::Demand {
+    fn request_demand(&self, request: &RequestEntry, entry: &DemandEntry) -> snapshot::Demand {
         let mut avoids = self.avoids(&request.work);
         avoids.extend(request.exclude.iter().cloned());
         avoids.extend(self.hosts_of_partners(entry));
@@ -310,7 +310,7 @@ impl Ledger {
         // their group; but where its own predecessor stands, it must not be kept apart from that.
         let own = request.predecessor.as_ref();
         let own = own.and_then(|id| self.allocations.get(id));
-        let beside = |held: &Held| {
+        let beside = |held: &AllocationRecord| {
             let apart = entry.apart.as_ref();
             request.host.as_ref() == Some(&held.entry.node)
                 || apart.is_some_and(|apart| apart.by_label.is_some())

@@ -16,9 +16,9 @@ use hayward_rm_scheduler_domain::{News, Snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 
-pub struct Tracked {
+pub struct TrackedSnapshot {
     snapshot: Snapshot,
-    changed: Changed,
+    changed: ChangedKeys,
     /// What the rounds have not seen yet.
     unplanned: News,
     /// What came first, for who looks at the invariants.
@@ -27,7 +27,7 @@ pub struct Tracked {
 
 /// Which entries are not as they were written down.
 #[derive(Debug, Default)]
-struct Changed {
+struct ChangedKeys {
     /// All of them, and what is no map.
     whole: bool,
     nodes: BTreeSet<NodeName>,
@@ -37,7 +37,7 @@ struct Changed {
     outside: bool,
 }
 
-impl Changed {
+impl ChangedKeys {
     /// Then nothing is noted any more, so that what is never written down costs nothing.
     fn everything() -> Self {
         Self {
@@ -70,12 +70,12 @@ impl Changed {
 #[serde(rename_all = "snake_case")]
 pub enum Delta {
     Whole(Box<Snapshot>),
-    Since(Box<Since>),
+    Since(Box<ChangedEntries>),
 }
 
 /// What is absent is as it was; `null` is gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Since {
+pub struct ChangedEntries {
     now: Timestamp,
     round: u64,
     carried: Carried,
@@ -92,25 +92,25 @@ pub struct Since {
     allocations: BTreeMap<AllocationId, Option<Allocation>>,
 }
 
-impl Deref for Tracked {
+impl Deref for TrackedSnapshot {
     type Target = Snapshot;
     fn deref(&self) -> &Snapshot {
         &self.snapshot
     }
 }
 
-impl Tracked {
+impl TrackedSnapshot {
     /// Nothing of it has been written down.
     pub fn new(snapshot: Snapshot) -> Self {
         Self {
             snapshot,
-            changed: Changed::everything(),
+            changed: ChangedKeys::everything(),
             unplanned: News::everything(),
             sequence: Sequence::default(),
         }
     }
 
-    /// What [`Tracked::unplanned`] would return, left where it is.
+    /// What [`TrackedSnapshot::unplanned`] would return, left where it is.
     pub fn awaits_planning(&self) -> &News {
         &self.unplanned
     }
@@ -192,7 +192,7 @@ impl Tracked {
     }
 
     /// Sets an allocation, or takes one that has ended away; the one before is returned. It may be
-    /// a trial, which is taken back: see [`Tracked::stamp`].
+    /// a trial, which is taken back: see [`TrackedSnapshot::stamp`].
     pub fn set_allocation(
         &mut self,
         id: &AllocationId,
@@ -222,22 +222,22 @@ impl Tracked {
         change(&mut self.snapshot);
         self.sequence.anew(&self.snapshot);
         self.unplanned = News::everything();
-        self.write_anew();
+        self.mark_all_changed();
     }
 
     /// What was written down is of no use any more.
-    pub fn write_anew(&mut self) {
-        self.changed = Changed::everything();
+    pub fn mark_all_changed(&mut self) {
+        self.changed = ChangedKeys::everything();
     }
 
     /// What has to be written down of it now; `whole` asks for all of it. From here on it counts as
-    /// written; see [`Tracked::not_written`].
+    /// written; see [`TrackedSnapshot::not_written`].
     pub fn written(&mut self, whole: bool) -> Delta {
         let changed = std::mem::take(&mut self.changed);
         if whole || changed.whole {
             return Delta::Whole(Box::new(self.snapshot.clone()));
         }
-        Delta::Since(Box::new(Since {
+        Delta::Since(Box::new(ChangedEntries {
             now: self.snapshot.now,
             round: self.snapshot.round,
             carried: self.snapshot.carried.clone(),
@@ -250,10 +250,10 @@ impl Tracked {
         }))
     }
 
-    /// What was taken by [`Tracked::written`] was not needed after all.
+    /// What was taken by [`TrackedSnapshot::written`] was not needed after all.
     pub fn not_written(&mut self, delta: Delta) {
         match delta {
-            Delta::Whole(_) => self.write_anew(),
+            Delta::Whole(_) => self.mark_all_changed(),
             Delta::Since(since) if !self.changed.whole => {
                 self.changed.queues |= since.queues.is_some();
                 self.changed.outside |= since.outside.is_some();
@@ -294,16 +294,16 @@ impl Delta {
                 if let Some(outside) = since.outside {
                     snapshot.outside = outside;
                 }
-                put(&mut snapshot.nodes, since.nodes);
-                put(&mut snapshot.demand, since.demand);
-                put(&mut snapshot.allocations, since.allocations);
+                apply_changes(&mut snapshot.nodes, since.nodes);
+                apply_changes(&mut snapshot.demand, since.demand);
+                apply_changes(&mut snapshot.allocations, since.allocations);
             }
         }
     }
 }
 
 /// Sets what is there and removes what is gone.
-pub fn put<K: Ord, V>(all: &mut BTreeMap<K, V>, changed: BTreeMap<K, Option<V>>) {
+pub fn apply_changes<K: Ord, V>(all: &mut BTreeMap<K, V>, changed: BTreeMap<K, Option<V>>) {
     for (key, value) in changed {
         match value {
             Some(value) => drop(all.insert(key, value)),

@@ -8,15 +8,15 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_vocabulary::{Receipt, UserName};
 
-use crate::model::{Line, Lines, spent_key};
+use crate::model::{CarriedRow, CarriedRows, spent_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// The other lines, and the hour as its own tell it.
-pub(crate) fn restore(mut lines: Lines) -> (Lines, Hour) {
+pub(crate) fn restore(mut lines: CarriedRows) -> (CarriedRows, Hour) {
     let mut hour = Hour::default();
     lines.retain(|_, line| {
-        let Line::Spent {
+        let CarriedRow::Spent {
             minute,
             pool,
             user,
@@ -39,7 +39,7 @@ impl Ledger {
     }
 
     /// Charges what a round took back in fact.
-    pub(crate) fn spend<'r>(
+    pub(crate) fn charge_preemptions<'r>(
         &mut self,
         receipts: impl Iterator<Item = &'r Receipt>,
         moment: &Moment,
@@ -51,8 +51,8 @@ impl Ledger {
                 continue;
             };
             let whose = (node.pool.as_str(), &receipt.user);
-            let quanta = self.hour.note(minute, whose, receipt.order);
-            let line = Line::Spent {
+            let quanta = self.preempted_last_hour.note(minute, whose, receipt.order);
+            let line = CarriedRow::Spent {
                 minute,
                 pool: node.pool.clone(),
                 user: receipt.user.clone(),
@@ -60,15 +60,15 @@ impl Ledger {
             };
             batch.rows.carried.insert(line.key(), line);
         }
-        let taken_back = self.hour.taken_back();
+        let taken_back = self.preempted_last_hour.taken_back();
         if *taken_back != self.snapshot.taken_back {
             self.snapshot.set_taken_back(taken_back.clone());
         }
     }
 
     /// Forgets what is more than an hour ago; who waited for that has a chance again.
-    pub(crate) fn end_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        while let Some((minute, gone)) = self.hour.end_minute(moment.now) {
+    pub(crate) fn expire_preemption_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        while let Some((minute, gone)) = self.preempted_last_hour.end_minute(moment.now) {
             for (pool, users) in gone {
                 let key = |user: &UserName| spent_key(minute, &pool, user);
                 for key in users.keys().map(key) {
@@ -76,10 +76,11 @@ impl Ledger {
                     batch.rows.forgotten.push(key);
                 }
             }
-            self.news = true;
+            self.needs_round = true;
         }
-        if *self.hour.taken_back() != self.snapshot.taken_back {
-            self.snapshot.set_taken_back(self.hour.taken_back().clone());
+        if *self.preempted_last_hour.taken_back() != self.snapshot.taken_back {
+            self.snapshot
+                .set_taken_back(self.preempted_last_hour.taken_back().clone());
         }
     }
 }

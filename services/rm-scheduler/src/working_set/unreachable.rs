@@ -13,21 +13,21 @@ use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WhenUnreachable, WorkId, WorkKind};
 
 use crate::absorb::translate;
-use crate::model::Held;
-use crate::round::Order;
+use crate::model::AllocationRecord;
+use crate::round::LeaveOrder;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 #[derive(Debug, Clone, Copy)]
-struct Since {
+struct LostSince {
     ms: u64,
     at: Timestamp,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Unreachable {
+pub(crate) struct UnreachableWork {
     /// Nodes that are lost.
-    lost: BTreeMap<NodeName, Since>,
+    lost: BTreeMap<NodeName, LostSince>,
     /// What waits for its node.
     kept: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     /// What is said to its work.
@@ -36,10 +36,10 @@ pub(crate) struct Unreachable {
     due_ms: Option<u64>,
 }
 
-impl Unreachable {
-    pub fn hear(&mut self, node: &NodeEntry, moment: &Moment) {
+impl UnreachableWork {
+    pub fn observe(&mut self, node: &NodeEntry, moment: &Moment) {
         if node.health == Health::Lost {
-            let since = Since {
+            let since = LostSince {
                 ms: moment.monotonic_ms,
                 at: moment.now,
             };
@@ -58,11 +58,11 @@ impl Unreachable {
         self.kept.contains_key(node)
     }
 
-    pub fn keeps(&self, node: &NodeName, id: &AllocationId) -> bool {
+    pub fn is_waiting(&self, node: &NodeName, id: &AllocationId) -> bool {
         self.kept.get(node).is_some_and(|kept| kept.contains(id))
     }
 
-    pub fn note(&self, work: &WorkId) -> Option<&str> {
+    pub fn note_for(&self, work: &WorkId) -> Option<&str> {
         self.notes.get(work).map(String::as_str)
     }
 
@@ -80,7 +80,11 @@ enum Fate {
 impl Ledger {
     /// Looks at everything on nodes that are lost, or were. What nobody waits for beside what is
     /// waited for is given up here; where nothing is waited for, the planner does that.
-    pub(crate) fn review_lost(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<Order> {
+    pub(crate) fn review_lost(
+        &mut self,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Vec<LeaveOrder> {
         let before = std::mem::take(&mut self.unreachable.kept);
         if before.is_empty() && self.unreachable.lost.is_empty() {
             return Vec::new();
@@ -96,13 +100,13 @@ impl Ledger {
                         due_ms = earlier(due_ms, until_ms);
                         let kept = self.unreachable.kept.entry(node.clone()).or_default();
                         kept.insert(id);
-                        self.show_as(held, AllocationState::Unreachable, batch);
+                        self.set_state(held, AllocationState::Unreachable, batch);
                     }
                     Fate::GivenUp => given_up.push(id),
                 }
             }
             if self.unreachable.is_awaited(&node) {
-                let gives_up = |allocation| Order {
+                let gives_up = |allocation| LeaveOrder {
                     allocation,
                     reason: VacateReason::NodeLost,
                     detail: format!("node {node} was lost"),
@@ -112,23 +116,23 @@ impl Ledger {
             }
         }
         self.unreachable.due_ms = due_ms;
-        self.take_up_again(&before, batch);
+        self.resume(&before, batch);
         let awaited = self.unreachable.kept.keys().chain(before.keys());
         for node in awaited.cloned().collect::<BTreeSet<_>>() {
             self.refresh_node(node.as_str());
         }
-        self.say(notes);
+        self.republish_verdicts(notes);
         orders
     }
 
-    fn standing_on(&self, node: &NodeName) -> Vec<Held> {
-        let here = self.held_on(node);
+    fn standing_on(&self, node: &NodeName) -> Vec<AllocationRecord> {
+        let here = self.allocations_on(node);
         here.filter(|held| held.entry.kind != WorkKind::Reservation)
             .cloned()
             .collect()
     }
 
-    fn fate(&self, held: &Held, since: Since, moment: &Moment) -> Fate {
+    fn fate(&self, held: &AllocationRecord, since: LostSince, moment: &Moment) -> Fate {
         let entry = &held.entry;
         let Some(demand) = self.demand.get(entry.work.as_str()) else {
             return Fate::GivenUp;
@@ -153,7 +157,7 @@ impl Ledger {
     }
 
     /// What was waited for and is no more: its node is back, and it is what its container says.
-    fn take_up_again(
+    fn resume(
         &mut self,
         before: &BTreeMap<NodeName, BTreeSet<AllocationId>>,
         batch: &mut Batch<Rows>,
@@ -170,7 +174,7 @@ impl Ledger {
                 let said = container.and_then(|container| translate::state(container.state));
                 // What an orchestrator started has no container.
                 let ran = held.entry.running_since.map(|_| AllocationState::Running);
-                self.show_as(
+                self.set_state(
                     held.clone(),
                     said.or(ran).unwrap_or(AllocationState::Assigned),
                     batch,
@@ -179,23 +183,28 @@ impl Ledger {
         }
     }
 
-    fn show_as(&mut self, mut held: Held, state: AllocationState, batch: &mut Batch<Rows>) {
+    fn set_state(
+        &mut self,
+        mut held: AllocationRecord,
+        state: AllocationState,
+        batch: &mut Batch<Rows>,
+    ) {
         if held.entry.state != state {
             held.entry.state = state;
-            self.put(held, batch);
+            self.set_allocation(held, batch);
         }
     }
 
     /// Work is told what happens next where that has changed.
-    fn say(&mut self, notes: BTreeMap<WorkId, String>) {
+    fn republish_verdicts(&mut self, notes: BTreeMap<WorkId, String>) {
         let before = std::mem::replace(&mut self.unreachable.notes, notes);
         let works = before.keys().chain(self.unreachable.notes.keys());
         let works: BTreeSet<WorkId> = works.cloned().collect();
         for work in works {
-            let changed = before.get(&work).map(String::as_str) != self.unreachable.note(&work);
+            let changed = before.get(&work).map(String::as_str) != self.unreachable.note_for(&work);
             let verdict = self.rounds.verdict(&work);
             if let Some(verdict) = verdict.filter(|_| changed) {
-                self.unsaid.insert(work, verdict);
+                self.verdicts_to_publish.insert(work, verdict);
             }
         }
     }

@@ -15,7 +15,7 @@ const WRITE_EVERY_MS: u64 = 1_000;
 
 impl Ledger {
     /// Charges the time since the last round at the rates that round left.
-    pub(crate) fn account(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn charge_usage(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let elapsed = moment.monotonic_ms.saturating_sub(self.accounted_ms);
         self.accounted_ms = moment.monotonic_ms;
         if self.rates.is_empty() {
@@ -51,12 +51,12 @@ impl Ledger {
                 }
             }
         }
-        self.set_rates_elsewhere();
+        self.set_rates_outside_shares();
     }
 
     /// In a queue, and where a planner outside decides, nothing is owed by share: who works there
     /// is due what it holds.
-    fn set_rates_elsewhere(&mut self) {
+    fn set_rates_outside_shares(&mut self) {
         let snapshot = &self.snapshot;
         if snapshot.queues.is_empty() && snapshot.outside.is_empty() {
             return;

@@ -71,7 +71,7 @@ pub async fn follow_pool_events(
         bell.mark_unchanged();
         let pool = pool.clone();
         let heard = ask(&api, move |ledger, moment, _| {
-            ledger.hear_pool(&pool, (from, after), moment)
+            ledger.read_pool_events(&pool, (from, after), moment)
         });
         let heard = heard.await?.value;
         let over = Instant::now() >= until;

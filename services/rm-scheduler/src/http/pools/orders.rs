@@ -14,8 +14,8 @@ use hayward_service::http::idempotency::RequestDigest;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
-use crate::model::About;
-use crate::worker_pools::commands::Create;
+use crate::model::PoolDescription;
+use crate::worker_pools::commands::CreatePool;
 use crate::worker_pools::fresh_id;
 
 /// Workers of one pool at most.
@@ -70,7 +70,7 @@ pub fn create(
     order: PoolOrder,
     caller: &Caller,
     (made_by, made_from): (RequestDigest, RequestDigest),
-) -> Result<Create, Problem> {
+) -> Result<CreatePool, Problem> {
     let mut faults = Faults::of("pool");
     let named = !order.job_id.trim().is_empty() && order.job_id.len() <= 256;
     faults.check(named, "/job_id", "must be a name of 1 to 256 bytes");
@@ -114,8 +114,8 @@ pub fn create(
     faults.done()?;
     let unnamed = || Problem::internal(anyhow::anyhow!("an id that is none"));
     let id = fresh_id().ok_or_else(unnamed)?;
-    Ok(Create {
-        about: About {
+    Ok(CreatePool {
+        about: PoolDescription {
             id,
             job_id: order.job_id,
             user: user.ok_or_else(unnamed)?,

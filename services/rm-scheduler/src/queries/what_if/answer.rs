@@ -7,14 +7,14 @@ use hayward_rm_scheduler_domain::forecast::{Course, Forecast, Leave};
 use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{UserName, WorkId};
 
-use super::Asker;
+use super::Requester;
 use crate::publications::entries;
 
 /// Lines of one list at most: more than anybody reads, and an answer that can be sent.
 const MOST_LINES: usize = 10_000;
 
 /// Everything but where and when it was reckoned, which the caller knows.
-pub fn told(forecast: &Forecast, asker: &Asker) -> api::Forecast {
+pub fn answer(forecast: &Forecast, asker: &Requester) -> api::Forecast {
     let course = &forecast.with;
     let sees = |user: &UserName| asker.knows(user);
     let mut left_out = BTreeMap::new();
@@ -94,7 +94,7 @@ fn cause(leave: &Leave) -> Option<&UserName> {
 }
 
 /// What others lose to work that the asker may be told of.
-fn leaves_of_others(course: &Course, asker: &Asker) -> Option<api::OthersLeave> {
+fn leaves_of_others(course: &Course, asker: &Requester) -> Option<api::OthersLeave> {
     let others = course.leaves.iter().filter(|it| !asker.knows(&it.user));
     let theirs = others.filter(|it| cause(it).is_some_and(|user| asker.knows(user)));
     let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
@@ -105,7 +105,7 @@ fn leaves_of_others(course: &Course, asker: &Asker) -> Option<api::OthersLeave> 
     (sum.processes > 0).then_some(sum)
 }
 
-fn leave(leave: &Leave, asker: &Asker) -> api::Leaves {
+fn leave(leave: &Leave, asker: &Requester) -> api::Leaves {
     let receipt = leave.receipt.as_ref();
     let named = receipt.filter(|_| cause(leave).is_some_and(|user| asker.knows(user)));
     api::Leaves {
@@ -135,7 +135,7 @@ fn moves(forecast: &Forecast) -> Vec<api::Moves> {
     forecast.moves().into_iter().map(told).collect()
 }
 
-fn shares(without: &plan::Shares, with: &plan::Shares, asker: &Asker) -> api::SharesChange {
+fn shares(without: &plan::Shares, with: &plan::Shares, asker: &Requester) -> api::SharesChange {
     let classes: BTreeSet<&String> = without.classes.keys().chain(with.classes.keys()).collect();
     let class = |name: &String| {
         let (without, with) = (without.classes.get(name), with.classes.get(name));
@@ -152,7 +152,7 @@ fn class(
     name: &str,
     without: Option<&plan::ClassShare>,
     with: Option<&plan::ClassShare>,
-    asker: &Asker,
+    asker: &Requester,
 ) -> api::ClassChange {
     let users = |share: Option<&plan::ClassShare>| {
         let users = share.into_iter().flat_map(|share| share.users.keys());

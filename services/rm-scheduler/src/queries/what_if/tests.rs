@@ -9,8 +9,8 @@ use hayward_rm_scheduler_domain::snapshot::Node;
 use super::*;
 use crate::command::Pinned;
 
-fn operator() -> Asker {
-    Asker {
+fn operator() -> Requester {
+    Requester {
         groups: Vec::new(),
         user: Some("boss".parse().unwrap()),
         sees_all: true,
@@ -18,8 +18,8 @@ fn operator() -> Asker {
     }
 }
 
-fn ann() -> Asker {
-    Asker {
+fn ann() -> Requester {
+    Requester {
         groups: vec!["dev".to_owned()],
         user: Some("ann".parse().unwrap()),
         sees_all: false,
@@ -28,7 +28,7 @@ fn ann() -> Asker {
 }
 
 /// The shipped policy and two nodes of four.
-fn look() -> Look {
+fn look() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
     let rules = Rules::of(&Policy::default());
     rules.write(&mut snapshot);
@@ -44,7 +44,7 @@ fn look() -> Look {
         };
         snapshot.nodes.insert(name.parse().unwrap(), node);
     }
-    Look::of(&snapshot, Arc::new(rules))
+    FleetCopy::of(&snapshot, Arc::new(rules))
 }
 
 fn ask(json: &str) -> WhatIf {
@@ -95,7 +95,7 @@ fn the_faults_of_a_policy_stand_under_it() {
         pointer: "/classes/low/weight".into(),
         detail: "must be at least 1".into(),
     };
-    let look = Look {
+    let look = FleetCopy {
         under: Some(Err(vec![fault])),
         ..look()
     };
@@ -117,7 +117,7 @@ fn what_is_wanted_on_a_drained_host_is_free_to_go_elsewhere() {
         host: host.parse().unwrap(),
         machines: BTreeSet::new(),
     };
-    let look = Look {
+    let look = FleetCopy {
         snapshot: Arc::new(snapshot),
         pinned: Arc::new(vec![pinned("svc_a.0", "n1"), pinned("svc_b.0", "n2")]),
         ..look()
@@ -156,7 +156,7 @@ fn submitters_ask_what_they_could_do_themselves() {
         );
         theirs.demand.insert(work.parse().unwrap(), demand);
     }
-    let look = Look {
+    let look = FleetCopy {
         snapshot: Arc::new(theirs),
         ..look()
     };
@@ -176,7 +176,7 @@ fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
     let question = question(&ask, &operator(), &look).unwrap();
     let changed = (question.changed, &question.task_ms);
     let seen = compare(&ByPool, &look.snapshot, changed, &mut within(10));
-    let (all, hers) = (told(&seen, &operator()), told(&seen, &ann()));
+    let (all, hers) = (answer(&seen, &operator()), answer(&seen, &ann()));
     let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
         let starts = forecast.starts.iter().map(|it| it.user.to_string());
         starts
@@ -239,7 +239,7 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
 /// Lists of queues go by the groups of whoever asks, and by what is known of others.
 #[test]
 fn a_submission_has_the_groups_of_its_user() {
-    let groups = |asker: &Asker, user: &str, look: &Look| {
+    let groups = |asker: &Requester, user: &str, look: &FleetCopy| {
         let ask = ask(&format!(
             r#"{{"submissions": [{{"user": "{user}", "queue": "root.a"}}]}}"#
         ));
@@ -260,7 +260,7 @@ fn a_submission_has_the_groups_of_its_user() {
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
     }
-    let look = Look::of(&snapshot, Arc::new(Rules::of(&Policy::default())));
+    let look = FleetCopy::of(&snapshot, Arc::new(Rules::of(&Policy::default())));
     assert_eq!(groups(&ann(), "ann", &look), ["dev"]);
     assert_eq!(groups(&operator(), "ben", &look), ["ops"]);
     assert!(groups(&operator(), "ann", &look).is_empty());

@@ -15,38 +15,38 @@ use crate::working_set::Ledger;
 
 impl Ledger {
     /// Publishes which processes of services there should be.
-    pub(crate) fn tell_processors(&mut self, batch: &mut Batch<Rows>) {
+    pub(crate) fn publish_processors(&mut self, batch: &mut Batch<Rows>) {
         if !self.demand.heard() {
             return;
         }
-        self.places.waits_changed = false;
+        self.second_places.waits_changed = false;
         let mut waits = self.waits_by_work();
         let mut told = BTreeMap::new();
         for (key, entry) in self.demand.iter() {
             if let Some(processor) = &entry.processor {
-                let told_of = ProcessorEntry {
+                let entry = ProcessorEntry {
                     work: entry.work.clone(),
                     user: entry.user.clone(),
                     processor: processor.clone(),
                     machines: entry.machines.clone(),
                     waits: waits.remove(&entry.work).unwrap_or_default(),
                 };
-                told.insert(key.clone(), told_of);
+                told.insert(key.clone(), entry);
             }
         }
-        publish(PROCESSORS, &mut self.places.processors, told, batch);
+        publish(PROCESSORS, &mut self.second_places.processors, told, batch);
     }
 
     /// Publishes why requests wait, where that is news.
-    pub(crate) fn tell_waits(&mut self, batch: &mut Batch<Rows>) {
-        if self.places.waits_changed {
-            self.tell_processors(batch);
+    pub(crate) fn publish_waits(&mut self, batch: &mut Batch<Rows>) {
+        if self.second_places.waits_changed {
+            self.publish_processors(batch);
         }
     }
 
     fn waits_by_work(&self) -> BTreeMap<WorkId, BTreeMap<String, String>> {
         let mut waits: BTreeMap<WorkId, BTreeMap<String, String>> = BTreeMap::new();
-        for (id, (_, why)) in &self.places.waits {
+        for (id, (_, why)) in &self.second_places.waits {
             if let Some(request) = self.requests.get(id.as_str()) {
                 let of_work = waits.entry(request.work.clone()).or_default();
                 of_work.insert(request.id.clone(), why.clone());
@@ -56,7 +56,7 @@ impl Ledger {
     }
 
     /// Publishes which nodes take nothing new, for everybody or for some.
-    pub(crate) fn tell_closed(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
+    pub(crate) fn publish_closed_nodes(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
         let mut told = BTreeMap::new();
         let blocks = self.blocks.iter().map(|(_, item)| item);
         for item in blocks.filter(|it| it.kind == BlockKind::Node && !it.canary) {
@@ -86,8 +86,8 @@ impl Ledger {
                 lost: false,
             });
         }
-        let strays = self.places.strays.values();
-        for node in strays.filter(|node| self.is_lost(node)) {
+        let orphans = self.second_places.orphans.values();
+        for node in orphans.filter(|node| self.is_lost(node)) {
             let entry = told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
                 node: node.clone(),
                 work: None,
@@ -96,7 +96,7 @@ impl Ledger {
             });
             entry.lost = true;
         }
-        publish(CLOSED, &mut self.places.closed, told, batch);
+        publish(CLOSED, &mut self.second_places.closed, told, batch);
     }
 
     /// Given up, or not known any more.
@@ -107,22 +107,22 @@ impl Ledger {
 
     /// Notes whether this is a container that has not ended and has no allocation any more. While
     /// its node answers, the node ends it; when its node is lost, container-manager has to be told.
-    pub(crate) fn note_stray(&mut self, id: &AllocationId) {
+    pub(crate) fn update_orphan(&mut self, id: &AllocationId) {
         let container = self.containers.get(id.as_str());
-        let stray = container
+        let orphan = container
             .filter(|it| it.state != ContainerState::Ended && !self.allocations.contains_key(id));
-        let before = self.places.strays.len();
-        match stray {
+        let before = self.second_places.orphans.len();
+        match orphan {
             Some(container) => {
-                self.places
-                    .strays
+                self.second_places
+                    .orphans
                     .insert(id.clone(), container.node.clone());
             }
             None => {
-                self.places.strays.remove(id);
+                self.second_places.orphans.remove(id);
             }
         }
-        self.news |= before != self.places.strays.len();
+        self.needs_round |= before != self.second_places.orphans.len();
     }
 }
 
