@@ -3,7 +3,7 @@
 
   planner.py --port 9000
 
-It answers POST with JSON (`hayward-planner/1`, see docs/outside-planners.md): each user in turn
+It answers POST with JSON (`hayward-planner/1`, see docs/external-planners.md): each user in turn
 gets one process on the first node that has room, until nothing fits; work that is left is told
 why. With --take-back a user who has twice as much as one who waits gives up the newest process.
 
