@@ -1,7 +1,7 @@
-"""The tour of the README with generated clients alone: no request is written by hand here.
+"""The tour of the API (docs/api-tour.md) with generated clients: no request is written by hand.
 
-`tests/generated-clients.sh` makes the clients and a fleet, and runs this. Every answer has to be of
-the type that the description names; anything else ends the tour.
+`tests/generated-clients.sh` makes the clients, starts a fleet and runs this program. Every answer
+must have the type that the description names; any other answer ends the tour with an error.
 """
 
 import argparse

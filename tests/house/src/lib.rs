@@ -1,14 +1,13 @@
 //! Checks of the repository itself: names, comments, sizes, dependencies, documents.
 //!
-//! The checks are the tests of this crate, and this library is what they share: the workspace as
-//! cargo describes it, its files, its Rust sources, and the list of tolerated findings
-//! ([`debt`]). The checks run nothing but `cargo metadata`, need no server, and give the same
-//! result on every machine. The crate depends on no other crate of the repository, so it checks
-//! also what does not compile.
+//! The checks are the tests of this crate: `arrows` (who may depend on whom), `tidy` (sizes and
+//! manners), `openapi` (the checked-in API documents), `commands` (the commands in the
+//! documents) and `links` (links and names in the documents). They read the repository and run nothing but `cargo metadata`, so they are
+//! quick, need no server, and say the same on every machine. They depend on no other crate of
+//! the house: a house that does not compile can still be inspected.
 
 pub mod contract;
-pub mod debt;
-pub mod modules;
+pub mod markdown;
 pub mod promql;
 pub mod source;
 pub mod spec;
@@ -187,7 +186,24 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of a file of the repository; `None` when it does not exist or is not UTF-8.
+/// Every page, except the pages in `docs/spec`: those repeat specifications word for word.
+///
+/// # Panics
+/// When a page that people read first is not among them.
+#[must_use]
+pub fn pages() -> Vec<PathBuf> {
+    let is_page = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "md") && !path.starts_with("docs/spec")
+    };
+    let pages: Vec<PathBuf> = files().into_iter().filter(is_page).collect();
+    for expected in ["README.md", "docs/tour.md", "docs/api-tour.md"] {
+        let is_there = pages.iter().any(|page| page == Path::new(expected));
+        assert!(is_there, "{expected} is missing");
+    }
+    pages
+}
+
+/// The text of a file of the repository, or nothing when it is not text.
 #[must_use]
 pub fn read(relative: &Path) -> Option<String> {
     String::from_utf8(fs::read(root().join(relative)).ok()?).ok()

@@ -1,10 +1,10 @@
-//! Commands in the README exist: recipes of the justfile, subcommands of the program, and routes
-//! for `curl` with their methods.
+//! The commands in the documents exist: recipes of the justfile, subcommands of the program, and
+//! routes for `curl` with their methods.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use hayward_tests_house::{assert_none, files, read};
+use hayward_tests_house::{assert_none, files, markdown, pages, read};
 use serde_json::Value;
 
 /// Ports of `up` and of the compose stack.
@@ -15,7 +15,7 @@ const PORTS: [(&str, &str); 5] = [
     ("7403", "node-status"),
     ("7404", "blocklist"),
 ];
-/// Paths that every service answers, next to its own API.
+/// Routes that every service answers in addition to its own API.
 const EVERYWHERE: [&str; 5] = [
     "/livez",
     "/readyz",
@@ -24,25 +24,33 @@ const EVERYWHERE: [&str; 5] = [
     "/docs",
 ];
 
-/// The commands of the README: lines of fenced blocks, joined at a final backslash, and texts in
-/// backquotes. Output in a block does not read as a command and is passed over.
-fn commands() -> Vec<String> {
-    let text = read(Path::new("README.md")).expect("the repository has a README.md");
-    let mut all = Vec::new();
+/// The commands of all pages, each with its page.
+fn all_commands() -> Vec<(String, String)> {
+    let of_page = |page: PathBuf| {
+        let text = read(&page).unwrap_or_default();
+        let name = page.display().to_string();
+        let all = commands(&text).into_iter();
+        all.map(move |command| (name.clone(), command))
+            .collect::<Vec<_>>()
+    };
+    pages().into_iter().flat_map(of_page).collect()
+}
+
+/// The commands of a page: lines of fenced blocks, joined where a backslash ends them, and the
+/// texts in backquotes. Output in a block does not look like a command and is passed over.
+fn commands(text: &str) -> Vec<String> {
+    let spans = markdown::code_spans(text).into_iter();
+    let mut all: Vec<String> = spans.map(|(_, span)| span).collect();
     let mut fenced = false;
     let mut open = String::new();
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
-            continue;
-        }
-        if !fenced {
-            all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
-            continue;
-        }
-        open.push_str(line.trim().trim_start_matches("$ ").trim_end_matches('\\'));
-        if !line.ends_with('\\') {
-            all.push(std::mem::take(&mut open));
+        } else if fenced {
+            open.push_str(line.trim().trim_start_matches("$ ").trim_end_matches('\\'));
+            if !line.ends_with('\\') {
+                all.push(std::mem::take(&mut open));
+            }
         }
     }
     all
@@ -75,22 +83,24 @@ fn recipes_exist() {
         .filter_map(|line| line.split_once(':')?.0.split_whitespace().next())
         .collect();
     let mut found = Vec::new();
-    for command in commands() {
+    for (page, command) in all_commands() {
         for words in calls(&command, "just") {
             if let Some(recipe) = words.first().filter(|word| is_name(word))
                 && !recipes.contains(recipe)
             {
-                found.push(format!("just {recipe}"));
+                found.push(format!("{page}: just {recipe}"));
             }
         }
     }
-    assert_none("the README names recipes that the justfile lacks", &found);
+    assert_none("the justfile has every recipe in the documents", &found);
 }
 
-/// The subcommands, read from the enums that derive them, so that the program need not be built.
+/// The subcommands, read from the source of the enums that derive them. Calling the program would
+/// need a build of the whole workspace.
 fn subcommands() -> BTreeSet<String> {
     let here = Path::new("services/hayward/src");
-    let mut names = BTreeSet::from(["help".to_owned()]);
+    // The agent's program is part of this one and has no subcommand in clap.
+    let mut names = BTreeSet::from(["help".to_owned(), "node-agent".to_owned()]);
     for path in files().into_iter().filter(|path| path.starts_with(here)) {
         let text = read(&path).unwrap_or_default();
         let mut derived = false;
@@ -138,9 +148,9 @@ fn attribute(line: &str) -> Option<String> {
 fn subcommands_exist() {
     let known = subcommands();
     let mut found = Vec::new();
-    for command in commands() {
+    for (page, command) in all_commands() {
         let mut called = calls(&command, "hayward");
-        // `cargo run --release -p hayward -- demo` calls it as well.
+        // `cargo run --release -p hayward -- demo` calls the program too.
         called.extend(calls(&command, "cargo").into_iter().filter_map(|words| {
             let ours = words.contains(&"run") && words.contains(&"hayward");
             let at = words.iter().position(|word| *word == "--")?;
@@ -150,17 +160,14 @@ fn subcommands_exist() {
             if let Some(name) = words.first().filter(|word| is_name(word))
                 && !known.contains(*name)
             {
-                found.push(format!("hayward {name}"));
+                found.push(format!("{page}: hayward {name}"));
             }
         }
     }
-    assert_none(
-        "the README names subcommands that the program lacks",
-        &found,
-    );
+    assert_none("the program has every subcommand in the documents", &found);
 }
 
-/// Method, service by its port, and path.
+/// Method, service (known from the port, if there is one) and path.
 fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
     let bare = |word: &str| word.trim_matches(['"', '\'']).to_owned();
     let url = words
@@ -211,7 +218,7 @@ fn is_answered(method: &str, service: &str, path: &str) -> bool {
 #[test]
 fn routes_exist() {
     let mut found = Vec::new();
-    for command in commands() {
+    for (page, command) in all_commands() {
         for words in calls(&command, "curl") {
             let Some((method, service, path)) = request(&words) else {
                 continue;
@@ -225,11 +232,17 @@ fn routes_exist() {
                 |service| is_answered(&method, service, &path),
             );
             if !known && !EVERYWHERE.contains(&path.as_str()) {
-                found.push(format!("{method} {} {path}", service.unwrap_or("anywhere")));
+                found.push(format!(
+                    "{page}: {method} {} {path}",
+                    service.unwrap_or("anywhere")
+                ));
             }
         }
     }
-    assert_none("the README names routes that no document has", &found);
+    assert_none(
+        "an API description has every route in the documents",
+        &found,
+    );
 }
 
 #[test]

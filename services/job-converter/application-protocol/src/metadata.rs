@@ -9,7 +9,7 @@ use crate::groups::TaskGroup;
 use crate::policy::Policy;
 
 /// Upstream places an application with it in a recovery queue, past all rules (4.3). Here what runs
-/// has its queue in its rows, so nothing has to be placed again (decision 0024).
+/// has its queue in its rows, so nothing has to be placed again (decision 0036).
 pub const FORCE_CREATE: &str = "application.create.force";
 
 fn yes() -> bool {

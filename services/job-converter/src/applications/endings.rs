@@ -1,5 +1,5 @@
 //! What the end of a process means for its task: `Completed` is what ended by itself with status 0,
-//! and nothing else (decision 0024).
+//! and nothing else (decision 0036).
 
 use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
 use hayward_job_converter_application_protocol::messages::Termination;

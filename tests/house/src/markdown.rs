@@ -1,0 +1,97 @@
+//! The parts of a Markdown page that the checks read: code spans, links and headings.
+
+/// A page without its fenced blocks.
+#[must_use]
+pub fn without_blocks(text: &str) -> String {
+    let mut fenced = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            kept.push_str(line);
+        }
+        kept.push('\n');
+    }
+    kept
+}
+
+/// The texts in backquotes, with their line numbers. A span may go over a line break, but not over
+/// the end of a paragraph or of a table row.
+#[must_use]
+pub fn code_spans(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut paragraph = String::new();
+    let mut first_line = 1;
+    let text = without_blocks(text);
+    for (index, line) in text.lines().chain(std::iter::once("")).enumerate() {
+        if line.trim().is_empty() || line.starts_with('|') {
+            spans_of(&paragraph, first_line, &mut found);
+            spans_of(line, index + 1, &mut found);
+            paragraph.clear();
+            first_line = index + 2;
+        } else {
+            paragraph.push_str(line);
+            paragraph.push('\n');
+        }
+    }
+    found
+}
+
+fn spans_of(paragraph: &str, first_line: usize, found: &mut Vec<(usize, String)>) {
+    let mut line = first_line;
+    for (index, part) in paragraph.split('`').enumerate() {
+        if index % 2 == 1 {
+            found.push((line, part.split_whitespace().collect::<Vec<_>>().join(" ")));
+        }
+        line += part.matches('\n').count();
+    }
+}
+
+/// The targets of links, with their line numbers.
+#[must_use]
+pub fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in without_blocks(text).lines().enumerate() {
+        let targets = line
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        found.extend(targets.map(|target| (index + 1, target.to_owned())));
+    }
+    found
+}
+
+/// The anchors of a page, as GitHub makes them from its headings.
+#[must_use]
+pub fn anchors(text: &str) -> Vec<String> {
+    let text = without_blocks(text);
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| anchor(line.trim_start_matches('#').trim()))
+        .collect()
+}
+
+fn anchor(heading: &str) -> String {
+    let allowed = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_';
+    let kept: String = heading.to_lowercase().chars().filter(allowed).collect();
+    kept.replace(' ', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# A *good* title, isn't it\n\nSee `one\ntwo` and [b](b.md#c).\n\n\
+        ```console\n$ echo `no` [x](y)\n```\n| `three` | ` |\n\nIn `four`.\n";
+
+    #[test]
+    fn spans_links_and_anchors_are_found_outside_of_blocks() {
+        let spans = code_spans(PAGE);
+        let expected = [(3, "one two"), (9, "three"), (9, "|"), (11, "four")];
+        let expected: Vec<_> = expected.map(|(line, text)| (line, text.to_owned())).into();
+        assert_eq!(spans, expected);
+        assert_eq!(links(PAGE), [(4, "b.md#c".to_owned())]);
+        assert_eq!(anchors(PAGE), ["a-good-title-isnt-it"]);
+    }
+}
