@@ -1,10 +1,10 @@
 //! Checks of the repository itself: names, comments, sizes, dependencies, documents.
 //!
-//! The checks are the tests of this crate: `arrows` (who may depend on whom), `tidy` (sizes and
-//! manners), `openapi` (the checked-in API documents), `commands` (the commands in the
-//! documents) and `links` (links and names in the documents). They read the repository and run nothing but `cargo metadata`, so they are
-//! quick, need no server, and say the same on every machine. They depend on no other crate of
-//! the house: a house that does not compile can still be inspected.
+//! The checks are the tests of this crate: among them `arrows` (which crate may depend on which), `tidy`
+//! (sizes), `openapi` (the checked-in API documents), `commands` (commands in the documents), `links`
+//! (links and names in the documents) and `documents` (their form). They read the repository and run
+//! nothing but `cargo metadata`. So they are quick, need no server, and give the same result on every
+//! machine. They depend on no other crate: a workspace that does not compile can still be checked.
 
 pub mod contract;
 pub mod markdown;

@@ -242,8 +242,11 @@ fn is_exception(source: &Source, name: &str) -> bool {
 fn messages_are_plain() {
     let mut found = Vec::new();
     // Reading tokens is slow, so files without any of the phrases are skipped.
-    let has_phrase =
-        |source: &&Source| PHRASES.iter().any(|(phrase, _)| source.text.contains(phrase));
+    let has_phrase = |source: &&Source| {
+        PHRASES
+            .iter()
+            .any(|(phrase, _)| source.text.contains(phrase))
+    };
     for source in sources().iter().filter(has_phrase) {
         source.each_token(&mut |token| {
             let TokenTree::Literal(literal) = token else {
