@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Makes local stand-ins for the official base images, under their official names, on a
-# machine that reaches Debian's mirror but no image registry. Where a registry answers, nobody
-# needs this: `docker-compose build` pulls the real ones.
+# Makes local replacements of the official base images, under their official names, for computers
+# that reach Debian's mirror but no image registry. With a registry, `docker-compose build` pulls the
+# real ones.
 #
 #   docker/base-images.sh [--force] [debian] [rust] [postgres] [prometheus]
 #
-# An image that is already there is left alone unless `--force` is given, so a real one is never
-# replaced by accident. Needs root, debootstrap, and for `rust` a rustup toolchain to copy.
+# An existing image is kept unless `--force` is given, so a real one is never replaced by accident. Needs root, debootstrap, and for `rust` a rustup toolchain to copy.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 suite=trixie
-# The server of the stack: databases that are there are of its version.
+# The server version of the stack: existing databases have it.
 postgres_suite=bookworm
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 rust_version=1.95
@@ -31,14 +30,14 @@ done
 command -v debootstrap >/dev/null || { echo "install debootstrap first" >&2; exit 1; }
 
 scratch=$(mktemp -d)
-# Debootstrap leaves nothing mounted when it succeeds; when it is interrupted, it may.
+# An interrupted debootstrap may leave something mounted.
 leave() {
   umount -q "$scratch"/*/{proc,sys} 2>/dev/null || true
   rm -rf --one-file-system "$scratch"
 }
 trap leave EXIT
 
-# A Debian tree of the packages named, with the security updates, without what a slim image omits.
+# A Debian tree of the named packages with security updates, without the files that a slim image omits.
 tree() { # directory package...
   local root=$1; shift
   local include suite=${suite_of_tree:-$suite}
@@ -94,8 +93,8 @@ make_rust() {
   mkdir -p "$root/usr/local/rustup/toolchains" "$root/usr/local/cargo"
   tar -C "$toolchain" --exclude=share/doc --exclude=share/man -c . \
     | tar -C "$root/usr/local" --no-same-owner -x
-  # The machine's trust store goes in as well: behind a proxy that re-signs TLS, nothing in the
-  # container could reach the crate registry without it.
+  # The host's trust store is copied too: behind a proxy that re-signs TLS, the container could not
+  # reach the crate registry without it.
   cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
   import "$root" "rust:$rust_version-$suite" \
     'ENV PATH=/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
@@ -128,13 +127,13 @@ make_postgres() {
     'ENV LANG=en_US.utf8' 'ENV PGDATA=/var/lib/postgresql/data' \
     'VOLUME /var/lib/postgresql/data' 'EXPOSE 5432' \
     'ENTRYPOINT ["docker-entrypoint.sh"]' 'CMD ["postgres"]'
-  # `docker import` knows no stop signal. Without this one the server would wait for its clients
-  # to leave, until it is killed.
+  # `docker import` sets no stop signal. Without this one the server waits for its clients until it is
+  # killed.
   printf 'FROM postgres:%s\nSTOPSIGNAL SIGINT\n' "$postgres_major" \
     | docker build -q -t "postgres:$postgres_major" - >/dev/null
 }
 
-# The version is Debian's and so is the tag: PROMETHEUS_VERSION=v2.53.3 makes the stack take it.
+# Version and tag are Debian's: PROMETHEUS_VERSION=v2.53.3 makes the stack take it.
 make_prometheus() {
   needed "prom/prometheus:v$prometheus_version" || return 0
   docker build -q -t "prom/prometheus:v$prometheus_version" - >/dev/null <<DOCKERFILE

@@ -1,44 +1,44 @@
 #!/bin/sh
-# Runs once, as root, before anything else of the compose stack: makes the database password where
-# there is none, the authority with the keys of those who are not ours, and gives each volume to the
-# account that uses it. Running it again changes nothing but certificates, which are made anew.
+# Runs once, as root, before all other containers of the stack. It makes the database password if there
+# is none, the authority, and the keys of database and collector. It gives each volume to the account
+# that uses it. A second run changes only the certificates.
 #
 # /secrets  postgres-password for the account of the postgres image (999), admin.url for `prepare`
 # /secrets-grafana  password of the admin of the boards, for the account of its image (472)
 # /own/*    volumes that belong to the unprivileged account of this image
-# /own/keys-postgres, /own/keys-collector  what these show of themselves: the key belongs to the
-#           account of their image (999, 10001), and the certificate is put beside it by `prepare`
+# /own/keys-postgres, /own/keys-collector  key and certificate of these servers: the key belongs to the
+#           account of their image (999, 10001), and `prepare` writes the certificate next to it
 set -eu
 umask 077
 
 password_in() { # file
   [ ! -s "$1" ] || return 0
-  # 32 bytes as hexadecimal digits: nothing in it needs quoting in a URL. Under its final name
-  # only when it is whole.
+  # 32 bytes as hexadecimal digits, which need no quoting in a URL. It gets its final name when it is
+  # complete.
   od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' >"$1.new"
   mv "$1.new" "$1"
 }
 
 password_in /secrets/postgres-password
 password=$(cat /secrets/postgres-password)
-# The authority where `prepare`, `renew` and the command line see it.
+# The authority, in the volume of `prepare`, `renew` and the command line.
 printf 'postgres://postgres:%s@postgres:5432/hayward?sslmode=verify-full&sslrootcert=%s' \
   "$password" /keys/tls/ca.pem >/secrets/admin.url
 chown 999:999 /secrets/postgres-password
 chown hayward:hayward /secrets/admin.url
 chmod 0400 /secrets/postgres-password /secrets/admin.url
-# Passing through is open, reading is up to each file.
+# The folder may be entered; each file has its own permissions.
 chmod 0711 /secrets
 
 password_in /secrets-grafana/password
 chown 472:472 /secrets-grafana /secrets-grafana/password
 chmod 0500 /secrets-grafana
 chmod 0400 /secrets-grafana/password
-# For whoever reads the keys: the command line.
+# Read by the command line.
 cp /secrets-grafana/password /own/keys/grafana.password
 chown hayward:hayward /own/keys/grafana.password
 
-# Postgres speaks TLS from its first start on, before there is a database to prepare.
+# Postgres speaks TLS from its first start, before `prepare` has a database.
 hayward prepare --keys /own/keys --certificate postgres=/own/keys-postgres \
   --certificate otel-collector=/own/keys-collector >/dev/null
 chown -R hayward:hayward /own/keys
@@ -53,7 +53,7 @@ install -m 0444 /usr/local/lib/hayward/pg_hba.conf /own/keys-postgres/pg_hba.con
 
 for volume in /own/*; do
   case $volume in
-    # Another account passes through.
+    # The other account enters the folder.
     /own/keys-postgres | /own/keys-collector) mode=0711 ;;
     *) mode=0700 ;;
   esac

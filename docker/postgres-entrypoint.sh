@@ -1,9 +1,9 @@
 #!/bin/bash
-# The part of the official postgres image's start that Hayward relies on, for the stand-in that
-# `base-images.sh` makes: the same variables, the same first start, the same user.
+# The part of the official postgres image's entry point that Hayward needs, for the image of
+# `base-images.sh`: the same variables, the same first start, the same user.
 set -euo pipefail
 
-# Any setting can come from a file instead, so that a password need not stand in the environment.
+# Every setting can come from a file, so that no password is in the environment.
 from_file() { # NAME default
   local name=$1 file_name=$1_FILE
   if [ -n "${!name:-}" ] && [ -n "${!file_name:-}" ]; then
@@ -46,7 +46,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
   initdb --username="$POSTGRES_USER" --pwfile=<(printf '%s\n' "$POSTGRES_PASSWORD") \
     --auth-local=trust --auth-host=scram-sha-256 $POSTGRES_INITDB_ARGS
   printf '\nhost all all all scram-sha-256\n' >>"$PGDATA/pg_hba.conf"
-  # The first server hears its own socket alone: nobody meets a half-made database.
+  # The first server listens on its socket only: no client sees an incomplete database.
   pg_ctl -D "$PGDATA" -w -o "-c listen_addresses=''" start
   if [ "$POSTGRES_DB" != postgres ]; then
     psql -v ON_ERROR_STOP=1 --no-psqlrc -U "$POSTGRES_USER" -d postgres \

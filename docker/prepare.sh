@@ -1,10 +1,9 @@
 #!/bin/sh
-# Makes keys, roles and schemas, then hands each container what is its own and nothing more.
+# Makes keys, roles and schemas, and gives each container its own files and no others.
 #
-# Agents run other people's programs. If they saw the whole keys directory, any job could read the
-# issuer's private key and make itself operator; so each container gets a volume with the public
-# key, the authority behind certificates, its own token, and for a service its own certificate and
-# the address of its own database role.
+# Agents run programs of users. With the whole keys directory any job could read the issuer's private
+# key and become operator. So each container gets a volume with the public key, the authority, its own
+# token, and for a service its certificate and the address of its database role.
 #
 # usage: prepare.sh AGENT...
 set -eu
@@ -13,10 +12,10 @@ umask 077
 agents=$*
 set --
 for agent in $agents; do set -- "$@" --agent "$agent"; done
-# Where Prometheus asks the services itself: docker/observability/scrape.yml.
+# For Prometheus without a collector: docker/observability/scrape.yml.
 asks=/own/keys-prometheus
 [ ! -d $asks ] || set -- "$@" --scraper prometheus
-# In the environment and not among the arguments, which every process on the host can read.
+# In the environment: every process on the host can read arguments.
 HAYWARD_ADMIN_URL=$(cat /secrets/admin.url)
 export HAYWARD_ADMIN_URL
 hayward prepare --keys /own/keys --user ada --user ben \
@@ -27,7 +26,7 @@ give() { # volume file...
   shift
   for file in "$@"; do
     mkdir -p "$(dirname "$to/$file")"
-    # Beside and renamed, for a service that is running reads some of these again.
+    # Written under another name and renamed: running services read some of these files again.
     cp -p "/own/keys/$file" "$to/$file.new"
     mv "$to/$file.new" "$to/$file"
   done
@@ -43,11 +42,11 @@ for service in job-converter rm-scheduler container-manager node-status blocklis
   give "$service" $common "tokens/$service.token" "database/$role.url" \
     "tls/$service.key" "tls/$service.pem"
 done
-# These sign tokens themselves: for runners of jobs, nodes that enrol, owners of worker pools.
+# These services sign tokens: for task runners, enrolled nodes, owners of worker pools.
 for service in job-converter node-status rm-scheduler; do give "$service" issuer.pem; done
 for agent in $agents; do give "$agent" tls/ca.pem "tokens/agent-$agent.token"; done
 if [ -d $asks ]; then
-  # It has an account of its own, and nobody else sees this volume.
+  # It has its own account, and no other container has this volume.
   chmod 0711 $asks
   for file in tls/ca.pem tokens/scraper-prometheus.token; do
     install -d -m 0711 "$asks/${file%/*}"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Makes a small image of this machine's own shell and a few programs, with the libraries they need,
-# for tests of the container runtime: no registry, no network, no root file system of a
-# distribution.
+# Makes a small image from this computer's shell and a few programs with their libraries, for tests of
+# the container runtime. It needs no registry, no network and no distribution.
 #
 #   docker/test-image.sh [TAG]
 set -euo pipefail
@@ -14,7 +13,7 @@ mkdir -p "$root/bin" "$root/tmp"
 for program in "${programs[@]}"; do
   path=$(type -P "$program")
   cp -L "$path" "$root/bin/$program"
-  # `ldd` names the loader by its path and libraries behind an arrow; both belong where they are.
+  # `ldd` prints the loader's path, and libraries after an arrow; both are copied to the same path.
   for library in $(ldd "$path" | grep -o '/[^ ]*'); do
     mkdir -p "$root$(dirname "$library")"
     cp -L "$library" "$root$library"

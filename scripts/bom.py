@@ -1,4 +1,4 @@
-"""Reads what `cargo metadata` says on standard input and writes a CycloneDX document; see bom.sh."""
+"""Reads the output of `cargo metadata` and writes a CycloneDX document; see bom.sh."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ def main() -> None:
         node["id"]: sorted(
             dep["pkg"]
             for dep in node["deps"]
-            # What only builds or tests is not in the program.
+            # Crates for building or testing are not in the program.
             if any(kind["kind"] is None for kind in dep["dep_kinds"])
         )
         for node in said["resolve"]["nodes"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The bill of materials of what the image runs (S26): every crate that is linked into `hayward`,
-# with version, licence, checksum and who needs whom, as CycloneDX 1.5 JSON on standard output.
+# Prints the bill of materials of `hayward` as CycloneDX 1.5 JSON: every linked crate with version,
+# licence, checksum and dependencies (S26).
 #
-# It is made from Cargo.lock and cargo's own answers, so it needs no tool but cargo and python3, and
-# says the same each time: no date, no random number.
+# It is made from Cargo.lock and `cargo metadata`, so it needs cargo and python3 only. It has no date
+# and no random number: equal inputs give equal bytes.
 #
 # usage: scripts/bom.sh [TARGET] > bom.json
 set -euo pipefail

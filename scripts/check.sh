@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What must pass before handing in: `just check` and the first part of `.ci/run`.
+# Checks before a commit: `just check`, and the first part of `.ci/run`.
 #
-# Every step runs even when an earlier one failed, so that one run shows the whole work.
+# Every step runs even after a failure, so that one run shows all failures.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
 
-# Queries are checked against the checked-in data, never against a database that happens to be
-# up. Cargo does not see that difference, so a crate compiled earlier against a live database
-# would pass unchecked: its files are touched.
+# Queries are checked against the checked-in data and never against a running database. Cargo does not
+# see that difference: a crate that was compiled against a live database would pass unchecked. So its
+# files are touched.
 export SQLX_OFFLINE=true
 touch_queries
 
@@ -20,7 +20,7 @@ deny() {
   cargo deny check --hide-inclusion-graph bans licenses sources
 }
 
-# The database of advisories is a repository on GitHub: where that cannot be reached, nobody knows.
+# The database of advisories is a repository on GitHub, which may be unreachable.
 advisories() {
   if ! command -v cargo-deny >/dev/null; then
     skipped "cargo-deny is not installed (cargo install cargo-deny)"
@@ -38,7 +38,7 @@ step "clippy, with the checked-in query data" \
   cargo clippy --workspace --all-targets --locked -- -D warnings
 step "bans, licences, sources" deny
 step "advisories" advisories
-# In the gate they run among all other tests, with which they are compiled.
+# In CI they run with all other tests.
 [ -n "${CI:-}" ] || step "the house: arrows, sizes, documents, commands" \
   cargo test --locked -p hayward-tests-house --no-fail-fast
 verdict

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes the image of the compose stack from a program built here, in place of the build inside a
-# container: quicker, and the only way where containers do not reach the crate registry.
+# Makes the image of the compose stack from a program built here, instead of inside a container. It is
+# faster, and the only way when containers do not reach the crate registry.
 #
-# The result bears the name that docker-compose.yml uses, so `docker-compose up` takes it as it is.
+# The image has the name that docker-compose.yml uses, so `docker-compose up` takes it.
 #
-#   scripts/images.sh [DIRECTORY]    with a directory, takes the program that is there already
+#   scripts/images.sh [DIRECTORY]    with a directory, takes the program from there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 profile=${PROFILE:-release}
 built=${1:-}
-newest=2.41 # the C library of Debian trixie, on which the image stands
+newest=2.41 # the C library of Debian trixie, the base of the image
 here=$(ldd --version | sed -n '1s/.* //p')
 if [ "$(printf '%s\n%s\n' "$here" "$newest" | sort -V | tail -n 1)" != "$newest" ]; then
   echo "what is built here needs C library $here, the image has $newest:" \
@@ -29,9 +29,9 @@ docker build --target runtime -t hayward-runtime:latest .
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir "$context/bin"
-# A program that tests were built with has all its symbols.
+# A test build has all its symbols.
 strip -o "$context/bin/hayward" "$built/hayward"
-# S26: what is linked into the program; it stands where the Dockerfile puts it.
+# The bill of materials, at the path that the Dockerfile uses (S26).
 scripts/bom.sh >"$context/bom.json"
 chmod 0644 "$context/bom.json"
 cat >"$context/.Dockerfile" <<'END'

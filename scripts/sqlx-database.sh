@@ -1,12 +1,12 @@
 #!/bin/sh
-# The database against which sqlx checks queries while compiling: a private server under
-# target/sqlx-pg with one schema per service, migrated from the migrations in this tree.
+# The database for sqlx's checks at compile time: a private server under target/sqlx-pg with one schema
+# for each service, migrated from the migrations in this tree.
 #
-#   eval "$(scripts/sqlx-database.sh)"    starts it if needed, applies what changed, sets the
+#   eval "$(scripts/sqlx-database.sh)"    starts it if needed, applies new migrations, sets the
 #                                         *_SQLX_URL variables
 #   scripts/sqlx-database.sh stop         ends it
 #
-# Run it again after editing a migration: a schema whose applied migrations changed is made anew.
+# Run it again after editing a migration: a schema with changed migrations is rebuilt.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,13 +22,13 @@ if [ "${1:-}" = stop ]; then
     exit 0
 fi
 
-# The program itself checks nothing at compile time, so it builds without a database.
+# The program has no queries of its own, so it builds without a database.
 cargo build --quiet --manifest-path "$root/Cargo.toml" -p hayward-postgres \
     --example sqlx_database >&2
 
-# `serve` leaves at once when another one already holds the folder.
+# `serve` exits at once when another one holds the folder.
 if ! { [ -f "$home/server.pid" ] && kill -0 "$(cat "$home/server.pid")" 2>/dev/null; }; then
-    # It outlives this call, and must not keep what its caller has open: a lock, say.
+    # It outlives this call, and must not inherit open files of the caller, such as a lock.
     setsid nohup "$program" serve "$home" >"$target/sqlx-pg.log" 2>&1 </dev/null \
         3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
     served=$!

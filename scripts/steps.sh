@@ -1,4 +1,4 @@
-# Sourced by the scripts that run steps one after the other: headers, timings, one verdict.
+# Sourced by scripts that run steps one after the other: headers, timings, one summary.
 # shellcheck shell=bash
 
 failed_steps=()
@@ -6,7 +6,7 @@ failure_notes=()
 skipped_steps=()
 current_step=
 
-# A full disk fails whatever happens to write next, under any name.
+# A full disk makes unrelated steps fail.
 free_disk() { df -h --output=avail . | tail -n 1 | tr -d ' '; }
 
 step() { # title command...
@@ -21,13 +21,13 @@ step() { # title command...
   fi
 }
 
-# A step that cannot be taken here says so where it stands and again at the end.
+# Reports a step that cannot run here, at once and in the summary.
 skipped() { # reason
   printf 'SKIPPED: %s\n' "$1"
   skipped_steps+=("$current_step: $1")
 }
 
-# What failed within a step is said once more at the end: of a long log that is what is read.
+# Repeats failed tests of a step in the summary, which is what people read of a long log.
 note_failures() { # file with the output of tests
   local each
   while IFS= read -r each; do failure_notes+=("$each"); done < <(
@@ -35,7 +35,7 @@ note_failures() { # file with the output of tests
   )
 }
 
-# The last word; its status is that of the script which ends with it.
+# Prints the summary. A script that ends with it has its status.
 verdict() {
   printf '\n=== after %d s\n' "$SECONDS"
   local each

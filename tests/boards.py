@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Reads the boards with the types that Grafana makes of its own schema.
+"""Reads the boards with the types that Grafana generates from its schema.
 
 usage: pip install grafana-foundation-sdk && tests/boards.py
 
-Grafana itself comes from a registry of images that not every machine reaches. What its types do not
-know is lost when a board is read and written again, and is told here; so are values that come back
-as something else. What old parts of Grafana know and the schema leaves open is passed over.
+The image of Grafana comes from a registry that not every computer reaches. A field that the types do not
+know is lost when a board is read and written again, and is reported; so are values that change.
+Fields that the schema leaves open are ignored.
 """
 
 import json
@@ -17,7 +17,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 BOARDS = pathlib.Path(__file__).resolve().parents[1] / "docker/observability/boards"
-# Of the data source: of an annotation by Prometheus, and of a variable what is shown of its query.
+# Fields of the data source: of an annotation by Prometheus, and the text of a variable's query.
 OPEN = {"annotations.list.step", "annotations.list.titleFormat", "templating.list.definition"}
 
 

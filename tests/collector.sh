@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# What a fleet tells, read by a collector that is not ours: the test of traces, metrics and lines
-# runs with a public collector between the fleet and itself, so what it asserts has been taken in
-# and written again by somebody else's program.
+# The telemetry of a fleet, read by a foreign collector: the test of traces, metrics and log lines runs
+# with a public collector between the fleet and the test.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
@@ -12,10 +11,9 @@ python_package "$place" rotel 0.0.1a15 ||
   { skipped "the collector cannot be installed here"; verdict; exit; }
 collector=$(realpath "$place")/rotel/rotel-agent
 chmod +x "$collector" && "$collector" --version ||
-  { skipped "the collector does not run on this machine"; verdict; exit; }
+  { skipped "the collector does not run here"; verdict; exit; }
 
-# Of the workspace, as `cargo test` built it: of one package alone, cargo builds it once more with
-# fewer features.
+# Built as part of the workspace: for one package alone, cargo builds it again with fewer features.
 step "telemetry through $("$collector" --version)" env "HAYWARD_COLLECTOR=$collector" \
   cargo test --workspace --locked --test telemetry -- a_submission_is_followed
 verdict

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The compose stack, from nothing to work that ran: brings it up under a project of its own on free
-# ports, waits until every service is ready and every node healthy, submits one job through the
-# command line in a container and one with curl from the host, reads what both printed, checks that
-# no agent sees another's secrets, asks Prometheus what it heard of all of them over TLS, saves the
-# database and puts it back, and takes everything down again with its volumes.
+# Tests the compose stack: starts it under its own project on free ports, and waits until every service
+# is ready and every node healthy. Submits one job through the command line in a container and one with
+# curl from the host, and reads their output. Checks that no agent sees another's secrets, and that
+# Prometheus has metrics of all processes over TLS. Saves the database and restores it, and removes
+# everything with its volumes.
 #
 #   tests/compose.sh            HAYWARD_TEST_SECONDS bounds each wait (default 120)
 set -euo pipefail
@@ -12,8 +12,8 @@ cd "$(dirname "$0")/.."
 . tests/compose/common.sh
 export COMPOSE_FILE=docker-compose.yml:tests/compose/collector.yml PROMETHEUS_VERSION=v2.53.3
 
-# Something takes the place of the collector, whose image comes from a registry; Prometheus, its
-# settings, the networks and the certificates are those of the stack.
+# A program stands in for the collector, whose image comes from a registry. Prometheus, its settings, the
+# networks and the certificates are those of the stack.
 watched=no
 if docker image inspect "prom/prometheus:$PROMETHEUS_VERSION" >/dev/null 2>&1; then
   watched=yes
@@ -26,7 +26,7 @@ COPY collector.py /collector.py
 USER 10001:10001
 ENTRYPOINT ["python3", "/collector.py"]
 DOCKERFILE
-    fail "the image of what stands for the collector"
+    fail "the image of the stand-in for the collector"
 fi
 
 bring_up
@@ -35,11 +35,11 @@ if [ $watched = yes ]; then
     fail "the observers"
 fi
 
-echo "refuses strangers"
+echo "requests without a token are refused"
 status=$(curl -s -m 10 --cacert "$scratch/ca.pem" -o /dev/null -w '%{http_code}' "$jobs/v1/jobs") ||
   true
 [ "$status" = 401 ] || fail "a request without a token was answered $status"
-! curl -s -m 10 -o /dev/null "$jobs/livez" || fail "its authority is the machine's"
+! curl -s -m 10 -o /dev/null "$jobs/livez" || fail "its certificate is trusted without its authority"
 ! curl -s -m 10 -o /dev/null "http${jobs#https}/livez" || fail "plain HTTP was answered"
 
 finished() { # id
@@ -53,8 +53,8 @@ finished() { # id
 said() { # id words tasks
   local seen
   seen=$(as user-ada "$jobs/v1/jobs/$1/tasks" | grep -oE "$2[0-9]+-done" | sort -u | wc -l)
-  [ "$seen" -eq "$3" ] || fail "job $1: $seen of $3 tasks said what they should"
-  echo "job $1: all $3 tasks said what they should"
+  [ "$seen" -eq "$3" ] || fail "job $1: $seen of $3 tasks printed the right output"
+  echo "job $1: all $3 tasks printed the right output"
 }
 
 id=$(as user-ada -H 'Idempotency-Key: by-curl' "$jobs/v1/jobs" -d '{"name": "by-curl",
@@ -74,7 +74,7 @@ seen=$(stack exec -T node-1 find /keys -type f)
 [ "$(echo $seen | tr ' ' '\n' | sort | tr '\n' ' ')" = \
   "/keys/tls/ca.pem /keys/tokens/agent-node-1.token " ] || fail "node-1 sees: $seen"
 
-# What was told over TLS, taken up where the boards look for it.
+# Metrics that were sent over TLS, read as the boards read them.
 heard_of() { # expression count
   curl -fsS -m 5 -G --data-urlencode "query=$1" "http://$prometheus/api/v1/query" |
     grep -q "\"$2\"\]"
@@ -83,7 +83,7 @@ if [ $watched = yes ]; then
   begin_lasting "${jobs#https://}"
   prometheus=$(docker port "$(stack --profile observability ps -q prometheus)" 9090/tcp | head -n 1)
   until_true "Prometheus asks the collector" heard_of 'up{job="hayward"}' 1
-  # The last of them may tell of itself for the first time after ten seconds.
+  # The last process may report for the first time after ten seconds.
   told='count by (job, instance) ({service_name=~"hayward-.+", service_version!=""})'
   all_tell() { heard_of "count($told)" 8; }
   begun=$SECONDS
@@ -91,11 +91,11 @@ if [ $watched = yes ]; then
     if [ $((SECONDS - begun)) -ge "$patience" ]; then
       curl -sS -m 5 -G --data-urlencode "query=$told" "http://$prometheus/api/v1/query" || true
       curl -sS -m 5 "http://$prometheus/api/v1/targets?state=active" || true
-      fail "not all five services and three agents are heard of by way of the collector"
+      fail "the collector does not have metrics of all five services and three agents"
     fi
     sleep 1
   done
-  echo "five services and three agents are heard of by way of the collector"
+  echo "the collector has metrics of five services and three agents"
   boards() { python3 tests/compose/boards.py "$prometheus" >"$scratch/boards" 2>&1; }
   begun=$SECONDS
   until boards; do
@@ -105,10 +105,10 @@ if [ $watched = yes ]; then
   grep . "$scratch/boards"
   end_lasting "${jobs#https://}"
 else
-  echo "SKIPPED: what Prometheus hears; no image of it (docker/base-images.sh prometheus)"
+  echo "SKIPPED: metrics in Prometheus; no image of it (docker/base-images.sh prometheus)"
 fi
 
-echo "a backup of the database, over TLS, and back"
+echo "a backup of the database over TLS, and a restore"
 keeper() { stack run --rm -T keeper hayward "$@"; }
 keeper backup /backups/one >"$scratch/said" 2>&1 || { cat "$scratch/said"; fail "backup"; }
 grep -E 'of rows' "$scratch/said"
@@ -117,11 +117,11 @@ keeper preflight --backups /backups >"$scratch/said" 2>&1 ||
 grep '^yes:' "$scratch/said"
 HAYWARD_TOKEN_FILE=/keys/tokens/user-ada.token cli hayward submit --count 1 -- true \
   >/dev/null 2>&1
-! keeper restore /backups/one >"$scratch/said" 2>&1 || fail "restored beside services that write"
+! keeper restore /backups/one >"$scratch/said" 2>&1 || fail "restored while services write"
 grep -o 'nothing was changed.*' "$scratch/said"
 stack stop -t 20 job-converter rm-scheduler container-manager node-status blocklist renew \
   >/dev/null 2>&1
-# A lease that was not given back runs out within 5 s.
+# A lease that was not given back ends within 5 s.
 restored() { keeper restore /backups/one >"$scratch/said" 2>&1; }
 until_true "restored" restored
 stack up -d >/dev/null 2>&1 || fail "docker-compose up after the restore"
@@ -131,10 +131,10 @@ done
 jobs=$(url job-converter 7400)
 seen=$(as user-ada "$jobs/v1/jobs" | grep -o '"id":"job_' | wc -l)
 [ "$seen" -eq 2 ] || fail "after the restore there are $seen jobs, and 2 were saved"
-echo "what was saved is there, and what came after is not"
+echo "saved work is there, and later work is not"
 
 echo "a second \`up\` changes nothing"
 stack up -d >/dev/null 2>&1 || fail "docker-compose up a second time"
 until_true "job-converter ready again" ready "$(url job-converter 7400)"
-finished "$id" || fail "the job is forgotten after a second \`up\`"
+finished "$id" || fail "the job is gone after a second \`up\`"
 echo "the compose stack works"

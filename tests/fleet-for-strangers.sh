@@ -1,10 +1,10 @@
-# Sourced by the tests in which programs that are not ours talk to a fleet: starts one on free ports
-# of loopback with its state in `$scratch`, and ends it. Says where a service listens.
+# Sourced by the tests with foreign programs: starts a fleet on free ports of loopback with its state in
+# `$scratch`, ends it, and prints addresses of services.
 # shellcheck shell=bash
 
 target=${CARGO_TARGET_DIR:-target}
 scratch=$(mktemp -d)
-# The account of Postgres passes through to its own.
+# The account of Postgres enters this folder for its own.
 chmod 0711 "$scratch"
 fleet=
 export HAYWARD_STATE=$scratch/state USER=ada PYTHONDONTWRITEBYTECODE=1
@@ -20,9 +20,9 @@ trap leave EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# A Python program in a place of its own, so that what it needs does not have to agree with anything
-# else on the machine. Fails where there is no network.
-python_package() { # place package version, and what has to be of one version beside it
+# Installs a Python program into its own folder, so that its dependencies conflict with nothing. Fails
+# without a network.
+python_package() { # place package version, and pinned dependencies
   local place=$1 package=$2 version=$3
   shift 3
   [ -d "$place/${package//-/_}" ] || timeout 180 python3 -m pip install --quiet --upgrade \

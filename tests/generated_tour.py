@@ -38,7 +38,7 @@ def key():
 
 
 def a_job(jobs, nodes):
-    """Submits four tasks, waits for them, reads what they said."""
+    """Submits four tasks, waits for them, reads their output."""
     models = jobs.models
     order = models.JobSubmission(
         command=["echo", "task {task}"], tasks=models.TasksType0(count=4), name="tour"
@@ -65,7 +65,7 @@ def a_job(jobs, nodes):
 
 
 def a_job_that_waits(jobs):
-    """Asks for more than any node has, is told why it waits, and gives up."""
+    """Submits a job that is larger than any node, reads why it waits, and cancels it."""
     models = jobs.models
     size = models.Size(memory_bytes=64 << 30)
     order = models.JobSubmission(command=["true"], size=size)
@@ -81,7 +81,7 @@ def a_job_that_waits(jobs):
 
 
 def a_service(jobs, containers):
-    """Keeps a process up, finds its container, reads its output, ends it."""
+    """Runs a service, finds its container, reads its output, ends it."""
     models = jobs.models
     order = models.ServiceSubmission(command=["sh", "-c", "echo up; sleep 1000"], name="echo")
     made = jobs.ask("services", "submit_service", body=order, idempotency_key=key(), status=201)
@@ -101,7 +101,7 @@ def a_service(jobs, containers):
 
 
 def the_machines(nodes, blocks, names):
-    """Varies one off and on, blocks it, looks, unblocks it."""
+    """Varies a node off and on, blocks it, reads the block, unblocks it."""
     models = nodes.models
     for wanted in (False, True):
         change = models.Schedulable(schedulable=wanted)
@@ -123,7 +123,7 @@ def the_machines(nodes, blocks, names):
 
 
 def the_shares(scheduler):
-    """The policy, who has what, and what would happen."""
+    """Reads the policy, shares, allocations and a what-if."""
     policy = scheduler.ask("policy", "show_policy")
     assert policy.generation >= 0
     scheduler.ask("policy", "list_policies")

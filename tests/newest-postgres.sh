@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The image and the newest Postgres that Debian has: a fleet by `hayward up` in a container, saved
-# by the client programs of the image, lost with its whole state directory, and put back on what is
-# then an empty machine. tests/compose.sh saves and puts back the older server of the stack.
+# Tests the image with the newest Postgres of Debian: `hayward up` in a container is saved with the
+# client programs of the image, lost with its state directory, and restored from nothing.
+# tests/compose.sh does that with the older server of the stack.
 #
 #   tests/newest-postgres.sh    after scripts/images.sh
 set -euo pipefail
@@ -46,7 +46,7 @@ id=$(hayward submit -q --wait --count 2 -- true | head -n 1)
 hayward backup /backups/one
 kill -9 "$up"
 wait "$up" 2>/dev/null || true
-# What ends with it may be writing still.
+# Processes that end with it may still write.
 until_true "an empty machine" rm -rf "$HAYWARD_STATE"
 hayward restore /backups/one
 start
@@ -54,5 +54,5 @@ hayward --json job "$id" | tr -d ' \n' | grep -q '"state":"completed"' || fail "
 hayward submit -q --wait --count 2 -- true >/dev/null
 kill "$up"
 wait "$up" || true
-echo "a fleet on Postgres $server was lost and put back"
+echo "a fleet on Postgres $server was lost and restored"
 INSIDE

@@ -1,20 +1,17 @@
 #!/usr/bin/env bash
-# Every route of a running fleet, tried by a program that is not ours: schemathesis makes requests
-# from the five descriptions, good ones and bad ones, and compares what comes back with what the
-# descriptions promise. All its checks are on for all routes: `schemathesis.toml` names none. An
-# operator and a user ask everything. Everybody else there is asks what their scope may (S6), and is
-# refused in the same words elsewhere: a service, an agent, an orchestrator, the owner of a worker
-# pool and the runner of a job.
+# Calls every route of a running fleet with schemathesis. It makes valid and invalid requests from the
+# five descriptions and compares the answers with them. All its checks are on for all routes:
+# `schemathesis.toml` names no route. An operator and a user call everything. A service, an agent, an
+# orchestrator, the owner of a worker pool and the runner of a job call what their scopes permit (S6).
 #
 #   tests/schemathesis.sh            the same requests each time
 #   HAYWARD_EXAMPLES=100 HAYWARD_SECONDS=900 HAYWARD_WAIT=2 HAYWARD_SEED=$RANDOM HAYWARD_ALL=yes \
 #     tests/schemathesis.sh [SERVICE [PRINCIPAL]]
 #
-# With HAYWARD_ALL everybody asks everything, in some ten minutes.
-# HAYWARD_EXAMPLES bounds the requests that are made up for a route, beside those that its
-# description gives rise to. With HAYWARD_SEED they are others, and with HAYWARD_SECONDS each
-# service is asked for so long. What waits for news waits HAYWARD_WAIT seconds, and not at all
-# without it.
+# With HAYWARD_ALL every caller calls everything, which takes about ten minutes. HAYWARD_EXAMPLES is the
+# most random requests for a route, in addition to those that follow from its description. HAYWARD_SEED
+# makes other requests, and HAYWARD_SECONDS limits the time for each service. Long polls wait for
+# HAYWARD_WAIT seconds, and not at all without it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
@@ -23,7 +20,7 @@ cd "$(dirname "$0")/.." || exit
 examples=${HAYWARD_EXAMPLES:-1}
 only_service=${1:-} only_principal=${2:-}
 
-# What makes up the requests is pinned with it: another one makes up others.
+# The generator of requests is pinned too: another version makes other requests.
 place=$target/ci-tools/schemathesis
 python_package "$place" schemathesis 4.32.5 hypothesis==6.170.17 jsonschema_rs==0.60.3 ||
   { skipped "schemathesis cannot be installed here"; verdict; exit; }
@@ -36,7 +33,7 @@ ordered() { # service path body
     -H 'Content-Type: application/json' -H "Idempotency-Key: $RANDOM-$RANDOM"
 }
 
-# The token of a runner, as the agent of its node is given it (decision 0005).
+# The token of a runner, as its node's agent gets it (decision 0005).
 runner_token() {
   python3 - "$(address container-manager)" "$HAYWARD_STATE/keys/tokens" <<'PYTHON'
 import json, sys, time, urllib.request
@@ -59,8 +56,8 @@ PYTHON
 
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
-# Something to look at: a job that ran, a job and a service that run, a job that waits, a block, a
-# pool of workers and an orchestrator that were not heard yet.
+# Data for the routes: a finished job, a running job and service, a waiting job, a block, a worker pool
+# and an orchestrator that have not called yet.
 seeded() {
   start_fleet && {
     "$HAYWARD" submit -q --count 3 --wait -- echo 'task {task}' &&
@@ -75,7 +72,7 @@ seeded() {
   } >"$scratch/seeded" 2>&1 || { cat "$scratch/seeded"; return 1; }
 }
 
-# No request waits for a revision that is not there; for news only where it is told to.
+# No request waits for a missing revision, and long polls only with HAYWARD_WAIT.
 waits() {
   local seconds=${HAYWARD_WAIT:-0}
   printf '\n[parameters]\n"query.wait" = %d\n"query.wait_ms" = %d\n"query.min_revision" = 0\n' \
@@ -106,7 +103,7 @@ for path in document["paths"].values():
 PYTHON
 }
 
-# One worker each: with more, the generator breaks off now and then inside Python's own parser.
+# One worker each: with more, the generator sometimes fails inside Python's own parser.
 tried() { # service token scope
   local url here=$scratch/$1-$2
   url=$(address "$1")
@@ -118,7 +115,7 @@ tried() { # service token scope
       --request-timeout 40 --continue-on-failure --no-color >log 2>&1
 }
 
-# All five at once: they wait for different services most of the time.
+# All five at once, because they mostly wait for different services.
 asked_by() { # token scope
   local service at failed=0 services=() pids=()
   for service in job-converter rm-scheduler container-manager node-status blocklist; do
@@ -141,11 +138,11 @@ asked_by() { # token scope
 settings=$PWD/tests/schemathesis.toml checks=$PWD/tests/schemathesis_checks.py
 step "a fleet" seeded
 [ ${#failed_steps[@]} -eq 0 ] || { verdict; exit; }
-# Who changes most comes last: of what the others speak of nothing is left after that.
+# The callers that change most come last, because they end the data of the others.
 for each in runner:runner:runner owner:owner:owner orchestrator:orchestrator:orchestrator \
   agent:agent-node-1:agent service:rm-scheduler:service user:user-ada:all operator:operator:all; do
   IFS=: read -r principal token scope <<<"$each"
   [ -z "$only_principal" ] || [ "$only_principal" = "$principal" ] || continue
-  step "all routes, asked by the $principal" asked_by "$token" "$scope"
+  step "all routes, called by the $principal" asked_by "$token" "$scope"
 done
 verdict

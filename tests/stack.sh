@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# The compose stack under harm, by the engine of this machine: while a client submits jobs all the
-# time, certificates are renewed, each service is replaced, each is killed, Postgres is restarted,
-# and leaders die whose replicas take over. Says how long each took, that no submission failed and
-# no job was lost; and looks at what confines the containers, at how the database is reached and at
-# what its roles may. A Prometheus asks the services all the while, and in the end has an answer to
-# what the boards ask.
+# Tests the compose stack with failures. While a client submits jobs, certificates are renewed, each
+# service is replaced and killed, Postgres is restarted, and leaders are killed so that replicas take
+# over. Prints how long each took, and fails when a submission fails or a job is lost. Checks the limits
+# of containers, the encryption of the database and the rights of its roles. Prometheus scrapes the
+# services meanwhile, and in the end answers the questions of the boards.
 #
 #   tests/stack.sh              HAYWARD_TEST_SECONDS bounds each wait (default 120),
 #                               HAYWARD_TEST_GOAL the goals of G2 and G3 (default 10 s)
@@ -17,12 +16,12 @@ export COMPOSE_FILE=docker-compose.yml:docker/observability/scrape.yml
 
 goal=${HAYWARD_TEST_GOAL:-10}
 submitter=
-# It would wait for its jobs if it were asked kindly.
+# On SIGTERM it would wait for its jobs.
 leave_more() { [ -z "$submitter" ] || kill -9 "$submitter" 2>/dev/null || true; }
 
 now() { date +%s.%3N; }
 took() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
-# Said, and no failure: a slow machine proves nothing.
+# Reported, and no failure: a slow host proves nothing.
 within_goal() { # what begun
   local seconds
   seconds=$(took "$2")
@@ -40,14 +39,14 @@ port_of() { docker port "$1" "$2/tcp" | head -n 1; }
 leads() { ask -m 2 -o /dev/null "https://$1/readyz" 2>/dev/null; }
 alive() { ask -m 2 -o /dev/null "https://$1/livez" 2>/dev/null; }
 
-# Where the submitter finds job-converter. In one piece, for it may read at any moment.
+# The addresses of job-converter for the submitter, replaced atomically because it may read at any time.
 tell_submitter() {
   local id
   for id in $(containers job-converter); do port_of "$id" 7400; done >"$scratch/addresses.new"
   mv "$scratch/addresses.new" "$scratch/addresses"
 }
 
-# The number of replicas is kept whatever else is replaced.
+# The number of replicas stays the same, whatever is replaced.
 replicas=()
 bring() { stack up -d --no-deps "${replicas[@]}" "$@" >/dev/null 2>&1 || fail "up $*"; }
 
@@ -56,8 +55,8 @@ somebody_leads() {
   return 1
 }
 
-# A job that was submitted now ends: orders go down the whole ladder and news comes up. It is of
-# another user, so that on a slow machine it need not wait behind all that ada submitted.
+# A job that is submitted now ends, so all services work. It belongs to another user, so that on a slow
+# host it does not wait behind all jobs of ada.
 works() { # what begun
   local id='' leading
   submitted() {
@@ -70,10 +69,10 @@ works() { # what begun
   }
   until_true "$1: submitted" submitted "$1" "$2" >/dev/null
   until_true "$1: completed" completed >/dev/null
-  echo "$1, work goes on: after $(took "$2") s"
+  echo "$1, work continues: after $(took "$2") s"
 }
 
-# The one part of the observers that this machine can have, under its official name and version.
+# Prometheus, under its official name and version; the other images are not available here.
 prometheus=
 observed() {
   export PROMETHEUS_VERSION=v2.53.3
@@ -91,13 +90,13 @@ judged() { # how many rules
   [ "$good" -eq "$1" ]
 }
 
-# The number of replicas that Prometheus has heard of itself, with its own token.
+# The number of replicas that Prometheus scraped with its own token.
 asked_of() {
   curl -fsS -m 5 -G --data-urlencode 'query=count(up{job="hayward"} == 1)' \
     "http://$prometheus/api/v1/query" | grep -q "\"$1\"\]"
 }
 
-# What the services told it, in the words of boards and alerts.
+# The answers to the expressions of boards and alerts.
 shown() {
   [ -n "$prometheus" ] || return 0
   part "what the boards show"
@@ -105,7 +104,7 @@ shown() {
   wanted=$(grep -cE '^ +- (alert|record):' docker/observability/alerts.yml)
   somebody_leads || fail "no job-converter leads"
   begin_lasting "$leading"
-  until_true "Prometheus judges all $wanted rules" judged "$wanted"
+  until_true "Prometheus evaluates all $wanted rules" judged "$wanted"
   until_true "Prometheus is answered by all 8 replicas" asked_of 8
   answers() { python3 tests/compose/boards.py "$prometheus" >"$scratch/boards" 2>&1; }
   local begun=$SECONDS
@@ -115,12 +114,12 @@ shown() {
   done
   grep . "$scratch/boards"
   end_lasting "$leading"
-  # S1: what is a second port is no second way in.
+  # The second port also requires a token (S1).
   local said
   said=$(docker exec "$(containers node-1)" \
     hayward healthcheck --keys /keys https://rm-scheduler:9464/metrics 2>&1) || true
   case $said in
-    *"answered 401"*) echo "without a token metrics are told to nobody" ;;
+    *"answered 401"*) echo "without a token metrics are refused" ;;
     *) fail "a request for metrics without a token: $said" ;;
   esac
 }
@@ -146,22 +145,22 @@ confined() {
   local service own
   for service in "${services[@]}"; do
     id=$(containers "${service%:*}")
-    # Besides this look and, now and then, the one of the health check, which may end meanwhile.
+    # Except this command and, sometimes, the health check, which may end meanwhile.
     is=$(docker exec "$id" sh -c 'cat /proc/[0-9]*/comm 2>/dev/null; :' |
       grep -vxE 'sh|cat|hayward' | sort -u | tr '\n' ' ')
     case $is in
       "docker-init hayward-"[a-z-]*" " | "tini hayward-"[a-z-]*" ") ;;
       *) fail "${service%:*} runs: $is" ;;
     esac
-    # The public key and the authority, its own token, address and certificate; the key that signs
-    # for those that sign.
+    # The public key and the authority, its own token, address and certificate; the signing key for
+    # services that sign.
     is=$(docker exec "$id" sh -c 'cd /keys && find . -type f ! -name issuer.pem' | sort)
     own=$(printf './%s\n' issuer.pub.pem "database/$(echo "${service%:*}" | tr - _).url" \
       tls/ca.pem "tls/${service%:*}.key" "tls/${service%:*}.pem" \
       "tokens/${service%:*}.token" | sort)
     [ "$is" = "$own" ] || fail "${service%:*} sees $is"
   done
-  # S3
+  # Insecure modes are refused (S3).
   is=$(stack run --rm -T -e HAYWARD_ALLOW_INSECURE=true blocklist 2>&1) || true
   case $is in
     *"is refused in released images"*) ;;
@@ -170,7 +169,7 @@ confined() {
   echo "every container is unprivileged, read-only and limited; a service sees its own secrets"
 }
 
-# Each service's role tries what belongs to another, and what no runner may (S25).
+# Each service's role tries to use what belongs to another (S25).
 crossing() {
   part "roles of the database"
   local service role other address said postgres refused
@@ -180,7 +179,7 @@ crossing() {
     other=blocklist
     [ "$role" != blocklist ] || other=rm_scheduler
     address=$(docker exec "$(containers "${service%:*}")" cat "/keys/database/$role.url")
-    # What follows is for the services' own driver; the tool of Postgres would find TLS by itself.
+    # The following parameter is for the services' driver; psql uses TLS by itself.
     address=${address%%\?*}
     cat >"$scratch/crossing" <<SQL
 select * from $other.writer;
@@ -199,19 +198,18 @@ alter role $role superuser;
 copy $role.writer to program 'true';
 select 'may read its own: ' || count(*) from $role.writer;
 SQL
-    # The address by the environment, for arguments can be read.
+    # The address in the environment, because arguments can be read.
     said=$(ADDRESS=$address docker exec -i -e ADDRESS "$postgres" \
       sh -c 'psql -XtA -v VERBOSITY=verbose "$ADDRESS" 2>&1' <"$scratch/crossing")
-    # Insufficient privilege; no such role.
+    # Insufficient privilege, or no such role.
     refused=$(echo "$said" | grep -cE 'ERROR: +(42501|42704):') || true
     [ "$refused" -eq 14 ] || fail "$role: of 14 statements $refused were refused: $said"
     case $said in *"may read its own: 1"*) ;; *) fail "$role: $said" ;; esac
   done
-  echo "no service's role reads or changes what is another's, makes tables or becomes somebody else"
+  echo "no service's role reads or changes another's data, makes tables or takes another role"
 }
 
-# S25: every session of a service is encrypted, and whoever is not, or believes somebody else, has
-# none.
+# Every session of a service is encrypted. Connections without TLS or with another authority fail (S25).
 sessions_encrypted() {
   docker exec "$(containers postgres)" psql -XtA -U postgres -d hayward -c "
     select application_name, bool_and(ssl) and min(version) >= 'TLSv1.2'
@@ -228,7 +226,7 @@ encrypted() {
   done
   all_encrypted() { [ "$(sessions_encrypted)" = "$wanted" ]; }
   until_true "sessions of all five services, and all encrypted" all_encrypted
-  # Into the server by its network, with the right password.
+  # Connects over the server's network, with the right password.
   said=$(docker exec "$(containers blocklist)" cat /keys/database/blocklist.url)
   said=$(ADDRESS="${said%%\?*}?sslmode=disable" docker exec -i -e ADDRESS "$(containers postgres)" \
     sh -c 'psql -XtA -c "select 1" "$ADDRESS" 2>&1') || true
@@ -249,11 +247,11 @@ encrypted() {
     "its certificate is for postgres" "its address says .require.: add"; do
     echo "$said" | grep -q "$words" || fail "not told: $words; but: $said"
   done
-  case $said in *listening*) fail "a service started without a database to believe: $said" ;; esac
-  echo "without TLS, with another authority or another name nobody gets in, and is told why"
+  case $said in *listening*) fail "a service started without a trusted database: $said" ;; esac
+  echo "without TLS, with another authority or another name connections fail with a reason"
 }
 
-# What the database shows of itself, asked as its clients do.
+# The certificate of the database, read as its clients do.
 certificate_of_database() {
   python3 -c 'import socket, ssl, sys
 plain = socket.create_connection((sys.argv[1], 5432), 5)
@@ -266,14 +264,14 @@ with context.wrap_socket(plain) as made:
       "$(containers postgres)")"
 }
 
-# What a service shows of itself to whoever connects.
+# The certificate of a service.
 certificate() { # service port
   python3 -c 'import ssl, sys
 host, port = sys.argv[1].rsplit(":", 1)
 print(ssl.get_server_certificate((host, int(port))))' "$(port_of "$(containers "$1")" "$2")"
 }
 
-# As `renew` does every two hours; nothing restarts and, as the submitter shows, no request fails.
+# As `renew` does every two hours. Nothing restarts, and no request of the submitter fails.
 renew_certificates() {
   part "renewing certificates"
   local service begun ids
@@ -296,7 +294,7 @@ renew_certificates() {
   }
   until_true "the database shows another" database_shows_another >/dev/null
   [ "$(stack ps -q | sort)" = "$ids" ] || fail "containers were replaced"
-  echo "all five and the database show other certificates: after $(took "$begun") s"
+  echo "all five services and the database have new certificates: after $(took "$begun") s"
 }
 
 roll() {
@@ -312,7 +310,7 @@ roll() {
       "$(port_of "$(containers "${service%:*}")" "${service#*:}")" >/dev/null
     echo "${service%:*} replaced: ready after $(took "$begun") s"
   done
-  # The one that takes the submissions: a second replica first, then the older ones go one by one.
+  # The service of the submissions: first a second replica, then the older ones are replaced one by one.
   replicas=(--scale job-converter=2)
   begun=$(now)
   old=$(containers job-converter)
@@ -336,8 +334,8 @@ roll() {
   works "after rolling" "$(now)"
 }
 
-# From inside, as a crash would end it: `docker kill` counts as a wish, and nothing starts it again.
-# The oldest of that name: in an agent's container its supervisors and runners are younger.
+# Kills from inside, like a crash: after `docker kill` nothing starts the container again. Kills the
+# oldest process of that name: in an agent's container supervisors and runners are younger.
 crash() { # container comm
   docker exec "$1" sh -c 'for pid in $(cd /proc && echo [0-9]* | tr " " "\n" | sort -n); do
     case $(cat "/proc/$pid/comm" 2>/dev/null) in "$1"*) kill -9 "$pid"; exit ;; esac
@@ -348,7 +346,7 @@ restarted() { # container count
   [ "$(docker inspect -f '{{.RestartCount}} {{.State.Running}}' "$1")" = "$2 true" ]
 }
 
-# A restart gave the killed one another port, and it may be the one that leads again.
+# A restart gives the killed replica another port, and it may lead again.
 one_of_them_leads() {
   tell_submitter 2>/dev/null
   somebody_leads
@@ -366,7 +364,7 @@ kill_each() {
     until_true "${service%:*} ready" leads "$(port_of "$id" "${service#*:}")" >/dev/null
     echo "${service%:*} killed, restarted by its policy and ready: after $(took "$begun") s"
   done
-  # Both that take submissions, in turns: one of them leads, whichever of them was killed.
+  # Both replicas for submissions in turn: one of them leads, whichever was killed.
   for id in $(containers job-converter); do
     begun=$(now)
     crash "$id" hayward-job-con
@@ -413,8 +411,8 @@ take_over() { # service port
     until_true "alive" alive "$(port_of "$id" "$2")" >/dev/null
     if leads "$(port_of "$id" "$2")"; then leader+=$id; else other+=$id; fi
   done
-  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: not one leads, one waits"; fi
-  echo "$1: one leads, the other stands by"
+  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: expected one leader and one standby"; fi
+  echo "$1: one leads, the other is on standby"
   begun=$(now)
   docker kill "$leader" >/dev/null
   until leads "$(port_of "$other" "$2")"; do
@@ -426,7 +424,7 @@ take_over() { # service port
   until_true "the killed one is back" alive "$(port_of "$leader" "$2")" >/dev/null
   ! leads "$(port_of "$leader" "$2")" || fail "$1: two lead"
   leads "$(port_of "$other" "$2")" || fail "$1: the other does not lead any more"
-  echo "$1: the killed one is back and stands by"
+  echo "$1: the killed one is back on standby"
 }
 
 bring_up
@@ -453,4 +451,4 @@ wait "$submitter" || status=$?
 submitter=
 cat "$scratch/summary"
 [ "$status" -eq 0 ] || fail "submissions failed, or acknowledged jobs are lost"
-echo "the stack stands what it should, in $SECONDS s"
+echo "all parts passed in $SECONDS s"

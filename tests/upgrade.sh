@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A fleet is taken from another version to this one and back, one process after the other, while
-# work runs. The other version is built beside this one, from its own sources.
+# Upgrades a fleet from another version to this one and back, one process after the other, while work
+# runs. The other version is built from its own sources.
 #
-#   tests/upgrade.sh [COMMIT]        default: the commit before this one that changed a service
+#   tests/upgrade.sh [COMMIT]        default: the last earlier commit that changed a service
 #
-# Not part of the gate: building two versions takes longer than everything else in it.
+# Not part of CI: building two versions takes longer than everything else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""An orchestrator: keeps a map of its work, and a process in each share. Standard library only.
+"""An orchestrator: keeps a map of its work, and a process in each allocation. Standard library only.
 
   orchestrator.py --url http://127.0.0.1:7400 --name demo --token-file FILE --state DIR
 
-It does what the specification of fair-share scheduling asks of an orchestrator (7 and 13.3):
+It does what job-converter asks of an orchestrator (services/job-converter/README.md):
 
-* its map has a job of several processes and, with --reserve, a machine held; it is put at its
-  own rhythm, with a sequence that grows when anything in it is different, and a lineage that is
-  made when DIR is empty and kept there;
-* it follows its allocation set by long poll: in a share that appears it starts a process, one
-  that says `vacate` it ends, and reports so: its room goes to others after that, not before;
-* killed at any moment it goes on where it was: what it knows is written before it is put, and a
-  process notes its own id in DIR/processes before it begins its work;
-* the number in DIR/size, if there is one, is how many processes the job may have;
+* its map has a job of several processes and, with --reserve, a reserved node. It is put
+  periodically, with a sequence that grows with each change, and a lineage that is made when DIR is
+  empty and kept there;
+* it follows its allocations by long poll. It starts a process in a new allocation, and ends the
+  process of one with `vacate`. Its report of that end gives the space to other work;
+* when killed, it continues: its state is written before a map is put, and a process writes its
+  id to DIR/processes before it begins its work;
+* DIR/size, if it exists, is the most processes of the job;
 * DIR/stop ends everything: the processes, then the work, then this program.
 
-The processes here are local ones that only wait; a real orchestrator would start them on the
-nodes its shares name. What it knows is in DIR/orchestrator.json, for whoever watches.
+The processes are local ones that only wait; a real orchestrator would start them on the nodes of
+its allocations. Its state is in DIR/orchestrator.json, for observers.
 """
 
 import argparse
@@ -41,8 +41,8 @@ class Refused(Exception):
         self.status = status
 
 
-class Away(Exception):
-    """No answer, or half of one. Its processes go on."""
+class Unavailable(Exception):
+    """No answer, or an incomplete one. The processes continue."""
 
 
 class Orchestrator:
@@ -54,18 +54,18 @@ class Orchestrator:
         self.token = pathlib.Path(options.token_file).read_text().strip()
         self.lock = threading.RLock()
         self.lineage, self.sequence = self.remember()
-        # The map as it was put last, under its sequence.
+        # The map as last put, with its sequence.
         self.last = None
-        # The allocation set, and up to where it was read.
+        # The allocations, and the cursor at which they were read.
         self.shares, self.cursor = {}, None
-        # What runs, by share; and what has ended and is still listed.
+        # Running processes by allocation; ended ones that are still listed.
         self.running, self.over = {}, {}
         self.children = {}
         self.ending = False
         self.adopt()
 
     def remember(self):
-        """The sequence goes on after the last one that may have been put."""
+        """The sequence continues after the last one that may have been put."""
         try:
             known = json.loads((self.state / "orchestrator.json").read_text())
             return known["lineage"], known["sequence"]
@@ -73,7 +73,7 @@ class Orchestrator:
             return uuid.uuid4().hex, 0
 
     def adopt(self):
-        """Takes up the processes of the life before."""
+        """Adopts the processes of the previous run of this program."""
         for path in self.folder.iterdir():
             text = path.read_text().strip()
             if text.isdigit() and alive(int(text)):
@@ -103,7 +103,7 @@ class Orchestrator:
                 text = answer.read()
             said = json.loads(text) if text else {}
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Away(error) from None
+            raise Unavailable(error) from None
         if answer.status >= 400:
             raise Refused(answer.status, said)
         return said
@@ -115,7 +115,7 @@ class Orchestrator:
             return self.options.processes
 
     def map(self):
-        """All its work as it stands now (R-7.1)."""
+        """All its work in its current state (R-7.1)."""
         reports = {share: {"state": "running", "pid": pid} for share, pid in self.running.items()}
         reports |= {share: {"state": how} for share, how in self.over.items()}
         owner = {"owner": self.options.owner}
@@ -139,15 +139,15 @@ class Orchestrator:
         return work
 
     def put(self):
-        """The same map under the same sequence, a different one under the next."""
+        """Puts the same map with the same sequence, a changed one with the next."""
         with self.lock:
             work = self.map()
             if work != self.last:
                 self.last, self.sequence = work, self.sequence + 1
             body = {"lineage": self.lineage, "sequence": self.sequence, "work": work}
-            # Of shares it has read are to be given back, what it does not name is not there.
+            # An allocation that it has read and does not name has no process.
             body |= {"seen": self.cursor} if self.cursor else {}
-            self.write_down()
+            self.save()
         answer = self.call("PUT", "/publication", body)
         if answer["applied"]:
             for refused in answer.get("refused", []):
@@ -157,33 +157,33 @@ class Orchestrator:
         if answer["reason"] == "superseded":
             self.quit("another life of this orchestrator has taken over", leave=True)
         with self.lock:
-            # Put by this program before it was killed, with other words: the next one says it.
+            # A map with this sequence was put before a kill: use the next sequence.
             self.sequence = max(self.sequence, answer.get("sequence", 0))
             self.last = None
         return None
 
     def follow(self):
-        """What changed of its shares; the whole set when the cursor is not known any more."""
+        """Reads changes of its allocations; all of them when the cursor is too old."""
         since = f"&since={self.cursor}" if self.cursor else ""
-        news = self.call("GET", f"/allocations/publication?wait=2{since}")
+        changes = self.call("GET", f"/allocations/publication?wait=2{since}")
         with self.lock:
-            shares = {} if news["full"] else dict(self.shares)
-            for key in news["removed"]:
+            shares = {} if changes["full"] else dict(self.shares)
+            for key in changes["removed"]:
                 shares.pop(key, None)
-            shares |= {k: it for k, it in news["changed"].items() if it["entry"] == "share"}
-            for it in news["changed"].values():
+            shares |= {k: it for k, it in changes["changed"].items() if it["entry"] == "share"}
+            for it in changes["changed"].values():
                 if it["entry"] == "work" and it.get("detail"):
                     say(it["work"], it["state"], it["detail"])
-            self.shares, self.cursor = shares, news["cursor"]
+            self.shares, self.cursor = shares, changes["cursor"]
 
     # --- its processes
 
     def reconcile(self):
-        """A process in each share that stays, none in the others (13.3). Repeating it is safe."""
+        """Keeps a process in each allocation that stays, and none in the others. Can be repeated."""
         with self.lock:
             self.notice_ends()
             if self.cursor is None:
-                return  # It has not heard yet what it has.
+                return  # Its allocations are not known yet.
             for share, it in self.shares.items():
                 stays = "vacate" not in it and "exit" not in it and not self.ending
                 if it["work"] != "job":
@@ -195,7 +195,7 @@ class Orchestrator:
             for share in self.running.keys() - self.shares.keys():
                 self.end(share)
             for share in self.over.keys() - self.shares.keys():
-                del self.over[share]  # Told, and heard.
+                del self.over[share]  # Reported and acknowledged.
 
     def start(self, share, it):
         path = self.folder / share
@@ -212,7 +212,7 @@ class Orchestrator:
         try:
             os.kill(self.running[share], signal.SIGTERM)
         except OSError:
-            pass  # Gone already.
+            pass  # The process has ended.
 
     def notice_ends(self):
         for share, pid in list(self.running.items()):
@@ -225,7 +225,7 @@ class Orchestrator:
                 (self.folder / share).unlink(missing_ok=True)
                 self.over[share] = "stopped"
 
-    def write_down(self):
+    def save(self):
         known = {
             "lineage": self.lineage,
             "sequence": self.sequence,
@@ -236,17 +236,17 @@ class Orchestrator:
         fresh.write_text(json.dumps(known))
         fresh.replace(self.state / "orchestrator.json")
 
-    # --- its life
+    # --- its lifecycle
 
     def quit(self, why, leave=False):
-        """Whoever takes over has its processes; else they end with it."""
+        """Ends its processes, unless another program has taken over."""
         say(why)
         with self.lock:
             for share in () if leave else self.running:
                 self.end(share)
             os._exit(1)
 
-    def follow_for_ever(self):
+    def follow_allocations(self):
         while True:
             try:
                 self.follow()
@@ -254,11 +254,11 @@ class Orchestrator:
                 if refused.status == 404:
                     self.quit("this orchestrator was removed")
                 time.sleep(0.2)
-            except Away:
+            except Unavailable:
                 time.sleep(0.2)
 
     def run(self):
-        threading.Thread(target=self.follow_for_ever, daemon=True).start()
+        threading.Thread(target=self.follow_allocations, daemon=True).start()
         while True:
             self.ending = (self.state / "stop").exists()
             self.reconcile()
@@ -270,13 +270,13 @@ class Orchestrator:
             except Refused as refused:
                 if refused.status < 500:
                     say("refused:", refused)
-            except Away:
+            except Unavailable:
                 pass
             time.sleep(self.options.rhythm)
 
 
 def alive(pid):
-    """A zombie is gone: whoever started it has yet to note its end."""
+    """A zombie has ended: its parent has not read the end yet."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
         return stat.rsplit(") ", 1)[-1][0] != "Z"
@@ -292,12 +292,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--url", required=True, help="address of job-converter")
     parser.add_argument("--name", required=True, help="name of the orchestrator")
-    parser.add_argument("--token-file", required=True, help="the token that was made for it")
-    parser.add_argument("--state", required=True, help="directory for what it knows")
-    parser.add_argument("--owner", default="ada", help="whose share is charged")
+    parser.add_argument("--token-file", required=True, help="file with its token")
+    parser.add_argument("--state", required=True, help="directory for its state")
+    parser.add_argument("--owner", default="ada", help="the user who is charged")
     parser.add_argument("--processes", type=int, default=4, help="processes of its job at most")
     parser.add_argument("--memory-mib", type=int, default=1024, help="memory of one process")
-    parser.add_argument("--reserve", action="store_true", help="hold a machine too")
+    parser.add_argument("--reserve", action="store_true", help="also reserve a node")
     parser.add_argument("--rhythm", type=float, default=0.5, help="seconds between two maps")
     Orchestrator(parser.parse_args()).run()
 

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""A planner outside: places the work of one pool, first fit, by user in turn. Standard library only.
+"""An external planner: places the work of one pool, first fit, users in turn. Standard library only.
 
   planner.py --port 9000
 
-It answers POST with JSON (`hayward-planner/1`, see docs/external-planners.md): each user in turn
-gets one process on the first node that has room, until nothing fits; work that is left is told
-why. With --take-back a user who has twice as much as one who waits gives up the newest process.
+It answers POST with JSON (`hayward-planner/1`, see docs/external-planners.md). Each user in turn gets
+one process on the first node with space, until nothing fits. Work that still waits gets a note. With
+--take-back a user who has twice as much as a waiting user loses the newest process.
 
---bad shows what Hayward does with a planner gone wrong:
+--bad shows what Hayward does with a faulty planner:
 
   overcommit   grants everything that is missing to the first node, and a thousand more
-  unknown      grants work and nodes that nobody has heard of
-  foreign      tells everything it sees to leave
-  stale        answers the question before
-  garbage      answers no JSON
+  unknown      grants work and nodes that do not exist
+  foreign      vacates everything
+  stale        answers the previous question
+  garbage      answers something other than JSON
   huge         answers five megabytes
   slow         answers after a minute
   error        answers 500
-  redirect     sends the asker elsewhere
+  redirect     answers with a redirect
 """
 
 import argparse
@@ -35,25 +35,25 @@ def amounts(size):
     return {**plain, **size.get("extras", {})}
 
 
-def fits(ask, node, work):
+def fits(question, node, work):
     if not node["schedulable"] or node["free_quanta"] < work["quanta"]:
         return False
     if work.get("machines") and node["node"] not in work["machines"]:
         return False
     if node["node"] in work.get("avoids", []):
         return False
-    # Fair shares may go below the pool of their class, other work stays there.
-    home, pool = ask["classes"][work["class"]], node["pool"]
+    # Fair-share work may use pools below the pool of its class; other work may not.
+    home, pool = question["classes"][work["class"]], node["pool"]
     fair = home["policy"] == "FAIR_SHARE"
     while fair and pool and pool != home["pool"]:
-        pool = ask["pools"][pool]
+        pool = question["pools"][pool]
     if pool != home["pool"] or home["policy"] == "RESERVE":
         return False
     free = amounts(node["free"])
     return all(free.get(name, 0) >= it for name, it in amounts(work["size"]).items())
 
 
-def put(node, work):
+def place(node, work):
     node["free_quanta"] -= work["quanta"]
     for name, amount in amounts(work["size"]).items():
         if amount:
@@ -61,23 +61,23 @@ def put(node, work):
             kept[name] -= amount
 
 
-def plan(ask, take_back):
+def plan(question, take_back):
     grants, placed = [], {}
-    # Who has least comes first, whose work is oldest before others.
-    has = {work["user"]: 0 for work in ask["work"]}
-    for held in ask["allocations"]:
+    # The user with the least comes first, then the oldest work.
+    has = {work["user"]: 0 for work in question["work"]}
+    for held in question["allocations"]:
         if held["user"] in has and not held["leaving"]:
             has[held["user"]] += held["quanta"]
-    waiting = [work for work in ask["work"] if work["missing"] > 0]
+    waiting = [work for work in question["work"] if work["missing"] > 0]
     aside = []
     while waiting:
         work = min(waiting, key=lambda it: (has[it["user"]], it["submitted_at"], it["work"]))
-        node = next((node for node in ask["nodes"] if fits(ask, node, work)), None)
+        node = next((node for node in question["nodes"] if fits(question, node, work)), None)
         if node is None:
             waiting.remove(work)
             aside.append(work)
             continue
-        put(node, work)
+        place(node, work)
         key = work["work"], node["node"]
         placed[key] = placed.get(key, 0) + 1
         has[work["user"]] += work["quanta"]
@@ -88,7 +88,7 @@ def plan(ask, take_back):
         grants.append({"work": work, "node": node, "processes": processes})
     vacates = []
     for work in aside if take_back else []:
-        rich = [it for it in ask["allocations"] if it["preemptable"] and not it["leaving"]
+        rich = [it for it in question["allocations"] if it["preemptable"] and not it["leaving"]
                 and it["user"] in has and has[it["user"]] > 2 * (has[work["user"]] + 1)]
         if rich and not vacates:
             newest = max(rich, key=lambda it: (it["granted_at"], it["allocation"]))
@@ -96,21 +96,21 @@ def plan(ask, take_back):
             vacates.append({"allocation": newest["allocation"], "detail": detail})
     notes = [{"work": it["work"], "detail": f"no node has room for {it['quanta']} quanta"}
              for it in aside]
-    return {"revision": ask["revision"], "grants": grants, "vacates": vacates, "notes": notes}
+    return {"revision": question["revision"], "grants": grants, "vacates": vacates, "notes": notes}
 
 
-def spoiled(ask, bad):
-    answer = {"revision": ask["revision"]}
+def misbehaving(question, bad):
+    answer = {"revision": question["revision"]}
     if bad == "overcommit":
-        first = ask["nodes"][0]["node"] if ask["nodes"] else "none"
+        first = question["nodes"][0]["node"] if question["nodes"] else "none"
         answer["grants"] = [{"work": it["work"], "node": first, "processes": it["missing"] + 1000}
-                            for it in ask["work"]]
+                            for it in question["work"]]
     elif bad == "unknown":
-        answer["grants"] = [{"work": it["work"], "node": "atlantis"} for it in ask["work"]]
+        answer["grants"] = [{"work": it["work"], "node": "atlantis"} for it in question["work"]]
         answer["grants"].append({"work": "job_of_nobody", "node": "atlantis"})
     elif bad == "foreign":
         answer["vacates"] = [{"allocation": it["allocation"], "detail": "away with it"}
-                             for it in ask["allocations"]]
+                             for it in question["allocations"]]
         answer["vacates"].append({"allocation": "alc_of_nobody"})
     elif bad == "stale":
         answer["revision"] -= 1
@@ -122,9 +122,9 @@ class Planner(http.server.BaseHTTPRequestHandler):
     options = None
 
     def do_POST(self):
-        ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         bad = self.options.bad
-        body = json.dumps(spoiled(ask, bad) if bad else plan(ask, self.options.take_back)).encode()
+        body = json.dumps(misbehaving(question, bad) if bad else plan(question, self.options.take_back)).encode()
         if bad == "slow":
             time.sleep(60)
         elif bad == "garbage":
@@ -135,7 +135,7 @@ class Planner(http.server.BaseHTTPRequestHandler):
         try:
             self.send(status, body, bad)
         except OSError:
-            self.close_connection = True  # Whoever asked waits no longer.
+            self.close_connection = True  # The client has closed the connection.
 
     def send(self, status, body, bad):
         self.send_response(status)
@@ -154,9 +154,9 @@ class Planner(http.server.BaseHTTPRequestHandler):
 def main():
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("--port", type=int, default=9000, help="0 is any that is free")
-    parser.add_argument("--take-back", action="store_true", help="take from who has much more")
-    parser.add_argument("--bad", choices=BAD, help="answer so")
+    parser.add_argument("--port", type=int, default=9000, help="0: any free port")
+    parser.add_argument("--take-back", action="store_true", help="preempt users who have much more")
+    parser.add_argument("--bad", choices=BAD, help="misbehave in this way")
     parser.add_argument("--quiet", action="store_true")
     Planner.options = parser.parse_args()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", Planner.options.port), Planner)

@@ -3,19 +3,19 @@
 
   pool_owner.py --url http://127.0.0.1:7401 --pool wp_… --token-file FILE --state DIR --size 4
 
-It does what the specification of worker pools asks of an owner, and no more:
+It does what docs/worker-pools.md asks of an owner, and no more:
 
-* it takes registrations: a worker makes a file named after its id in DIR/workers and keeps its
-  process id in it (a real owner would listen on a port, named in `--address`);
-* it connects with its epoch and the list of its workers, and does so again whenever it is told
-  NOT_CONNECTED, as after a restart of the scheduler;
-* it reports each worker once it has registered, and hears by long poll which of them are dead;
-* it says which workers are idle: those that made a file named after their id in DIR/idle;
-* it keeps to the number in DIR/size, if there is one, and chooses itself whom it gives back;
-* a new owner process is a new leader: it takes the next epoch, and the old one goes;
-* DIR/stop ends the pool, with the status that stands in it: SUCCEEDED, FAILED or CANCELED.
+* it accepts registrations: a worker makes a file named after its id in DIR/workers with its process
+  id (a real owner would listen on a port, named in `--address`);
+* it connects with its epoch and the list of its workers, and again after each NOT_CONNECTED, for
+  example when the scheduler was restarted;
+* it reports each registered worker, and learns of deaths by long poll;
+* it reports idle workers: those that made a file named after their id in DIR/idle;
+* it keeps the size in DIR/size, if the file exists, and chooses which workers it gives back;
+* a new owner process is a new leader: it takes the next epoch, and the old process exits;
+* DIR/stop ends the pool with the status in the file: SUCCEEDED, FAILED or CANCELED.
 
-What it knows is written to DIR/owner.json, for whoever watches.
+Its state is written to DIR/owner.json, for observers.
 """
 
 import argparse
@@ -33,7 +33,7 @@ import urllib.request
 import uuid
 
 
-# How long an owner that ends waits for the scheduler, in seconds.
+# Seconds that an ending owner waits for the scheduler.
 STOP_WAIT = 5
 
 
@@ -43,8 +43,8 @@ class Refused(Exception):
         self.code = code
 
 
-class Away(Exception):
-    """No answer, or half of one. The job goes on, and so do its workers."""
+class Unavailable(Exception):
+    """No answer, or an incomplete one. The job and its workers continue."""
 
 
 class Owner:
@@ -55,25 +55,25 @@ class Owner:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.idle_folder = self.state / "idle"
         self.idle_folder.mkdir(exist_ok=True)
-        # What the scheduler was told last; a new owner starts with everybody busy.
+        # The idle workers as last reported; a new owner starts with none.
         self.idle = set()
-        # Idle on a node that is blocked, and so replaced already.
+        # Idle on a blocked node, and therefore replaced already.
         self.spare = set()
         self.token = pathlib.Path(options.token_file).read_text().strip()
         self.epoch = self.next_epoch()
         self.connection = None
         self.after = 0
         self.registered = set()
-        # Registered and not yet acknowledged: news for the scheduler.
+        # Registered and not yet reported to the scheduler.
         self.unreported = set()
-        # The size the scheduler was told last.
-        self.told_size = None
+        # The size as last reported.
+        self.reported_size = None
         self.removed = []
         self.given_up = []
         self.lock = threading.RLock()
 
     def next_epoch(self):
-        """A real owner has a leader election; here the file system counts."""
+        """A real owner has a leader election; here a file has the epoch."""
         path = self.state / "epoch"
         epoch = int(path.read_text()) + 1 if path.exists() else 1
         fresh = path.with_suffix(".new")
@@ -106,16 +106,16 @@ class Owner:
                 text = answer.read()
             said = json.loads(text) if text else {}
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Away(error) from None
+            raise Unavailable(error) from None
         if answer.status >= 400:
             raise Refused(said.get("code", str(answer.status)), said.get("detail", ""))
         return said
 
     def connect(self):
         with self.lock:
-            # The list is all that is registered: what it says need not be reported again.
+            # The list has all registered workers, so they need no other report.
             workers = sorted(self.registered)
-            self.connection = self.told_size = self.idle = None
+            self.connection = self.reported_size = self.idle = None
             body = {"epoch": self.epoch, "address": self.options.address, "workers": workers}
             try:
                 answer = self.call("PUT", "/owner", body)
@@ -128,8 +128,8 @@ class Owner:
             self.unreported -= set(workers)
         say(f"connection {self.connection} of epoch {self.epoch}: {len(workers)} workers")
 
-    def tell(self):
-        """Reports who registered since; what is refused is listed by the next connection."""
+    def report_started(self):
+        """Reports new workers; the next connection lists those that were refused."""
         with self.lock:
             fresh = sorted(self.unreported) if self.connection is not None else []
         for worker in fresh:
@@ -137,47 +137,47 @@ class Owner:
             with self.lock:
                 self.unreported.discard(worker)
 
-    def wished(self):
+    def wanted_size(self):
         try:
             return int((self.state / "size").read_text())
         except (OSError, ValueError):
             return self.options.size
 
     def keep_size(self):
-        """First the size, then whom to give up: in the other order each would be replaced.
+        """Reports the size, then gives workers back: in the other order each would be replaced.
 
-        A new connection is told in any case, so that nothing is lost while nobody listened.
+        A new connection gets the size in any case.
         """
-        size = self.wished()
+        size = self.wanted_size()
         with self.lock:
             connection = self.connection
         if connection is None:
             return
-        if size != self.told_size:
+        if size != self.reported_size:
             self.call("PUT", "/size", {"size": size})
             with self.lock:
                 if connection == self.connection:
-                    self.told_size = size
+                    self.reported_size = size
         if len(self.registered) <= size:
             return
-        # Of those on their way out already, and of strangers, none is to spare.
+        # Workers that are leaving, or unknown, cannot be given back.
         started = self.call("GET", "/workers?state=STARTED")["workers"]
-        for worker in self.dispensable({it["id"] for it in started}, size):
+        for worker in self.to_give_back({it["id"] for it in started}, size):
             self.call("DELETE", f"/workers/{worker}")
             with self.lock:
                 self.given_up.append(worker)
                 self.forget(worker)
 
-    def dispensable(self, started, size):
-        """Only an owner knows: here the spare ones, then the idle, then the last ones by name."""
+    def to_give_back(self, started, size):
+        """Which workers to give back is the owner's choice: spare ones, idle ones, the last by name."""
         with self.lock:
             ours = self.registered & started
             idle = self.idle or set()
             order = sorted(ours, key=lambda it: (it in self.spare, it in idle, it), reverse=True)
             return order[: max(0, len(ours) - size)]
 
-    def tell_idle(self):
-        """A new connection is told in any case; after that only what changed."""
+    def report_idle(self):
+        """A new connection gets the list in any case, later only changes."""
         with self.lock:
             idle = {path.name for path in self.idle_folder.iterdir()} & self.registered
             connection = self.connection
@@ -187,8 +187,8 @@ class Owner:
                 if connection == self.connection:
                     self.idle, self.spare = idle, set(answer["idle_blocked"])
 
-    def hear(self):
-        """Waits for events; a removed worker is lost, as after a missed heartbeat."""
+    def follow_events(self):
+        """Waits for events. A removed worker is lost, as after a missed heartbeat."""
         answer = self.call("GET", f"/events?after={self.after}&wait_ms=1000")
         with self.lock:
             self.after = answer["after"]
@@ -202,7 +202,7 @@ class Owner:
                     sys.exit("the pool has failed: " + event["text"])
 
     def stop(self, status):
-        """Ends the pool and this owner. Without a scheduler nobody is waited for."""
+        """Ends the pool and this owner. Without a scheduler it does not wait."""
         until = time.monotonic() + (STOP_WAIT if self.connection is not None else 0)
         stopped = False
         while not stopped and time.monotonic() < until:
@@ -210,7 +210,7 @@ class Owner:
                 body = {"status": status, "message": "its owner is done"}
                 self.call("POST", "/stop", body, timeout=STOP_WAIT)
                 stopped = True
-            except (Refused, Away):
+            except (Refused, Unavailable):
                 time.sleep(0.2)
         if not stopped:
             for registration in self.folder.iterdir():
@@ -219,7 +219,7 @@ class Owner:
         os._exit(0)
 
     def lose(self, worker):
-        """Unknown workers are ignored: our own detection may have been faster."""
+        """Ignores unknown workers: this owner may have noticed the death itself."""
         if worker in self.registered:
             self.removed.append(worker)
         self.forget(worker)
@@ -232,7 +232,7 @@ class Owner:
     # --- its workers
 
     def watch_registrations(self):
-        """Looks for workers that registered, and for those whose process is gone."""
+        """Finds new workers, and workers without a process."""
         while True:
             with self.lock:
                 for path in self.folder.iterdir():
@@ -247,18 +247,18 @@ class Owner:
                         self.lose(path.name)
                     else:
                         path.unlink(missing_ok=True)
-                self.write_down()
+                self.save()
             if (self.state / "stop").exists():
                 self.stop((self.state / "stop").read_text().strip() or "UNKNOWN")
             try:
-                self.tell()
-                self.tell_idle()
+                self.report_started()
+                self.report_idle()
                 self.keep_size()
-            except (Refused, Away):
-                pass  # Who waits for events finds out why.
+            except (Refused, Unavailable):
+                pass  # The wait for events reports the reason.
             time.sleep(0.1)
 
-    def write_down(self):
+    def save(self):
         known = {
             "epoch": self.epoch,
             "connection": self.connection,
@@ -266,12 +266,12 @@ class Owner:
             "removed": self.removed,
             "given_up": self.given_up,
         }
-        # The one before this may be about to go, and write beside it.
+        # A previous owner may still write its own file.
         fresh = self.state / f"owner.json.{os.getpid()}"
         fresh.write_text(json.dumps(known))
         fresh.replace(self.state / "owner.json")
 
-    # --- its life
+    # --- its lifecycle
 
     def run(self):
         threading.Thread(target=self.watch_registrations, daemon=True).start()
@@ -281,16 +281,16 @@ class Owner:
                 if not connected:
                     self.connect()
                     connected = True
-                self.hear()
+                self.follow_events()
             except Refused as refused:
                 if refused.code in ("stale_epoch", "stale_connection"):
                     sys.exit(f"another owner leads: {refused}")
-                # Gone: the pool is over, or we missed too much. The handover says which.
+                # Gone: the pool is over, or events were missed. Connecting again tells which.
                 if refused.code not in ("not_connected", "gone", "standby", "unavailable"):
                     say("refused:", refused)
                 connected = connected and refused.code not in ("not_connected", "gone")
                 time.sleep(0.2)
-            except Away:
+            except Unavailable:
                 time.sleep(0.2)
 
 
@@ -312,11 +312,11 @@ def end(registration, how):
     try:
         os.kill(int(registration.read_text()), how)
     except (OSError, ValueError):
-        pass  # Gone, or not ours to end.
+        pass  # The process is gone, or may not be ended.
 
 
 def torment(owner, seconds):
-    """Kills a registered worker every now and then, for demonstrations."""
+    """Kills a registered worker from time to time, for demonstrations."""
     while True:
         time.sleep(random.uniform(0.5, 1.5) * seconds)
         with owner.lock:
@@ -331,8 +331,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--url", required=True, help="address of rm-scheduler")
     parser.add_argument("--pool", required=True, help="id of the pool")
-    parser.add_argument("--token-file", required=True, help="the token that came with the pool")
-    parser.add_argument("--state", required=True, help="directory for what it knows")
+    parser.add_argument("--token-file", required=True, help="file with the owner's token")
+    parser.add_argument("--state", required=True, help="directory for its state")
     parser.add_argument("--size", type=int, required=True, help="workers to keep")
     parser.add_argument("--address", default="", help="where workers register")
     parser.add_argument("--torment", type=float, help="kill a worker every so many seconds")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Asks a Prometheus everything that the boards show and the alerts look at.
+"""Evaluates all expressions of boards and alerts in a Prometheus.
 
 usage: boards.py ADDRESS
 
-Fails when Prometheus refuses a question, and when one is answered with nothing that has to have an
-answer in every fleet that ran some work: all its metrics are told by services that are well
-(docs/metrics.md: no *rare* ones), it asks for no special values, and it compares with nothing.
+Fails when Prometheus refuses an expression, or has no result for one that has a result in every fleet
+that ran some work: all its metrics are reported by healthy services (docs/metrics.md: no *rare* ones), it
+selects no special values, and it has no comparison.
 """
 
 import json
@@ -18,14 +18,14 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOME = ROOT / "docker/observability"
-# What a variable of a board stands for while nobody chose: everything.
+# Variables of a board select everything by default.
 ALL = {"$__rate_interval": "2m"}
-# Labels that boards choose by value, and that every fleet has.
+# Labels that boards select by value, and that every fleet has.
 USUAL = {"hayward_http_waits", "le", "hayward_round_phase"}
 
 
 def told():
-    """Names in Prometheus that services tell of themselves when all is well."""
+    """Names in Prometheus that healthy services report."""
     names = set()
     for line in (ROOT / "docs/metrics.md").read_text().splitlines():
         cells = line.split(" | ")
@@ -46,7 +46,7 @@ def questions():
             for target in panel["targets"]:
                 yield board["title"], panel["title"], target["expr"]
     text = (HOME / "alerts.yml").read_text()
-    # An alert or a rule, and all of its expression: what is indented further than `expr`.
+    # The expression of an alert or rule: the lines that are indented further than `expr`.
     for name, expression in re.findall(
         r"- (?:alert|record): (\S+)\n(?:        \S.*\n)*?        expr: \|\n((?: {10}.*\n)+)", text
     ):

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Stands where the collector of the stack does, on a machine that cannot have the real image: takes
-OTLP over TLS with the certificate that the stack made for it, and gives metrics to whoever asks,
-under the names that `collector.yaml` asks the real one for.
+"""Stands in for the collector of the stack when its image is not available. It receives OTLP over TLS
+with the certificate that the stack made, and serves metrics under the names of `collector.yaml`.
 
-It reads what boards need of OTLP and no more: numbers and histograms, with cumulative values.
-Its arguments, which are those of the real one, say nothing to it.
+It reads only what the boards need: numbers and histograms with cumulative values. It ignores its
+arguments, which are those of the real collector.
 """
 
 import gzip
@@ -16,10 +15,10 @@ import time
 
 # As `metric_expiration` in collector.yaml.
 EXPIRES = 45
-# As its processor `resource` leaves out.
+# Removed by its processor `resource`.
 OMITTED = ("telemetry.sdk.",)
 GAUGE, SUM, HISTOGRAM = 5, 7, 9
-# The port at which the real one tells of itself.
+# The port of the real collector's own metrics.
 ITSELF = 8888
 
 
@@ -109,7 +108,7 @@ def lines(name, labels, point, kind):
 
 
 class Held:
-    """What was told lately, and by whom."""
+    """The newest samples of each process."""
 
     def __init__(self):
         self.turn, self.series = threading.Lock(), {}
@@ -167,26 +166,26 @@ class Door(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        # Whoever tells waits three seconds at most, and reading it can take longer on a busy machine.
+        # A sender waits three seconds at most, and reading can take longer on a busy host.
         self.answer(200, "application/x-protobuf", b"")
         if self.path == "/v1/metrics":
             HELD.take(body)
 
     def do_GET(self):
-        # Of itself it says nothing, where the real one does.
+        # It has no metrics of its own.
         page = "" if self.server.server_port == ITSELF else HELD.page()
         self.answer(200, "text/plain; version=0.0.4", page.encode())
 
 
 class Server(http.server.ThreadingHTTPServer):
-    # All processes of a stack come at once, with traces, metrics and logs.
+    # All processes of a stack connect at once, with traces, metrics and logs.
     request_queue_size = 128
 
 
 def serve(port, context=None):
     server = Server(("", port), Door)
     if context:
-        # Not before its thread: one client that says nothing would keep all others out.
+        # In the connection's own thread: one silent client would otherwise block all others.
         server.socket = context.wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )

@@ -1,5 +1,5 @@
-# Sourced by the tests of the compose stack: a stack under a project of its own on free ports, taken
-# down again with its volumes however the test ends.
+# Sourced by the tests of the compose stack: a stack under its own project on free ports, removed with its
+# volumes at the end of the test.
 # shellcheck shell=bash
 #
 # HAYWARD_TEST_SECONDS bounds each wait (default 120).
@@ -15,7 +15,7 @@ export PROMETHEUS_PORT='' GRAFANA_PORT='' JAEGER_PORT=''
 scratch=$(mktemp -d)
 stack() { docker-compose --ansi never -p "$project" "$@" </dev/null; }
 
-# What else is to be ended is added to this one.
+# Tests redefine this to end more processes.
 leave_more() { :; }
 
 leave() {
@@ -39,10 +39,10 @@ trap 'exit 143' TERM
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# The stack's own authority is believed and no other.
+# Only the stack's own authority is trusted.
 ask() { curl -fsS --cacert "$scratch/ca.pem" "$@"; }
 
-# Looks again and again until the command says yes, for a bounded time.
+# Repeats the command until it succeeds, for a bounded time.
 until_true() { # what command...
   local what=$1 begun=$SECONDS
   shift
@@ -71,8 +71,8 @@ as() { # who, curl arguments...
 # The value of the first field of that name in a JSON text on one line.
 field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
 
-# Work that is there whenever somebody looks: boards of shares show who has some, and a job of no
-# time is gone before it is asked about.
+# Work that runs for the whole test: boards of shares need running work, and a short job is over too
+# soon.
 lasting=
 begin_lasting() { # job-converter
   lasting=$(as user-ben -H 'Idempotency-Key: lasting' "https://$1/v1/jobs" \
@@ -87,8 +87,8 @@ healthy_nodes() {
   [ "$(as operator "$nodes/v1/nodes" | grep -o '"health":"healthy"' | wc -l)" -eq 3 ]
 }
 
-# Until every service is ready and every node healthy; leaves `jobs`, `nodes` and the tokens of an
-# operator and two users for `as`.
+# Waits until every service is ready and every node healthy. Sets `jobs`, `nodes` and, for `as`, the tokens
+# of an operator and two users.
 bring_up() {
   echo "bringing up $project"
   timeout 1800 docker-compose --ansi never -p "$project" up -d </dev/null >"$scratch/up.log" 2>&1 ||

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Submits small jobs, five a second, while somebody does harm to the stack, and says what came of it.
+"""Submits small jobs, five a second, while parts of the stack fail, and reports the results.
 
 usage: submit.py TOKEN ADDRESSES AUTHORITY LOG
 
-TOKEN holds the header line, ADDRESSES the replicas of job-converter, one a line, read again when it
-changes, AUTHORITY who signed their certificates. A submission that is not taken goes to the next replica with the same key, as any careful
-client does, for ten seconds at most; then it has failed. Each one is a line in LOG: when it began,
-when it was accepted, how many tries it took, and its id or `failed`. On SIGTERM it stops submitting,
-waits until every job that was acknowledged has ended well, and prints one line.
+TOKEN holds the header line. ADDRESSES lists the replicas of job-converter, one on each line, and is read
+again when it changes. AUTHORITY is the authority of their certificates. A refused submission goes to
+the next replica with the same key, for ten seconds at most; then it has failed. Each submission is a
+line in LOG: begin, acceptance, number of tries, and its id or `failed`. On SIGTERM it stops submitting,
+waits until every acknowledged job has ended well, and prints one line.
 """
 
 import http.client
@@ -20,13 +20,13 @@ import time
 
 PACE = 0.2
 PATIENCE = 10.0
-# How long a job may take to end, since the one before it was seen to have ended.
+# Seconds that a job may take to end after the previous one ended.
 END = 60.0
 BODY = json.dumps({"name": "load", "command": ["true"], "tasks": {"count": 1}, "max_attempts": 10})
 
 
 class Replicas:
-    """Connections to the replicas that the file names, one of them in turn."""
+    """Connections to the replicas in the file, used in turn."""
 
     def __init__(self, path, authority, headers):
         self.path, self.headers = path, headers
@@ -34,7 +34,7 @@ class Replicas:
         self.seen, self.all, self.at, self.open = None, [], 0, {}
 
     def ask(self, method, path, body=None, key=None):
-        """Status and document, or `None` where nobody answered; then the next one has the turn."""
+        """Status and document, or `None` without an answer; then the next replica is used."""
         if (now := os.stat(self.path).st_mtime_ns) != self.seen:
             with open(self.path, encoding="ascii") as file:
                 self.seen, self.all = now, file.read().split()
@@ -75,7 +75,7 @@ def submit(replicas, key):
 
 
 def lost(replicas, ids):
-    """Acknowledged jobs that are not there or did not end well."""
+    """Acknowledged jobs that are missing or did not end well."""
     for job in ids:
         until = time.time() + END
         state = None
@@ -118,7 +118,7 @@ def main():
     taken = 100 * len(ids) / max(1, number)
     print(f"{number} submissions: {taken:.2f} % accepted, {first} of them at the first try, the"
           f" slowest after {slowest:.2f} s; {len(ids) - len(gone)} of {len(ids)} ended well")
-    # G11, and no lost acknowledgement.
+    # The objective of successful submissions, and no lost acknowledgement (G11).
     sys.exit(0 if number and taken >= 99.9 and not gone else 1)
 
 
