@@ -1,13 +1,15 @@
 //! Checks of the repository itself: names, comments, sizes, dependencies, documents.
 //!
-//! The checks are the tests of this crate: among them `arrows` (which crate may depend on which), `tidy`
-//! (sizes), `openapi` (the checked-in API documents), `commands` (commands in the documents), `links`
-//! (links and names in the documents) and `documents` (their form). They read the repository and run
-//! nothing but `cargo metadata`. So they are quick, need no server, and give the same result on every
-//! machine. They depend on no other crate: a workspace that does not compile can still be checked.
+//! The checks are the tests of this crate, and this library is what they share: the workspace as
+//! cargo describes it, its files, its Rust sources, its pages, and the list of tolerated findings
+//! ([`debt`]). The checks run nothing but `cargo metadata`, need no server, and give the same
+//! result on every machine. The crate depends on no other crate of the repository, so it checks
+//! also what does not compile.
 
 pub mod contract;
+pub mod debt;
 pub mod markdown;
+pub mod modules;
 pub mod promql;
 pub mod source;
 pub mod spec;
@@ -203,7 +205,7 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The text of a file of the repository, or nothing when it is not text.
+/// The text of a file of the repository; `None` when it does not exist or is not UTF-8.
 #[must_use]
 pub fn read(relative: &Path) -> Option<String> {
     String::from_utf8(fs::read(root().join(relative)).ok()?).ok()

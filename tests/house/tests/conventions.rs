@@ -36,7 +36,7 @@ const WITHOUT_DRY_RUN: [&str; 16] = [
     "report_tasks",
     "worker_started",
 ];
-/// Reports of agents, runners and owners, and questions (0043).
+/// Reports of agents, runners and owners, and forecasts (decision 0043).
 const WITHOUT_KEY: [&str; 6] = [
     "forecast_changes",
     "lease_tasks",
