@@ -60,6 +60,19 @@ const WORDS: [(&str, &str); 46] = [
     ("turns", "queue, order, fair_queue"),
 ];
 
+/// Names of types that have stood for several things, with what to say instead.
+const TYPES: [(&str, &str); 9] = [
+    ("Books", "RoundState"),
+    ("Kept", "TrackedVec, Retained"),
+    ("Line", "LogLine, CarriedRow, ServeOrder"),
+    ("Place", "ListPosition, Placement, CandidateNode"),
+    ("Room", "NodeSpace, Headroom, PoolMinimum, SharedView"),
+    ("Seen", "Inspection, VerifiedTokens, Redaction, MinRevision"),
+    ("Trial", "DryRun, Canary, TestFleet"),
+    ("Which", "Id, Selector"),
+    ("World", "Fixture, Environment"),
+];
+
 /// Names that keep their word, with the reason.
 const EXCEPTIONS: [(&str, &str, &str); 1] = [(
     "hayward-rm-scheduler-domain",
@@ -78,6 +91,22 @@ const PHRASES: [(&str, &str); 4] = [
 /// First words of comments that put a clause before the subject.
 const OPENINGS: [&str; 11] = [
     "Of", "Who", "Whoever", "Whose", "Whom", "Where", "What", "As", "Nobody", "Nothing", "Somebody",
+];
+
+/// Words of comments that stand for a thing or an action that has a name.
+const COMMENT_WORDS: [(&str, &str); 12] = [
+    ("anew", "again, rebuilt"),
+    ("anybody", "any caller, any work"),
+    ("beside", "next to, in parallel with, in addition to"),
+    ("crowd", "group, load"),
+    ("everybody", "every caller, all work"),
+    ("nobody", "no caller, no work"),
+    ("said", "stated, reported"),
+    ("somebody", "a caller, a piece of work"),
+    ("stirred", "changed, dirty"),
+    ("told", "reported, ordered, notified, by meaning"),
+    ("whoever", "the noun of the thing"),
+    ("whom", "the noun of the thing"),
 ];
 
 /// Every name that is on the wire or in the database, and therefore stays.
@@ -137,9 +166,15 @@ fn parts(name: &str) -> Vec<String> {
 struct Definitions<'a> {
     wire: &'a BTreeSet<String>,
     found: Vec<String>,
+    types: Vec<String>,
 }
 
 impl Definitions<'_> {
+    fn add_type(&mut self, name: &syn::Ident) {
+        self.types.push(name.to_string());
+        self.add_visible(name);
+    }
+
     /// A name that clients or the database may know.
     fn add_visible(&mut self, name: &syn::Ident) {
         let name = name.to_string();
@@ -159,11 +194,11 @@ impl<'ast> Visit<'ast> for Definitions<'_> {
             syn::Item::Const(item) => self.add(&item.ident),
             syn::Item::Static(item) => self.add(&item.ident),
             syn::Item::Mod(item) => self.add(&item.ident),
-            syn::Item::Trait(item) => self.add(&item.ident),
+            syn::Item::Trait(item) => self.add_type(&item.ident),
             syn::Item::Macro(item) => item.ident.iter().for_each(|name| self.add(name)),
-            syn::Item::Struct(item) => self.add_visible(&item.ident),
-            syn::Item::Enum(item) => self.add_visible(&item.ident),
-            syn::Item::Type(item) => self.add_visible(&item.ident),
+            syn::Item::Struct(item) => self.add_type(&item.ident),
+            syn::Item::Enum(item) => self.add_type(&item.ident),
+            syn::Item::Type(item) => self.add_type(&item.ident),
             _ => {}
         }
         visit::visit_item(self, item);
@@ -201,12 +236,21 @@ impl<'ast> Visit<'ast> for Definitions<'_> {
 fn identifiers_use_standard_words() {
     let wire = wire_names();
     let mut found = Vec::new();
+    let mut types = Vec::new();
     for source in sources() {
         let mut definitions = Definitions {
             wire: &wire,
             found: Vec::new(),
+            types: Vec::new(),
         };
         definitions.visit_file(&source.syntax());
+        for name in definitions.types {
+            let known = TYPES.iter().find(|(word, _)| *word == name);
+            types.extend(known.map(|(_, better)| Finding {
+                package: source.package.clone(),
+                text: format!("{}: {name}; say {better}", source.path.display()),
+            }));
+        }
         let names: BTreeSet<String> = definitions.found.into_iter().collect();
         for name in names.into_iter().filter(|name| !is_exception(source, name)) {
             let parts = parts(&name);
@@ -225,8 +269,38 @@ fn identifiers_use_standard_words() {
         }
     }
     assert_within_debt(
+        "type-names",
+        "a type has a name of its own (exceptions: tests/house/tests/words.rs)",
+        types,
+    );
+    assert_within_debt(
         "words",
         "identifiers use the words of docs/glossary.md (exceptions: tests/house/tests/words.rs)",
+        found,
+    );
+}
+
+#[test]
+fn comments_use_standard_words() {
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let mut words = comment.text.split(|c: char| !c.is_alphanumeric());
+            let word = words.find_map(|word| {
+                let known = COMMENT_WORDS.iter();
+                known
+                    .into_iter()
+                    .find(|(known, _)| word.eq_ignore_ascii_case(known))
+            });
+            found.extend(word.map(|(word, better)| Finding {
+                package: source.package.clone(),
+                text: format!("{}: {word}; say {better}", source.at(comment.line)),
+            }));
+        }
+    }
+    assert_within_debt(
+        "comment-words",
+        "a comment names the thing and the action (CONTRIBUTING.md)",
         found,
     );
 }
@@ -283,6 +357,28 @@ fn comments_begin_with_their_subject() {
     assert_within_debt(
         "comment-openings",
         "a comment begins with its subject (CONTRIBUTING.md): turn the sentence round",
+        found,
+    );
+}
+
+#[test]
+fn sentences_begin_with_their_subject() {
+    let mut found = Vec::new();
+    for source in sources() {
+        for comment in source.comments() {
+            let text = comment.text.replace('\n', " ");
+            let later = text.split(". ").skip(1);
+            let openings = later.filter_map(|sentence| sentence.split(' ').next());
+            let opening = openings.into_iter().find(|word| OPENINGS.contains(word));
+            found.extend(opening.map(|word| Finding {
+                package: source.package.clone(),
+                text: format!("{}: … . {word} …", source.at(comment.line)),
+            }));
+        }
+    }
+    assert_within_debt(
+        "sentence-openings",
+        "a sentence begins with its subject (CONTRIBUTING.md): turn it round",
         found,
     );
 }
