@@ -1,11 +1,12 @@
-# One image with one program and links to it: the name of the link selects the command line, a service
-# or the agent. docker-compose.yml chooses the command of each container.
+# One image with one program and links to it: the name of the link selects the command line, a
+# service or the agent. docker-compose.yml chooses the command of each container.
 #
 # The runtime stage comes first, so that `--target runtime` compiles nothing: `just images` adds
 # binaries that were built outside.
 FROM debian:trixie-slim AS runtime
-# `hayward backup` and `restore` call the client programs of Postgres, which work with servers of their
-# own version and older ones. Their package depends on Perl; the programs need two libraries only.
+# `hayward backup` and `restore` call the client programs of Postgres, which work with servers of
+# their own version and older ones. Their package depends on Perl; the programs need two libraries
+# only.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates libpq5 libreadline8t64 \
     && cd /tmp && apt-get download postgresql-client-17 \

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes local replacements of the official base images, under their official names, for computers
-# that reach Debian's mirror but no image registry. With a registry, `docker-compose build` pulls the
-# real ones.
+# that reach Debian's mirror but no image registry. With a registry, `docker-compose build` pulls
+# the real ones.
 #
 #   docker/base-images.sh [--force] [debian] [rust] [postgres] [prometheus]
 #
-# An existing image is kept unless `--force` is given, so a real one is never replaced by accident. Needs root, debootstrap, and for `rust` a rustup toolchain to copy.
+# An existing image is kept unless `--force` is given, so a real one is never replaced by accident.
+# Needs root, debootstrap, and for `rust` a rustup toolchain to copy.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -37,7 +38,8 @@ leave() {
 }
 trap leave EXIT
 
-# A Debian tree of the named packages with security updates, without the files that a slim image omits.
+# A Debian tree of the named packages with security updates, without the files that a slim image
+# omits.
 tree() { # directory package...
   local root=$1; shift
   local include suite=${suite_of_tree:-$suite}
@@ -127,8 +129,8 @@ make_postgres() {
     'ENV LANG=en_US.utf8' 'ENV PGDATA=/var/lib/postgresql/data' \
     'VOLUME /var/lib/postgresql/data' 'EXPOSE 5432' \
     'ENTRYPOINT ["docker-entrypoint.sh"]' 'CMD ["postgres"]'
-  # `docker import` sets no stop signal. Without this one the server waits for its clients until it is
-  # killed.
+  # `docker import` sets no stop signal. Without this one the server waits for its clients until it
+  # is killed.
   printf 'FROM postgres:%s\nSTOPSIGNAL SIGINT\n' "$postgres_major" \
     | docker build -q -t "postgres:$postgres_major" - >/dev/null
 }

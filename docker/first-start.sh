@@ -1,20 +1,21 @@
 #!/bin/sh
-# Runs once, as root, before all other containers of the stack. It makes the database password if there
-# is none, the authority, and the keys of database and collector. It gives each volume to the account
-# that uses it. A second run changes only the certificates.
+# Runs once, as root, before all other containers of the stack. It makes the database password if
+# there is none, the authority, and the keys of database and collector. It gives each volume to the
+# account that uses it. A second run changes only the certificates.
 #
 # /secrets  postgres-password for the account of the postgres image (999), admin.url for `prepare`
 # /secrets-grafana  password of the admin of the boards, for the account of its image (472)
 # /own/*    volumes that belong to the unprivileged account of this image
-# /own/keys-postgres, /own/keys-collector  key and certificate of these servers: the key belongs to the
+# /own/keys-postgres, /own/keys-collector  key and certificate of these servers: the key belongs to
+#   the
 #           account of their image (999, 10001), and `prepare` writes the certificate next to it
 set -eu
 umask 077
 
 password_in() { # file
   [ ! -s "$1" ] || return 0
-  # 32 bytes as hexadecimal digits, which need no quoting in a URL. It gets its final name when it is
-  # complete.
+  # 32 bytes as hexadecimal digits, which need no quoting in a URL. It gets its final name when it
+  # is complete.
   od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' >"$1.new"
   mv "$1.new" "$1"
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Makes keys, roles and schemas, and gives each container its own files and no others.
 #
-# Agents run programs of users. With the whole keys directory any job could read the issuer's private
-# key and become operator. So each container gets a volume with the public key, the authority, its own
-# token, and for a service its certificate and the address of its database role.
+# Agents run programs of users. With the whole keys directory any job could read the issuer's
+# private key and become operator. So each container gets a volume with the public key, the
+# authority, its own token, and for a service its certificate and the address of its database role.
 #
 # usage: prepare.sh AGENT...
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tokens are short-lived (decision 0027): prepares again every two hours, so that every process has a
-# valid one. Files are read again without a restart.
+# Tokens are short-lived (decision 0027): prepares again every two hours, so that every process has
+# a valid one. Files are read again without a restart.
 #
 # usage: renew.sh AGENT...
 set -u

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a small image from this computer's shell and a few programs with their libraries, for tests of
-# the container runtime. It needs no registry, no network and no distribution.
+# Makes a small image from this computer's shell and a few programs with their libraries, for tests
+# of the container runtime. It needs no registry, no network and no distribution.
 #
 #   docker/test-image.sh [TAG]
 set -euo pipefail

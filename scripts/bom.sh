@@ -2,8 +2,8 @@
 # Prints the bill of materials of `hayward` as CycloneDX 1.5 JSON: every linked crate with version,
 # licence, checksum and dependencies (S26).
 #
-# It is made from Cargo.lock and `cargo metadata`, so it needs cargo and python3 only. It has no date
-# and no random number: equal inputs give equal bytes.
+# It is made from Cargo.lock and `cargo metadata`, so it needs cargo and python3 only. It has no
+# date and no random number: equal inputs give equal bytes.
 #
 # usage: scripts/bom.sh [TARGET] > bom.json
 set -euo pipefail

@@ -6,9 +6,9 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
 
-# Queries are checked against the checked-in data and never against a running database. Cargo does not
-# see that difference: a crate that was compiled against a live database would pass unchecked. So its
-# files are touched.
+# Queries are checked against the checked-in data and never against a running database. Cargo does
+# not see that difference: a crate that was compiled against a live database would pass unchecked.
+# So its files are touched.
 export SQLX_OFFLINE=true
 touch_queries
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the image of the compose stack from a program built here, instead of inside a container. It is
-# faster, and the only way when containers do not reach the crate registry.
+# Makes the image of the compose stack from a program built here, instead of inside a container. It
+# is faster, and the only way when containers do not reach the crate registry.
 #
 # The image has the name that docker-compose.yml uses, so `docker-compose up` takes it.
 #

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Rebuilds `.sqlx/`, the checked-in description of every query: migrates a private database and compiles
-# against it, each crate with its own role.
+# Rebuilds `.sqlx/`, the checked-in description of every query: migrates a private database and
+# compiles against it, each crate with its own role.
 #
-# The new folder replaces the old one when everything compiled. So descriptions of removed queries go,
-# and an error in one query changes nothing.
+# The new folder replaces the old one when everything compiled. So descriptions of removed queries
+# go, and an error in one query changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/steps.sh

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The database for sqlx's checks at compile time: a private server under target/sqlx-pg with one schema
-# for each service, migrated from the migrations in this tree.
+# The database for sqlx's checks at compile time: a private server under target/sqlx-pg with one
+# schema for each service, migrated from the migrations in this tree.
 #
 #   eval "$(scripts/sqlx-database.sh)"    starts it if needed, applies new migrations, sets the
 #                                         *_SQLX_URL variables

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The telemetry of a fleet, read by a foreign collector: the test of traces, metrics and log lines runs
-# with a public collector between the fleet and the test.
+# The telemetry of a fleet, read by a foreign collector: the test of traces, metrics and log lines
+# runs with a public collector between the fleet and the test.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh

@@ -1,5 +1,5 @@
-# Sourced by the tests with foreign programs: starts a fleet on free ports of loopback with its state in
-# `$scratch`, ends it, and prints addresses of services.
+# Sourced by the tests with foreign programs: starts a fleet on free ports of loopback with its
+# state in `$scratch`, ends it, and prints addresses of services.
 # shellcheck shell=bash
 
 target=${CARGO_TARGET_DIR:-target}
@@ -20,8 +20,8 @@ trap leave EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Installs a Python program into its own folder, so that its dependencies conflict with nothing. Fails
-# without a network.
+# Installs a Python program into its own folder, so that its dependencies conflict with nothing.
+# Fails without a network.
 python_package() { # place package version, and pinned dependencies
   local place=$1 package=$2 version=$3
   shift 3

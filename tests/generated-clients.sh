@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The tour of the API (docs/api-tour.md) with foreign clients: a public generator makes a client from
-# each of the five descriptions, without a warning. `tests/generated_tour.py` then uses a running
-# fleet with those clients alone.
+# The tour of the API (docs/api-tour.md) with foreign clients: a public generator makes a client
+# from each of the five descriptions, without a warning. `tests/generated_tour.py` then uses a
+# running fleet with those clients alone.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Calls every route of a running fleet with schemathesis. It makes valid and invalid requests from the
-# five descriptions and compares the answers with them. All its checks are on for all routes:
-# `schemathesis.toml` names no route. An operator and a user call everything. A service, an agent, an
-# orchestrator, the owner of a worker pool and the runner of a job call what their scopes permit (S6).
+# Calls every route of a running fleet with schemathesis. It makes valid and invalid requests from
+# the five descriptions and compares the answers with them. All its checks are on for all routes:
+# `schemathesis.toml` names no route. An operator and a user call everything. A service, an agent,
+# an orchestrator, the owner of a worker pool and the runner of a job call what their scopes permit
+# (S6).
 #
 #   tests/schemathesis.sh            the same requests each time
 #   HAYWARD_EXAMPLES=100 HAYWARD_SECONDS=900 HAYWARD_WAIT=2 HAYWARD_SEED=$RANDOM HAYWARD_ALL=yes \
 #     tests/schemathesis.sh [SERVICE [PRINCIPAL]]
 #
-# With HAYWARD_ALL every caller calls everything, which takes about ten minutes. HAYWARD_EXAMPLES is the
-# most random requests for a route, in addition to those that follow from its description. HAYWARD_SEED
-# makes other requests, and HAYWARD_SECONDS limits the time for each service. Long polls wait for
-# HAYWARD_WAIT seconds, and not at all without it.
+# With HAYWARD_ALL every caller calls everything, which takes about ten minutes. HAYWARD_EXAMPLES is
+# the most random requests for a route, in addition to those that follow from its description.
+# HAYWARD_SEED makes other requests, and HAYWARD_SECONDS limits the time for each service. Long
+# polls wait for HAYWARD_WAIT seconds, and not at all without it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
@@ -56,8 +57,8 @@ PYTHON
 
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
-# Data for the routes: a finished job, a running job and service, a waiting job, a block, a worker pool
-# and an orchestrator that have not called yet.
+# Data for the routes: a finished job, a running job and service, a waiting job, a block, a worker
+# pool and an orchestrator that have not called yet.
 seeded() {
   start_fleet && {
     "$HAYWARD" submit -q --count 3 --wait -- echo 'task {task}' &&

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests the compose stack with failures. While a client submits jobs, certificates are renewed, each
-# service is replaced and killed, Postgres is restarted, and leaders are killed so that replicas take
-# over. Prints how long each took, and fails when a submission fails or a job is lost. Checks the limits
-# of containers, the encryption of the database and the rights of its roles. Prometheus scrapes the
-# services meanwhile, and in the end answers the questions of the boards.
+# service is replaced and killed, Postgres is restarted, and leaders are killed so that replicas
+# take over. Prints how long each took, and fails when a submission fails or a job is lost. Checks
+# the limits of containers, the encryption of the database and the rights of its roles. Prometheus
+# scrapes the services meanwhile, and in the end answers the questions of the boards.
 #
 #   tests/stack.sh              HAYWARD_TEST_SECONDS bounds each wait (default 120),
 #                               HAYWARD_TEST_GOAL the goals of G2 and G3 (default 10 s)
@@ -39,7 +39,8 @@ port_of() { docker port "$1" "$2/tcp" | head -n 1; }
 leads() { ask -m 2 -o /dev/null "https://$1/readyz" 2>/dev/null; }
 alive() { ask -m 2 -o /dev/null "https://$1/livez" 2>/dev/null; }
 
-# The addresses of job-converter for the submitter, replaced atomically because it may read at any time.
+# The addresses of job-converter for the submitter, replaced atomically because it may read at any
+# time.
 tell_submitter() {
   local id
   for id in $(containers job-converter); do port_of "$id" 7400; done >"$scratch/addresses.new"
@@ -55,8 +56,8 @@ somebody_leads() {
   return 1
 }
 
-# A job that is submitted now ends, so all services work. It belongs to another user, so that on a slow
-# host it does not wait behind all jobs of ada.
+# A job that is submitted now ends, so all services work. It belongs to another user, so that on a
+# slow host it does not wait behind all jobs of ada.
 works() { # what begun
   local id='' leading
   submitted() {
@@ -209,7 +210,8 @@ SQL
   echo "no service's role reads or changes another's data, makes tables or takes another role"
 }
 
-# Every session of a service is encrypted. Connections without TLS or with another authority fail (S25).
+# Every session of a service is encrypted. Connections without TLS or with another authority fail
+# (S25).
 sessions_encrypted() {
   docker exec "$(containers postgres)" psql -XtA -U postgres -d hayward -c "
     select application_name, bool_and(ssl) and min(version) >= 'TLSv1.2'
@@ -310,7 +312,8 @@ roll() {
       "$(port_of "$(containers "${service%:*}")" "${service#*:}")" >/dev/null
     echo "${service%:*} replaced: ready after $(took "$begun") s"
   done
-  # The service of the submissions: first a second replica, then the older ones are replaced one by one.
+  # The service of the submissions: first a second replica, then the older ones are replaced one by
+  # one.
   replicas=(--scale job-converter=2)
   begun=$(now)
   old=$(containers job-converter)
@@ -411,7 +414,7 @@ take_over() { # service port
     until_true "alive" alive "$(port_of "$id" "$2")" >/dev/null
     if leads "$(port_of "$id" "$2")"; then leader+=$id; else other+=$id; fi
   done
-  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: expected one leader and one standby"; fi
+  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: not one leader, one standby"; fi
   echo "$1: one leads, the other is on standby"
   begun=$(now)
   docker kill "$leader" >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Upgrades a fleet from another version to this one and back, one process after the other, while work
-# runs. The other version is built from its own sources.
+# Upgrades a fleet from another version to this one and back, one process after the other, while
+# work runs. The other version is built from its own sources.
 #
 #   tests/upgrade.sh [COMMIT]        default: the last earlier commit that changed a service
 #

@@ -1,5 +1,5 @@
-# Sourced by the tests of the compose stack: a stack under its own project on free ports, removed with its
-# volumes at the end of the test.
+# Sourced by the tests of the compose stack: a stack under its own project on free ports, removed
+# with its volumes at the end of the test.
 # shellcheck shell=bash
 #
 # HAYWARD_TEST_SECONDS bounds each wait (default 120).
@@ -87,8 +87,8 @@ healthy_nodes() {
   [ "$(as operator "$nodes/v1/nodes" | grep -o '"health":"healthy"' | wc -l)" -eq 3 ]
 }
 
-# Waits until every service is ready and every node healthy. Sets `jobs`, `nodes` and, for `as`, the tokens
-# of an operator and two users.
+# Waits until every service is ready and every node healthy. Sets `jobs`, `nodes` and, for `as`, the
+# tokens of an operator and two users.
 bring_up() {
   echo "bringing up $project"
   timeout 1800 docker-compose --ansi never -p "$project" up -d </dev/null >"$scratch/up.log" 2>&1 ||

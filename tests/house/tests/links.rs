@@ -1,5 +1,5 @@
-//! Links and names in the documents lead somewhere: every relative link with its anchor, every path,
-//! every `Type::method`, and every identifier in backquotes.
+//! Links and names in the documents lead somewhere: every relative link with its anchor, every
+//! path, every `Type::method`, and every identifier in backquotes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -93,8 +93,8 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert_none("a link leads to a file and a heading", &found);
 }
 
-/// Whether the text names a path of the repository: a source file, or anything below a folder of the
-/// root. Patterns such as `services/<name>` and `services/NAME` are none.
+/// Whether the text names a path of the repository: a source file, or anything below a folder of
+/// the root. Patterns such as `services/<name>` and `services/NAME` are none.
 fn is_path(span: &str, folders: &BTreeSet<String>) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if !span.chars().all(plain) || span.starts_with(['/', '-', '.']) {
@@ -111,7 +111,7 @@ fn is_path(span: &str, folders: &BTreeSet<String>) -> bool {
     below || SOURCE_ENDINGS.iter().any(|end| span.ends_with(end))
 }
 
-/// A path may be written from the root, from the folder of its page, or as the end of a longer path.
+/// A path begins at the root or at the folder of its page, or is the end of a longer path.
 fn is_there(span: &str, page: &Path, paths: &BTreeSet<PathBuf>) -> bool {
     let wanted = Path::new(span.trim_end_matches('/'));
     let near = page.parent().unwrap_or(Path::new("")).join(wanted);
