@@ -35,12 +35,12 @@ fn the_table_of_commands_follows_from_the_definitions() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let page = std::fs::read_to_string(&path).expect("the README");
     let (before, rest) = page.split_once(BEGIN).expect("the begin of the table");
-    let (kept, after) = rest.split_once(END).expect("the end of the table");
+    let (written, after) = rest.split_once(END).expect("the end of the table");
     let made = table();
     if std::env::var_os("BLESS").is_some() {
         let page = [before, BEGIN, &made, END, after].concat();
         std::fs::write(&path, page).expect("the README can be written");
         return;
     }
-    assert_eq!(kept, made, "README.md is old: run this with BLESS=1");
+    assert_eq!(written, made, "README.md is old: run this with BLESS=1");
 }

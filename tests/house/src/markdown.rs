@@ -4,16 +4,16 @@
 #[must_use]
 pub fn without_blocks(text: &str) -> String {
     let mut fenced = false;
-    let mut kept = String::new();
+    let mut written = String::new();
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
         } else if !fenced {
-            kept.push_str(line);
+            written.push_str(line);
         }
-        kept.push('\n');
+        written.push('\n');
     }
-    kept
+    written
 }
 
 /// The texts in backquotes, with their line numbers. A span may go over a line break, but not over
@@ -73,9 +73,9 @@ pub fn anchors(text: &str) -> Vec<String> {
 }
 
 fn anchor(heading: &str) -> String {
-    let allowed = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_';
-    let kept: String = heading.to_lowercase().chars().filter(allowed).collect();
-    kept.replace(' ', "-")
+    let is_allowed = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_';
+    let allowed: String = heading.to_lowercase().chars().filter(is_allowed).collect();
+    allowed.replace(' ', "-")
 }
 
 #[cfg(test)]

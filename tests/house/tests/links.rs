@@ -260,7 +260,7 @@ fn every_exception_is_needed_and_has_a_reason() {
 }
 
 #[test]
-fn names_are_told_from_other_texts() {
+fn names_and_paths_are_recognised() {
     assert_eq!(member("Handle::ask"), Some(("Handle", "ask")));
     assert_eq!(member("a::B::c()"), Some(("B", "c")));
     assert_eq!(member("cargo test -- a::b c"), None);
