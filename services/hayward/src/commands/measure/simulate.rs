@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use hayward_rm_scheduler_simulator::measure::{Books, QueueSummary, RefusedJobs, Spread, Summary};
-use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
-use hayward_rm_scheduler_simulator::{Case, Node, Workload, plots, report};
+use hayward_simulation::measure::{Books, QueueSummary, RefusedJobs, Spread, Summary};
+use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
+use hayward_simulation::{Case, Node, Workload, plots, report};
 use serde_json::json;
 
 use self::chosen::Chosen;

@@ -5,10 +5,10 @@ use std::{convert::Infallible, fmt, str::FromStr};
 
 use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_api::policy::Policy;
-use hayward_rm_scheduler_simulator::case::Progress;
-use hayward_rm_scheduler_simulator::malleable::{self, Production};
-use hayward_rm_scheduler_simulator::measure::Books;
-use hayward_rm_scheduler_simulator::{Case, Node, Workload, Yardstick};
+use hayward_simulation::case::Progress;
+use hayward_simulation::malleable::{self, Production};
+use hayward_simulation::measure::Books;
+use hayward_simulation::{Case, Node, Workload, Yardstick};
 
 use crate::commands::operate::policy::document::policy_of;
 

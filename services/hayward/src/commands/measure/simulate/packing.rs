@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use hayward_rm_scheduler_simulator::packing::{
+use hayward_simulation::packing::{
     Demand, Pod, Policy, Sites,
     defrag::{Defragmented, defragment as empty_nodes, thin_out},
     inflation::{Inflated, arrivals, inflate as offer, pods},
     planned::{Settings, inflate_planned},
 };
-use hayward_rm_scheduler_simulator::published::{self, DEFRAGMENTED};
-use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
+use hayward_simulation::published::{self, DEFRAGMENTED};
+use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
 use serde_json::json;
 
 use crate::output::{Cell, Output, Table, note, print};

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use hayward_rm_scheduler_simulator::measure::Summary;
-use hayward_rm_scheduler_simulator::published::{self, Row};
-use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
-use hayward_rm_scheduler_simulator::yardstick::ALL;
-use hayward_rm_scheduler_simulator::{Node, Workload, Yardstick};
+use hayward_simulation::measure::Summary;
+use hayward_simulation::published::{self, Row};
+use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
+use hayward_simulation::yardstick::ALL;
+use hayward_simulation::{Node, Workload, Yardstick};
 use serde_json::json;
 
 use super::{chosen::Chosen, packing, timed};

@@ -1,10 +1,10 @@
 //! Protocol A without the whole command, through the planner of real fleets: `cargo run --release
-//! -p hayward-rm-scheduler-simulator --example protocol_a -- FOLDER SEEDS default cpu050`, where
+//! -p hayward-simulation --example protocol_a -- FOLDER SEEDS default cpu050`, where
 //! FOLDER holds the traces and SEEDS is how many orders of arrival are tried.
 
 use std::{error::Error, path::Path, time::Instant};
 
-use hayward_rm_scheduler_simulator::{
+use hayward_simulation::{
     packing::{
         Sites,
         inflation::{arrivals, pods},

@@ -1,11 +1,11 @@
 //! Rows of protocol C without the whole command: `cargo run --release -p
-//! hayward-rm-scheduler-simulator --example protocol_c -- FOLDER gaia2014 fluid even`, where FOLDER
+//! hayward-simulation --example protocol_c -- FOLDER gaia2014 fluid even`, where FOLDER
 //! holds the traces. A number after the trace takes only so many of its nodes. The jobs a second
 //! are by the clock, and by processor time where the system tells it.
 
 use std::{error::Error, path::Path, time::Instant};
 
-use hayward_rm_scheduler_simulator::{
+use hayward_simulation::{
     Yardstick,
     trace::{Bad, open, open_jobs, read_nodes},
 };

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use hayward_rm_scheduler_simulator::{
+use hayward_simulation::{
     Case, Node, Workload,
     batch::{Discipline, simulate},
     gang::{self, Preemption},
@@ -20,7 +20,7 @@ use hayward_rm_scheduler_simulator::{
 };
 
 fn folder(name: &str) -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/traces");
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
     let named = std::env::var_os("HAYWARD_TRACES");
     // Minutes instead of seconds without optimisation: only who names the traces wants that.
     let quick = !cfg!(debug_assertions);
