@@ -17,41 +17,26 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
+use crate::metrics;
 use crate::model::AllocationRecord;
 use crate::store::Rows;
+use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
-use crate::working_set::{JOB_CONVERTER, Ledger};
 
 impl Ledger {
-    /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.
-    pub(crate) fn has_heard_all(&self) -> bool {
-        let above = self.nodes.heard() && self.demand.heard() && self.blocks.heard();
-        above && self.containers.heard() && self.requests.heard()
-    }
-
-    pub(crate) fn stale(&self, now_ms: u64) -> Option<&'static str> {
-        let limit = self.context.settings.stale_ms;
-        [
-            ("node-status", self.nodes.stale(now_ms, limit)),
-            (JOB_CONVERTER, self.demand.stale(now_ms, limit)),
-            ("blocklist", self.blocks.stale(now_ms, limit)),
-            ("container-manager", self.containers.stale(now_ms, limit)),
-            ("container-manager", self.requests.stale(now_ms, limit)),
-        ]
-        .into_iter()
-        .find_map(|(name, stale)| stale.then_some(name))
-    }
-
     pub(crate) fn absorb_nodes(
         &mut self,
         update: Update<NodeEntry>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let first = !self.nodes.heard();
-        let changes = self.nodes.absorb(update, moment.monotonic_ms);
-        batch.followed(hayward_node_status_api::NODES, self.nodes.cursor());
-        self.needs_round |= !changes.is_empty();
+        let first = !self.followed.nodes().heard();
+        let changes = self.followed.absorb_nodes(update, moment.monotonic_ms);
+        batch.followed(
+            hayward_node_status_api::NODES,
+            self.followed.nodes().cursor(),
+        );
+        self.timing.request_round_if(!changes.is_empty());
         for change in changes {
             match change {
                 Change::Set { key, before } => {
@@ -60,7 +45,7 @@ impl Ledger {
                 Change::Removed { key, before } => {
                     self.snapshot.remove_node(&before.node);
                     self.unreachable.forget(&before.node);
-                    self.drained.remove(&before.node);
+                    self.followed.set_drained(&before.node, false);
                     self.nodes_on_trial.set(&before.node, None);
                     self.publish_machine(&key, batch);
                 }
@@ -78,15 +63,12 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(entry) = self.nodes.get(key).cloned() else {
+        let Some(entry) = self.followed.nodes().get(key).cloned() else {
             return;
         };
         self.unreachable.observe(&entry, moment);
-        if entry.drain.is_some() {
-            self.drained.insert(entry.node.clone());
-        } else {
-            self.drained.remove(&entry.node);
-        }
+        self.followed
+            .set_drained(&entry.node, entry.drain.is_some());
         self.refresh_node(key);
         if let Some(before) = before {
             self.record_silence(before, &entry, moment, batch);
@@ -96,22 +78,28 @@ impl Ledger {
 
     /// Brings one node of the snapshot up to what is known of it and of its blocks.
     pub(crate) fn refresh_node(&mut self, name: &str) {
-        let Some(entry) = self.nodes.get(name) else {
+        let Some(entry) = self.followed.nodes().get(name) else {
             return;
         };
-        let item = self.blocks.get(&BlockKind::Node.key(entry.node.as_str()));
+        let item = self
+            .followed
+            .blocks()
+            .get(&BlockKind::Node.key(entry.node.as_str()));
         let trial = item.and_then(|item| translate::trial(item, self.snapshot.now));
         self.nodes_on_trial.set(&entry.node, trial);
-        let node = self.planner_node(entry, (&self.snapshot, &self.rules));
+        let node = self.planner_node(entry, (&self.snapshot, &self.policy.rules()));
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
             self.snapshot.set_node(entry.node.clone(), node);
-            self.needs_round = true;
+            self.timing.request_round();
         }
     }
 
     /// The block on a node for everybody, where it is in force.
     fn item_on(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
-        let item = self.blocks.get(&BlockKind::Node.key(node.as_str()));
+        let item = self
+            .followed
+            .blocks()
+            .get(&BlockKind::Node.key(node.as_str()));
         item.filter(|item| translate::counts(item, now))
     }
 
@@ -138,25 +126,25 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let changes = self.blocks.absorb(update, moment.monotonic_ms);
-        batch.followed(hayward_blocklist_api::BLOCKS, self.blocks.cursor());
+        let changes = self.followed.absorb_blocks(update, moment.monotonic_ms);
+        batch.followed(
+            hayward_blocklist_api::BLOCKS,
+            self.followed.blocks().cursor(),
+        );
         self.snapshot.set_now(moment.now);
         for change in changes {
             let (key, before) = match change {
                 Change::Set { key, before } => (key, before),
                 Change::Removed { key, before } => (key, Some(before)),
             };
-            let item = self.blocks.get(&key);
-            // B8: what was over already was looked at when it ended.
+            let item = self.followed.blocks().get(&key);
             let counted = |item: &BlockEntry| translate::counts(item, moment.now);
+            // A block that had ended was taken into account at its end.
             let was_in_force = before.as_ref().is_some_and(counted);
-            self.needs_round |= item.is_some() || was_in_force;
-            if let Some(end) = before.as_ref().and_then(|item| item.end) {
-                self.block_ends.remove(&(end, key.clone()));
-            }
-            if let Some(end) = item.and_then(|item| item.end) {
-                self.block_ends.insert((end, key.clone()));
-            }
+            self.timing.request_round_if(item.is_some() || was_in_force);
+            let end = item.and_then(|item| item.end);
+            let end_before = before.as_ref().and_then(|item| item.end);
+            self.followed.set_block_end(&key, end_before, end);
             self.refresh_blocked(&key);
         }
     }
@@ -179,31 +167,23 @@ impl Ledger {
     /// Which nodes one job or service has to avoid (blocklist 8.5).
     fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
         let now = self.snapshot.now;
-        let item = self.blocks.get(key);
+        let item = self.followed.blocks().get(key);
         let avoids = item.is_some_and(|item| item.in_force(now) && !item.canary);
-        let nodes = self.avoided.entry(job.clone()).or_default();
-        let changed = if avoids {
-            nodes.insert(node)
-        } else {
-            nodes.remove(&node)
-        };
-        if nodes.is_empty() {
-            self.avoided.remove(job);
-        }
+        let changed = self.followed.set_avoided(job, node, avoids);
         if changed {
             let works = self.snapshot.demand.keys();
             let its = |work: &&WorkId| *work == job || work.whole() == *job;
             for work in works.filter(its).cloned().collect::<Vec<_>>() {
                 self.refresh_demand(work.as_str());
             }
-            self.needs_round = true;
+            self.timing.request_round();
         }
     }
 
     /// Brings one piece of work in the snapshot up to what is known of it.
     pub(crate) fn refresh_demand(&mut self, work: &str) {
-        if let Some(entry) = self.demand.get(work) {
-            let mut demand = translate::demand(entry, self.avoids(&entry.work));
+        if let Some(entry) = self.followed.demand().get(work) {
+            let mut demand = translate::demand(entry, self.followed.avoids(&entry.work));
             demand.max_processes = self.part_limit(entry);
             if self.awaits_follow_up(entry) || self.second_places.suspends_demand_of(&entry.work) {
                 demand.max_processes = 0;
@@ -224,8 +204,7 @@ impl Ledger {
     /// A process of a service has ended, and what follows from that is not said yet: whether there
     /// is another one, and where (container placement, 10).
     fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
-        let of_work = self.by_work.get(&entry.work).into_iter().flatten();
-        let mut known = of_work.filter_map(|id| self.allocations.get(id));
+        let mut known = self.allocations.of_work(&entry.work);
         let stands = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
         let unsettled = |held: &AllocationRecord| {
             !held.entry.holds() && !entry.settled.contains(&held.entry.id)
@@ -242,27 +221,23 @@ impl Ledger {
         awaits && !known.any(stands)
     }
 
-    /// Nodes that are blocked for this work alone (8.5).
-    pub(crate) fn avoids(&self, work: &WorkId) -> BTreeSet<NodeName> {
-        let whole = self.avoided.get(&work.whole());
-        let own = self.avoided.get(work);
-        whole.into_iter().chain(own).flatten().cloned().collect()
-    }
-
     pub(crate) fn absorb_demand(
         &mut self,
         update: Update<DemandEntry>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let first = !self.demand.heard();
-        let changes = self.demand.absorb(update, moment.monotonic_ms);
-        batch.followed(hayward_job_converter_api::DEMAND, self.demand.cursor());
-        self.needs_round |= !changes.is_empty();
+        let first = !self.followed.demand().heard();
+        let changes = self.followed.absorb_demand(update, moment.monotonic_ms);
+        batch.followed(
+            hayward_job_converter_api::DEMAND,
+            self.followed.demand().cursor(),
+        );
+        self.timing.request_round_if(!changes.is_empty());
         for change in changes {
             match change {
                 Change::Set { key, .. } => {
-                    let Some(entry) = self.demand.get(&key) else {
+                    let Some(entry) = self.followed.demand().get(&key) else {
                         continue;
                     };
                     let settled: Vec<AllocationId> = entry.settled.iter().cloned().collect();
@@ -285,16 +260,16 @@ impl Ledger {
         if first {
             // Work withdrawn while nobody led, and ended allocations nobody asks about any more.
             let gone = |work: &&WorkId| {
-                self.demand.get(work.as_str()).is_none() && !self.worker_pools.wants(work)
+                self.followed.demand().get(work.as_str()).is_none()
+                    && !self.worker_pools.wants(work)
             };
-            let remembered = self.by_work.keys().chain(self.verdicts.keys());
-            let remembered = remembered.chain(self.incarnations.keys());
+            let remembered = self.allocations.works().chain(self.verdicts.works());
             let works: BTreeSet<WorkId> = remembered.filter(gone).cloned().collect();
             for work in works {
                 self.end_leaving_allocations(&work, moment, batch);
                 self.withdraw_work(&work, batch);
             }
-            self.needs_round = true;
+            self.timing.request_round();
         }
     }
 
@@ -302,7 +277,7 @@ impl Ledger {
         self.snapshot.remove_demand(work);
         self.second_places.replacing.remove(work);
         self.withdraw_verdict(work, batch);
-        let ids = self.by_work.get(work).cloned().unwrap_or_default();
+        let ids = self.allocations.ids_of_work(work);
         for id in ids {
             self.remove_if_settled(&id, batch);
         }
@@ -315,15 +290,15 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let changes = self.containers.absorb(update, moment.monotonic_ms);
+        let changes = self.followed.absorb_containers(update, moment.monotonic_ms);
         batch.followed(
             hayward_container_manager_api::CONTAINERS,
-            self.containers.cursor(),
+            self.followed.containers().cursor(),
         );
         for change in changes {
             match change {
                 Change::Set { key, .. } => {
-                    if let Some(container) = self.containers.get(&key).cloned() {
+                    if let Some(container) = self.followed.containers().get(&key).cloned() {
                         self.container_changed(&container, moment, batch);
                         self.update_orphan(&container.id);
                     }
@@ -364,7 +339,7 @@ impl Ledger {
         let mut held = held.clone();
         if state == AllocationState::Ended {
             self.record_end(&held, container.exit.as_ref(), moment, batch);
-            self.measure_end(&held, container.exit.as_ref(), batch);
+            metrics::count_end(&self.snapshot, &held, container.exit.as_ref(), batch);
         }
         if state == AllocationState::Ended {
             self.mark_moved(&mut held, moment);
@@ -374,15 +349,17 @@ impl Ledger {
         let id = held.entry.id.clone();
         if state == AllocationState::Running {
             held.entry.running_since.get_or_insert(moment.now);
-            self.measure_start(&held, moment);
+            let demand = self.followed.demand().get(held.entry.work.as_str());
+            metrics::count_start(&self.snapshot, demand, &held, moment);
             self.answer_receipts(&held.entry, moment, batch);
             self.start_success_timer(&held, moment.monotonic_ms);
             // It may be what something that stands where it should not waited for.
-            self.needs_round |= self.evacuations.concern(&held.entry.work);
+            self.timing
+                .request_round_if(self.evacuations.concern(&held.entry.work));
         }
         let work = held.entry.work.clone();
         self.set_allocation(held, batch);
-        let demand = self.demand.get(work.as_str());
+        let demand = self.followed.demand().get(work.as_str());
         let noticed = |demand: &DemandEntry| {
             demand.processor.is_some()
                 || demand.part.is_some()

@@ -34,7 +34,7 @@ impl Ledger {
         held.map(|allocation| &allocation.class)
             .chain(asked.filter_map(|demand| demand.class.as_ref()))
             // Work of a class that never was is refused already; it need not hold the policy up.
-            .filter(|class| self.policy.policy.classes.contains_key(*class))
+            .filter(|class| self.policy.view().policy.classes.contains_key(*class))
             .cloned()
             .collect()
     }
@@ -61,7 +61,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<PolicyAnswer, Refusal> {
-        let now = self.policy.generation;
+        let now = self.policy.view().generation;
         if change.from_generation != now {
             return Err(Refusal::Stale {
                 given: change.from_generation,
@@ -75,7 +75,7 @@ impl Ledger {
             .without(faults)
             .map_err(Refusal::BadPolicy)?;
         let answer = PolicyAnswer {
-            changes: differences(&self.policy.policy, &document),
+            changes: differences(&self.policy.view().policy, &document),
             notes: notes(&document),
             moves: None,
             view: PolicyView {

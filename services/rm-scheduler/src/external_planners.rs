@@ -173,7 +173,7 @@ fn plain(why: &str) -> &str {
 impl Ledger {
     /// The policy has changed. What another program said is forgotten.
     pub(crate) fn follow_planners(&mut self) {
-        let fresh = self.external_planners.follow(&self.rules.planners);
+        let fresh = self.external_planners.follow(&self.policy.rules().planners);
         for pool in fresh {
             self.snapshot.set_outside(&pool, Outside::default());
         }
@@ -222,7 +222,7 @@ impl Ledger {
                 });
                 outside.answer = Some(answer);
                 outside.silence = None;
-                self.needs_round = true;
+                self.timing.request_round();
             }
             Err(why) => {
                 known.failures = known.failures.saturating_add(1);
@@ -233,7 +233,8 @@ impl Ledger {
                     tracing::warn!(pool, why, "the planner outside did not answer");
                 }
                 let why = plain(&why).to_owned();
-                self.needs_round |= outside.silence.as_ref() != Some(&why);
+                self.timing
+                    .request_round_if(outside.silence.as_ref() != Some(&why));
                 outside.silence = Some(why);
             }
         }
@@ -258,10 +259,10 @@ impl Ledger {
         self.store_results(std::mem::take(&mut plan.outside));
         self.drop_stale_answers(&trees);
         // While somebody is not heard, nobody knows what is lacking.
-        if self.stale_neighbour.is_some() {
+        if self.timing.stale_neighbour().is_some() {
             return;
         }
-        let (now_ms, round) = (moment.monotonic_ms, self.round);
+        let (now_ms, round) = (moment.monotonic_ms, self.timing.round());
         let mut questions = Vec::new();
         for (pool, known) in &mut self.external_planners.by_pool {
             if let Some((_, until)) = known.on_its_way.filter(|(_, until)| now_ms < *until) {
@@ -358,7 +359,7 @@ impl Ledger {
                     );
                 }
                 if let Some(last) = &mut known.last {
-                    last.taken = Some((self.round, taken));
+                    last.taken = Some((self.timing.round(), taken));
                 }
             }
             let outside = std::mem::take(outside);

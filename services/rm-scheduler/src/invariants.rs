@@ -34,8 +34,8 @@ impl Ledger {
         }));
         let memory = &mut self.invariant_memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
-        let ever = &self.incarnations;
-        let granted = |work: &WorkId| ever.get(work).copied().unwrap_or(0);
+        let ever = &self.allocations;
+        let granted = |work: &WorkId| ever.last_incarnation(work).unwrap_or(0);
         findings.push(timed(|| {
             monitor::gangs_are_whole(snapshot, granted, memory, now_ms)
         }));
@@ -50,7 +50,7 @@ impl Ledger {
     fn check_allocations(&self) -> Vec<Timed> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
         let mut findings = vec![timed(|| self.accounts_balance())];
-        if self.has_heard_all() {
+        if self.followed.heard_all() {
             findings.push(timed(|| monitor::no_over_commit(snapshot, sequence)));
             findings.push(timed(|| monitor::blocked_means_blocked(snapshot, sequence)));
         } else {
@@ -73,11 +73,9 @@ impl Ledger {
             planned.add(&held.user, &held.class, &held.node, held.order);
         }
         let mut indexed = Book::new("the index by node");
-        for (node, ids) in &self.by_node {
-            for held in ids.iter().filter_map(|id| self.allocations.get(id)) {
-                let entry = &held.entry;
-                indexed.add(&entry.user, &entry.class, node, entry.order);
-            }
+        for (node, record) in self.allocations.by_node() {
+            let entry = &record.entry;
+            indexed.add(&entry.user, &entry.class, node, entry.order);
         }
         monitor::accounts_balance(&live, &[planned, indexed])
     }
@@ -92,16 +90,16 @@ impl Ledger {
         let Some(counted) = &view.counted else {
             return unknown("no round has been taken in this term");
         };
-        if let Some(silent) = self.stale_neighbour {
+        if let Some(silent) = self.timing.stale_neighbour() {
             return unknown(&format!("{silent} is silent, and nothing is taken back"));
         }
         let asked = Asked {
             snapshot: &self.snapshot,
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
-            settled: !self.needs_round,
+            settled: !self.timing.needs_round(),
             sequence: self.snapshot.sequence(),
-            round: self.round,
+            round: self.timing.round(),
             now_ms: moment.monotonic_ms,
         };
         let memory = &mut self.invariant_memory;

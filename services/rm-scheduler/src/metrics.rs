@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hayward_publication::{Batch, Moment};
+use hayward_job_converter_api::DemandEntry;
+use hayward_publication::{Batch, Followed, Moment};
 use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_domain::budget::HOUR_MS;
 use hayward_rm_scheduler_domain::check::Violation;
 use hayward_rm_scheduler_domain::snapshot::Snapshot;
@@ -13,7 +15,9 @@ use hayward_rm_scheduler_policy::wait_target;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue;
 use hayward_service::trace::{self, Beginning};
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Receipt, UserName, WorkId};
+use hayward_vocabulary::{
+    AllocationId, Exit, ExitCause, NodeName, Receipt, Timestamp, UserName, WorkId,
+};
 use serde::Serialize;
 
 use crate::NAME;
@@ -21,9 +25,8 @@ use crate::model::AllocationRecord;
 use crate::publications::entries;
 use crate::queries::node_contents::NodeSpace;
 use crate::queries::view::NewestRound;
-use crate::round;
+use crate::round::timing;
 use crate::store::Rows;
-use crate::working_set::Ledger;
 
 /// Users that are told by name (T3).
 const USERS: usize = 50;
@@ -126,52 +129,54 @@ impl PreemptionPairs {
     }
 }
 
-impl Ledger {
-    /// A process was heard to run.
-    pub(crate) fn measure_start(&self, held: &AllocationRecord, moment: &Moment) {
-        let entry = &held.entry;
-        if held.entry.running_since != Some(moment.now) {
-            return;
-        }
-        let pool = catalogue::POOL.is(pool_of(&self.snapshot, &entry.node));
-        let class = catalogue::CLASS.is(entry.class.clone());
-        let launched = [pool.clone(), catalogue::LAUNCH_OUTCOME.is("started")];
-        catalogue::LAUNCH_COUNT.add(1, &launched);
-        let seconds = |since| seconds(moment.now.ms_since(since));
-        let attributes = [class.clone(), pool];
-        catalogue::ALLOCATION_TIME_TO_START.record(seconds(entry.granted_at), &attributes);
-        let demand = self.demand.get(entry.work.as_str());
-        if let Some(demand) = demand.filter(|_| entry.incarnation == 1) {
-            let attributes = [catalogue::KIND.is(wire_name(&entry.kind)), class];
-            catalogue::WORK_TIME_TO_START.record(seconds(demand.submitted_at), &attributes);
-        }
+/// Counts a process that was heard to run.
+pub(crate) fn count_start(
+    snapshot: &Snapshot,
+    demand: Option<&DemandEntry>,
+    record: &AllocationRecord,
+    moment: &Moment,
+) {
+    let entry = &record.entry;
+    if entry.running_since != Some(moment.now) {
+        return;
     }
+    let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
+    let class = catalogue::CLASS.is(entry.class.clone());
+    let launched = [pool.clone(), catalogue::LAUNCH_OUTCOME.is("started")];
+    catalogue::LAUNCH_COUNT.add(1, &launched);
+    let seconds = |since| seconds(moment.now.ms_since(since));
+    let attributes = [class.clone(), pool];
+    catalogue::ALLOCATION_TIME_TO_START.record(seconds(entry.granted_at), &attributes);
+    if let Some(demand) = demand.filter(|_| entry.incarnation == 1) {
+        let attributes = [catalogue::KIND.is(wire_name(&entry.kind)), class];
+        catalogue::WORK_TIME_TO_START.record(seconds(demand.submitted_at), &attributes);
+    }
+}
 
-    /// It has ended: its room is free as soon as that is committed.
-    pub(crate) fn measure_end(
-        &self,
-        held: &AllocationRecord,
-        exit: Option<&Exit>,
-        batch: &mut Batch<Rows>,
-    ) {
-        let entry = &held.entry;
-        if let (Some(exit), None) = (exit, entry.running_since) {
-            let outcome = match exit.cause {
-                ExitCause::LaunchFailed | ExitCause::LaunchUnknown | ExitCause::Node => "failed",
-                // It was over before anybody heard that it ran.
-                _ => "started",
-            };
-            let pool = catalogue::POOL.is(pool_of(&self.snapshot, &entry.node));
-            catalogue::LAUNCH_COUNT.add(1, &[pool, catalogue::LAUNCH_OUTCOME.is(outcome)]);
-        }
-        let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
-        end_trace_of(held, cause, batch);
+/// Counts a process that has ended, and ends its trace.
+pub(crate) fn count_end(
+    snapshot: &Snapshot,
+    record: &AllocationRecord,
+    exit: Option<&Exit>,
+    batch: &mut Batch<Rows>,
+) {
+    let entry = &record.entry;
+    if let (Some(exit), None) = (exit, entry.running_since) {
+        let outcome = match exit.cause {
+            ExitCause::LaunchFailed | ExitCause::LaunchUnknown | ExitCause::Node => "failed",
+            // It ended before the news of its start came.
+            _ => "started",
+        };
+        let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
+        catalogue::LAUNCH_COUNT.add(1, &[pool, catalogue::LAUNCH_OUTCOME.is(outcome)]);
     }
+    let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
+    end_trace_of(record, cause, batch);
 }
 
 /// The last of its life (T5): it is over once that is committed.
 pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
-    let Some(life) = round::life(held) else {
+    let Some(life) = timing::life(held) else {
         return;
     };
     let entry = &held.entry;
@@ -195,24 +200,26 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-/// What gauges read.
-pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
-    let mut readings = pools(&ledger.snapshot);
-    let now_ms = moment.monotonic_ms;
-    let silences = [
-        ledger.nodes.silence_ms(now_ms),
-        ledger.demand.silence_ms(now_ms),
-        ledger.blocks.silence_ms(now_ms),
-        ledger.containers.silence_ms(now_ms),
-        ledger.requests.silence_ms(now_ms),
-    ];
-    let silence = silences.into_iter().flatten().max().map(seconds);
+/// What gauges are computed from.
+pub(crate) struct GaugeInputs<'a> {
+    pub snapshot: &'a Snapshot,
+    pub demand: &'a Followed<DemandEntry>,
+    pub policy: &'a Policy,
+    /// None before the first round.
+    pub newest: Option<&'a NewestRound>,
+    /// Milliseconds since the most silent neighbour was heard.
+    pub silence_ms: Option<u64>,
+    pub now: Timestamp,
+}
+
+pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
+    let mut readings = pools(inputs.snapshot);
+    let silence = inputs.silence_ms.map(seconds);
     readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reads(age, Vec::new())));
-    let view = ledger.context.view.read();
-    if let Some(counted) = &view.counted {
-        waiting(ledger, counted, moment, &mut readings);
-        fairness(counted, &mut readings);
-        budgets(counted, &mut readings);
+    if let Some(newest) = inputs.newest {
+        waiting(inputs, newest, &mut readings);
+        fairness(newest, &mut readings);
+        budgets(newest, &mut readings);
     }
     readings
 }
@@ -271,8 +278,8 @@ fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool 
     (class.to_owned(), pool.to_owned())
 }
 
-fn waiting(ledger: &Ledger, counted: &NewestRound, moment: &Moment, readings: &mut Vec<Reading>) {
-    let snapshot: &Snapshot = &ledger.snapshot;
+fn waiting(inputs: &GaugeInputs<'_>, counted: &NewestRound, readings: &mut Vec<Reading>) {
+    let snapshot = inputs.snapshot;
     let mut slots: BTreeMap<(String, ClassAndPool), (u64, u64)> = BTreeMap::new();
     let mut oldest: BTreeMap<ClassAndPool, u64> = BTreeMap::new();
     for (name, class) in &snapshot.classes {
@@ -287,9 +294,9 @@ fn waiting(ledger: &Ledger, counted: &NewestRound, moment: &Moment, readings: &m
             continue;
         }
         let place = place(snapshot, work, verdict);
-        let demand = ledger.demand.get(work.as_str());
+        let demand = inputs.demand.get(work.as_str());
         if let (0, false, Some(demand)) = (numbers.current_processes, verdict.refused, demand) {
-            let age = moment.now.ms_since(demand.submitted_at);
+            let age = inputs.now.ms_since(demand.submitted_at);
             let oldest = oldest.entry(place.clone()).or_default();
             *oldest = (*oldest).max(age);
         }
@@ -308,7 +315,7 @@ fn waiting(ledger: &Ledger, counted: &NewestRound, moment: &Moment, readings: &m
     }
     let classes: BTreeSet<String> = oldest.keys().map(|(class, _)| class.clone()).collect();
     for class in classes {
-        let target_s = wait_target(&ledger.policy.policy, &class);
+        let target_s = wait_target(inputs.policy, &class);
         readings.push(catalogue::WAITING_TARGET.counts(target_s, vec![catalogue::CLASS.is(class)]));
     }
     for (place, age) in oldest {
@@ -380,7 +387,7 @@ fn budgets(counted: &NewestRound, readings: &mut Vec<Reading>) {
 mod tests {
     use hayward_rm_scheduler_api::WaitReason;
     use hayward_rm_scheduler_domain::check::Fault;
-    use hayward_vocabulary::{Outcome, Timestamp};
+    use hayward_vocabulary::Outcome;
 
     use super::*;
 

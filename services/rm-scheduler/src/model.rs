@@ -4,8 +4,9 @@ mod carried_row;
 mod evacuation;
 mod worker_pool;
 
-use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
+use hayward_vocabulary::AllocationId;
 
 pub use carried_row::{CarriedKey, CarriedRow, CarriedRows, spent_key};
 pub use evacuation::{EvacuatedProcess, Evacuation, Settled};
@@ -35,4 +36,14 @@ pub struct NewPolicy {
     pub changed_at_ms: i64,
     /// What it has other than the generation before.
     pub changes: Vec<String>,
+}
+
+/// An order to leave.
+#[derive(Debug, Clone)]
+pub struct LeaveOrder {
+    pub allocation: AllocationId,
+    pub reason: VacateReason,
+    pub detail: String,
+    /// Nothing more is awaited from its node.
+    pub purge: bool,
 }

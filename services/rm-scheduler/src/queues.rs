@@ -24,7 +24,7 @@ impl Ledger {
         let pools = self.snapshot.queues.iter();
         let pools = pools.map(|(pool, queues)| {
             let mut used = used(&self.snapshot, pool);
-            if !self.has_heard_all() {
+            if !self.followed.heard_all() {
                 // Whose nodes are not known yet may be of any pool; what drains in vain is swept.
                 let held = self.snapshot.allocations.values();
                 let classes = held.map(|held| &held.class);
@@ -51,10 +51,10 @@ impl Ledger {
     /// The policy as it was before the restart: what drained then drains on.
     pub(crate) fn resume_policy(&mut self, policy: PolicyView) {
         self.set_policy(policy);
-        let lines = &self.carried_rows;
+        let rows = self.carry_over.rows();
         self.snapshot.rework(|snapshot| {
-            for line in lines.values() {
-                if let CarriedRow::Draining { pool, path, queue } = line
+            for row in rows.values() {
+                if let CarriedRow::Draining { pool, path, queue } = row
                     && let Some(queues) = snapshot.queues.get_mut(pool)
                 {
                     restore_queue(queues, path, queue);
@@ -66,7 +66,7 @@ impl Ledger {
     /// Delays, reservations and what is left alone end with time, and a plan may be another one.
     pub(crate) fn queues_depend_on_time(&self) -> bool {
         let mut kept = self.snapshot.carried.queues.values();
-        self.rounds.waits_for_time() || kept.any(|kept| *kept != Kept::default())
+        self.planning.waits_for_time() || kept.any(|kept| *kept != Kept::default())
     }
 
     /// Takes away what has drained.

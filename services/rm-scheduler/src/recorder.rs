@@ -26,7 +26,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::InputLimits;
-use crate::round::RoundTrace;
 use crate::working_set::snapshot::{Delta, TrackedSnapshot};
 pub use plan_diff::{PlanDiff, WorkChanges};
 
@@ -47,8 +46,6 @@ pub struct Recorder {
     length: Arc<Mutex<Length>>,
     /// Rounds to wait before another chain is tried.
     rest: u64,
-    /// The trace of the round that is being carried out.
-    pub traced: Option<RoundTrace>,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +92,6 @@ impl Recorder {
             said: WorkChanges::default(),
             length: Arc::default(),
             rest: 0,
-            traced: None,
         }
     }
 

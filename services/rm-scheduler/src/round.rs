@@ -11,27 +11,26 @@ mod before;
 mod carry_out;
 mod marks;
 mod reserve_successors;
-mod timing;
+pub(crate) mod timing;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
 use hayward_service::runtime::block_in_place::lengthy;
-use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
+use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::metrics;
-use crate::recorder::PlanDiff;
+use crate::model::LeaveOrder;
 use crate::store::Rows;
 use crate::worker_pools;
-use crate::working_set::snapshot::Delta;
+use crate::working_set::planning::RecordedInputs;
 use crate::working_set::{JOB_CONVERTER, Ledger};
 
 pub(crate) use reserve_successors::SuccessorSearch;
-pub(crate) use timing::{RoundTimer, RoundTrace, exchange_trace, life};
+pub(crate) use timing::{RoundTimer, RoundTrace, exchange_trace};
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
@@ -42,25 +41,15 @@ pub(crate) struct RoundOutcome {
     refused: Vec<String>,
     /// What it was planned from, and the plan before anything was dropped from it, without what it
     /// says of work; or why that is not kept.
-    inputs: Result<(Delta, Plan), String>,
+    inputs: RecordedInputs,
     /// What was told to leave before it was planned.
     taken_off: Vec<LeaveOrder>,
     watch: RoundTimer,
 }
 
-/// An order to leave.
-#[derive(Debug, Clone)]
-pub(crate) struct LeaveOrder {
-    pub allocation: AllocationId,
-    pub reason: VacateReason,
-    pub detail: String,
-    /// Nothing more is awaited from its node.
-    pub purge: bool,
-}
-
 impl Ledger {
     pub(crate) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        if !self.has_heard_all() {
+        if !self.followed.heard_all() {
             return Wake::OnNews;
         }
         self.expire_blocks(moment.now);
@@ -69,25 +58,27 @@ impl Ledger {
         self.check_deadlines(moment);
         self.check_neighbours(moment.monotonic_ms);
         let (least, most) = (self.pause_ms(), self.context.settings.round_max_ms);
-        let since = self
-            .last_round_ms
-            .map_or(u64::MAX, |at| moment.monotonic_ms - at);
-        let due = if self.needs_round { least } else { most };
+        let since = self.timing.since_last_round_ms(moment.monotonic_ms);
+        let due = if self.timing.needs_round() {
+            least
+        } else {
+            most
+        };
         if since < due {
             return self.wake(due - since, moment);
         }
-        self.last_round_ms = Some(moment.monotonic_ms);
+        self.timing.set_last_round(moment.monotonic_ms);
         self.charge_usage(moment, batch);
-        self.needs_round |= self.queues_depend_on_time();
-        if !self.needs_round {
-            if self.accounts_dirty {
+        self.timing.request_round_if(self.queues_depend_on_time());
+        if !self.timing.needs_round() {
+            if self.carry_over.accounts_dirty() {
                 self.write_carried(moment, batch);
             }
             self.update_view_time(moment, batch);
             return self.wake(most, moment);
         }
-        self.round += 1;
-        self.snapshot.set_round(self.round);
+        let round = self.timing.begin_round();
+        self.snapshot.set_round(round);
         let started = Instant::now();
         let mut watch = RoundTimer::begin();
         lengthy(|| {
@@ -99,7 +90,7 @@ impl Ledger {
             self.show_seekers_as_leaving();
             self.remove_drained_queues();
             self.publish_closed_nodes(moment.now, batch);
-            self.needs_round = false;
+            self.timing.clear_request();
             watch.mark("prepare");
             let (mut decided, mut made) = self.plan(watch);
             self.update_external_planners(&mut decided.plan, moment, batch);
@@ -110,9 +101,10 @@ impl Ledger {
             self.carry_out(decided, moment, batch, made);
             self.publish_evacuations(batch);
         });
-        self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.timing.set_cost_ms(cost_ms);
         self.wake(
-            if self.needs_round {
+            if self.timing.needs_round() {
                 self.pause_ms()
             } else {
                 most
@@ -125,46 +117,26 @@ impl Ledger {
     /// slow to plan for leaves most of the time to absorbing what comes in and to its neighbours.
     fn pause_ms(&self) -> u64 {
         let settings = &self.context.settings;
-        let rest = self.cost_ms.saturating_mul(ROUNDS_TAKE_ONE_IN);
+        let rest = self.timing.cost_ms().saturating_mul(ROUNDS_TAKE_ONE_IN);
         settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
     fn plan(&mut self, mut watch: RoundTimer) -> (Decided, RoundOutcome) {
         let started = Instant::now();
-        let news = self.snapshot.unplanned();
-        let mut ended = |phase| watch.planning_phase_ended(phase);
-        let rounds = &mut self.rounds;
-        let mut decided = rounds.decide_watched(&self.snapshot, &news, &mut ended);
-        self.holdings.follow(&self.snapshot, &news);
-        self.recorder.observe(&decided);
-        let says = !decided.plan.is_empty() || !decided.verdicts.is_empty();
-        let inputs = if says || decided.shares.is_none() {
-            self.recorder.take_delta(&mut self.snapshot)
-        } else {
-            Err("it changed nothing".to_owned())
-        };
-        let inputs = inputs.map(|inputs| {
-            let planned = PlanDiff::rest_of(&decided.plan, self.rounds.sums());
-            (inputs, planned)
-        });
-        if std::mem::take(&mut self.full_report) || decided.shares.is_none() {
-            decided.plan.verdicts = self.rounds.verdicts();
-        } else {
-            // By name, as they are told from here on.
-            let news = std::mem::take(&mut decided.verdicts);
-            decided.plan.verdicts = plan::apart(news).collect();
-        }
+        let (mut decided, inputs) = self.planning.decide(&mut self.snapshot, &mut watch);
         let plan = &mut decided.plan;
         let planned = Members::of(&self.snapshot, &plan.grants);
-        if self.stale_neighbour.is_some() {
+        if self.timing.stale_neighbour().is_some() {
             self.revoke_nothing(plan);
         }
         let refused = self.drop_faults(plan);
         self.limit_nodes_on_trial(&mut decided.plan);
         // What is dropped is planned anew.
         let grants = &mut decided.plan.grants;
-        self.needs_round |= planned.drop_torn(&self.snapshot, grants);
-        self.needs_round |= gangs::cut(&self.snapshot, grants, MOST_AT_ONCE);
+        self.timing
+            .request_round_if(planned.drop_torn(&self.snapshot, grants));
+        self.timing
+            .request_round_if(gangs::cut(&self.snapshot, grants, MOST_AT_ONCE));
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
             decided,
@@ -180,8 +152,8 @@ impl Ledger {
 
     /// A neighbour fell silent or was heard again: what may be done has changed.
     fn check_neighbours(&mut self, now_ms: u64) {
-        let silent = self.stale(now_ms);
-        if silent == self.stale_neighbour {
+        let silent = self.followed.stale(now_ms, self.context.settings.stale_ms);
+        if silent == self.timing.stale_neighbour() {
             return;
         }
         if let Some(neighbour) = silent {
@@ -192,17 +164,18 @@ impl Ledger {
         } else {
             tracing::info!("all neighbours are heard again");
         }
-        self.stale_neighbour = silent;
+        self.timing.set_stale_neighbour(silent);
         // What was said of a silent neighbour's work is said of all of it, and taken back of all.
-        self.full_report = true;
-        self.needs_round = true;
+        self.planning.request_full_report();
+        self.timing.request_round();
     }
 
     /// No news is not bad news: what is held stays held until all neighbours are heard again. Only
     /// what its owner has withdrawn goes, because that is known and not concluded.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
-            let known = self.stale_neighbour != Some(JOB_CONVERTER) || worker_pools::owns(work);
+            let known =
+                self.timing.stale_neighbour() != Some(JOB_CONVERTER) || worker_pools::owns(work);
             known && !self.snapshot.demand.contains_key(work)
         };
         let mut spared: BTreeSet<WorkId> = BTreeSet::new();
@@ -220,7 +193,7 @@ impl Ledger {
         plan.grants.retain(|grant| !spared.contains(&grant.work));
         // What the plan would remember has not come about: nobody was hit, no room was made.
         plan.carried.clone_from(&self.snapshot.carried);
-        let silent = self.stale_neighbour.unwrap_or_default();
+        let silent = self.timing.stale_neighbour().unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
             if verdict.reason == Reason::WaitingForPreemption {
                 verdict.reason = Reason::StaleInput;
@@ -232,7 +205,7 @@ impl Ledger {
     /// Wakes for the next round, or earlier when a block, a grace or a wait comes to its end.
     fn wake(&self, ms: u64, moment: &Moment) -> Wake {
         let until = |end: &Timestamp| end.ms_since(moment.now);
-        let block = self.block_ends.first().map(|(end, _)| until(end));
+        let block = self.followed.next_block_end().as_ref().map(until);
         let deadline = self.evacuations.deadlines.first().map(until);
         let budget = self.preempted_last_hour.ends().as_ref().map(until);
         let left = |due: u64| due.saturating_sub(moment.monotonic_ms);
@@ -251,38 +224,38 @@ impl Ledger {
     fn lost_work_due_ms(&self) -> Option<u64> {
         self.unreachable
             .due_ms()
-            .filter(|_| self.stale_neighbour.is_none())
+            .filter(|_| self.timing.stale_neighbour().is_none())
     }
 
     /// A deadline has come, or work is no more waited for: time to decide.
     fn check_deadlines(&mut self, moment: &Moment) {
         let deadline = self.evacuations.deadlines.first();
         let lost = self.lost_work_due_ms();
-        self.needs_round |= deadline.is_some_and(|end| *end <= moment.now)
-            || lost.is_some_and(|due| due <= moment.monotonic_ms);
-        self.needs_round |= self.planners_are_due(moment.monotonic_ms);
+        self.timing.request_round_if(
+            deadline.is_some_and(|end| *end <= moment.now)
+                || lost.is_some_and(|due| due <= moment.monotonic_ms),
+        );
+        let planners = self.planners_are_due(moment.monotonic_ms);
+        self.timing.request_round_if(planners);
     }
 
     /// Expiry is exact, also when blocklist is away: an item ends at its end.
     fn expire_blocks(&mut self, now: Timestamp) {
         self.snapshot.set_now(now);
-        while let Some((end, key)) = self.block_ends.first().cloned()
-            && end <= now
-        {
-            self.block_ends.remove(&(end, key.clone()));
+        while let Some(key) = self.followed.take_ended_block(now) {
             self.refresh_blocked(&key);
-            self.needs_round = true;
+            self.timing.request_round();
         }
     }
 
     /// The committer distrusts the planner: what `check` refuses is not carried out.
     fn drop_faults(&self, plan: &mut Plan) -> Vec<String> {
-        let (sound, violations) = self.holdings.prune(&self.snapshot, std::mem::take(plan));
+        let (sound, violations) = self.planning.check(&self.snapshot, std::mem::take(plan));
         *plan = sound;
         violations.iter().for_each(metrics::refused);
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         if !told.is_empty() {
-            tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");
+            tracing::error!(round = self.timing.round(), violations = ?told, "parts of a plan were refused");
         }
         told
     }

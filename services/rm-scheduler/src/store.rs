@@ -17,9 +17,7 @@ use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
-use crate::model::Evacuation;
-use crate::model::{AllocationRecord, NewPolicy};
-use crate::model::{CarriedKey, CarriedRows};
+use crate::model::{AllocationRecord, CarriedKey, CarriedRows, Evacuation, NewPolicy};
 use crate::recorder::Unwritten;
 
 /// What one batch changes.

@@ -12,8 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Api;
-use crate::command::Command;
-use crate::command::NodeFilter;
+use crate::command::{Command, NodeFilter};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -14,9 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Api;
-use crate::command::Command;
-use crate::command::SetPolicy;
-use crate::command::{FleetUnderPolicy, PolicyQuestion};
+use crate::command::{Command, FleetUnderPolicy, PolicyQuestion, SetPolicy};
 use crate::queries::policy_impact::moves;
 use crate::queries::snapshot_reads::within_time;
 use crate::queries::what_if::DEFAULT_ROUNDS;

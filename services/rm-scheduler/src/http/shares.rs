@@ -9,8 +9,7 @@ use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json};
 
 use super::Api;
-use crate::queries::redaction;
-use crate::queries::shares;
+use crate::queries::{redaction, shares};
 
 /// Who is due what and who holds what, from capacity to each piece of work. Users whom the caller
 /// may not know by name are amounts (S12).

@@ -9,9 +9,7 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::command::Command;
-use crate::command::ProcessOnNode;
-use crate::command::{FleetCopy, PolicyQuestion};
+use crate::command::{Command, FleetCopy, PolicyQuestion, ProcessOnNode};
 use crate::policy::Fault;
 use crate::queries::drain_preview::drains;
 use crate::queries::snapshot_reads::within_time;

@@ -152,8 +152,7 @@ impl Ledger {
         member: &EvacuatedProcess,
         claimed: &BTreeSet<AllocationId>,
     ) -> Vec<&AllocationRecord> {
-        let of_work = self.by_work.get(&member.work).into_iter().flatten();
-        let held = of_work.filter_map(|id| self.allocations.get(id));
+        let held = self.allocations.of_work(&member.work);
         let mut later: Vec<&AllocationRecord> = held
             .filter(|held| {
                 let entry = &held.entry;
@@ -259,7 +258,7 @@ impl Ledger {
 
     fn blocker(&self, held: &AllocationRecord) -> Option<Blocker> {
         let entry = &held.entry;
-        let node = self.nodes.get(entry.node.as_str());
+        let node = self.followed.nodes().get(entry.node.as_str());
         let silent = node.is_none_or(|node| matches!(node.health, Health::Suspect | Health::Lost));
         let (why, detail) = if let Some((why, detail)) = self.evacuations.held_back.get(&entry.id) {
             (*why, detail.clone())
@@ -273,7 +272,7 @@ impl Ledger {
             let detail = format!("node {} does not answer", entry.node);
             (BlockerReason::Unreachable, detail)
         } else if let Some(order) = &entry.vacate {
-            let container = self.containers.get(entry.id.as_str());
+            let container = self.followed.containers().get(entry.id.as_str());
             let says = container.and_then(|it| it.reason.as_deref());
             let says = says.map(|says| format!("; its node says: {says}"));
             let detail = format!(

@@ -320,14 +320,14 @@ impl Ledger {
 
     /// What brakes count over.
     pub(crate) fn publish_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
-        let Some(entry) = self.nodes.get(name) else {
+        let Some(entry) = self.followed.nodes().get(name) else {
             if let Some((node, _)) = self.machine_facts.machines.remove_entry(name) {
                 batch.withdraw(MACHINES, "", node.as_str());
             }
             return;
         };
-        let capacity = self.rules.capacity(&entry.capacity);
-        let pool = translate::pool(entry, &self.rules);
+        let capacity = self.policy.rules().capacity(&entry.capacity);
+        let pool = translate::pool(entry, &self.policy.rules());
         let machine = MachineEntry {
             node: entry.node.clone(),
             ready: entry.takes_work(),
@@ -346,7 +346,7 @@ impl Ledger {
     pub(crate) fn publish_machines(&mut self, batch: &mut Batch<Rows>) {
         let known = self.machine_facts.machines.keys().map(ToString::to_string);
         let all: BTreeSet<String> = known
-            .chain(self.nodes.iter().map(|(name, _)| name.clone()))
+            .chain(self.followed.nodes().iter().map(|(name, _)| name.clone()))
             .collect();
         for name in all {
             self.publish_machine(&name, batch);

@@ -77,14 +77,14 @@ impl Ledger {
     }
 
     fn receipt(&self, receipt: plan::Receipt, moment: &Moment) -> Receipt {
-        let demand = self.demand.get(receipt.work.as_str());
+        let demand = self.followed.demand().get(receipt.work.as_str());
         let task_ms = demand.and_then(|demand| demand.task_ms);
         let outcome = match receipt.beneficiary {
             Some(_) => Outcome::Open,
             None => Outcome::Nobody,
         };
         Receipt {
-            round: self.round,
+            round: self.timing.round(),
             at: moment.now,
             allocation: receipt.allocation,
             work: receipt.work,
@@ -150,7 +150,8 @@ impl Ledger {
     /// Something leaves there: a whole node is made room for share by share.
     fn is_emptying(&self, node: &NodeName) -> bool {
         let seen = |held: &AllocationRecord| self.snapshot.allocations.get(&held.entry.id);
-        self.allocations_on(node)
+        self.allocations
+            .on_node(node)
             .filter_map(seen)
             .any(|allocation| allocation.leaving)
     }
@@ -165,7 +166,7 @@ impl Ledger {
             at: moment.now,
             detail,
         };
-        if self.demand.get(work.as_str()).is_none() {
+        if self.followed.demand().get(work.as_str()).is_none() {
             return Some(not_started(format!("{work} ended first")));
         }
         let claims = self.snapshot.carried.claims.get(work);
@@ -192,8 +193,7 @@ impl Ledger {
 
     /// What the beneficiary was granted after the receipt and has not given back.
     fn later_allocations(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
-        let ids = self.by_work.get(work).into_iter().flatten();
-        let entries = ids.filter_map(|id| self.allocations.get(id));
+        let entries = self.allocations.of_work(work);
         entries
             .map(|held| &held.entry)
             .filter(|entry| entry.holds() && entry.vacate.is_none())

@@ -16,10 +16,8 @@ use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
 use hayward_rm_scheduler_domain::evacuation::{Way, way};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
 
-use super::LeaveOrder;
 use crate::absorb::translate;
-use crate::model::AllocationRecord;
-use crate::model::{EvacuatedProcess, Evacuation};
+use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, LeaveOrder};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -76,7 +74,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<LeaveOrder> {
-        let mut orders = if self.stale_neighbour.is_none() {
+        let mut orders = if self.timing.stale_neighbour().is_none() {
             self.review_lost(moment, batch)
         } else {
             Vec::new()
@@ -93,7 +91,7 @@ impl Ledger {
         self.settle_evacuations();
         self.evacuations.held_back.clear();
         // No news is not bad news: while a neighbour is silent, nothing is taken off.
-        if self.stale_neighbour.is_none() {
+        if self.timing.stale_neighbour().is_none() {
             let leave = self.choose_departures(&orders_by_key, moment.now);
             for order in &leave {
                 self.vacate(order.clone(), moment, batch);
@@ -105,11 +103,11 @@ impl Ledger {
 
     fn evacuation_orders(&self) -> BTreeMap<String, EvacuationOrder> {
         let now = self.snapshot.now;
-        let blocks = self.blocks.iter();
+        let blocks = self.followed.blocks().iter();
         let blocks = blocks.filter(|(_, item)| translate::counts(item, now));
         let blocks = blocks.map(|(key, item)| (key.clone(), for_block(item)));
-        let drains = self.drained.iter().filter_map(|node| {
-            let drain = self.nodes.get(node.as_str())?.drain.as_ref()?;
+        let drains = self.followed.drained().filter_map(|node| {
+            let drain = self.followed.nodes().get(node.as_str())?.drain.as_ref()?;
             Some((format!("drain/{node}"), for_drain(node, drain)))
         });
         blocks.chain(drains).collect()
@@ -144,7 +142,7 @@ impl Ledger {
             self.evacuations.deadlines.extend(end);
             for held in self.allocations_at(&order.place) {
                 let entry = &held.entry;
-                let last = self.incarnations.get(&entry.work).copied();
+                let last = self.allocations.last_incarnation(&entry.work);
                 let after = last.unwrap_or(entry.incarnation);
                 let fresh = || EvacuatedProcess {
                     work: entry.work.clone(),
@@ -166,9 +164,10 @@ impl Ledger {
 
     pub(super) fn allocations_at(&self, place: &Affected) -> Vec<&AllocationRecord> {
         match place {
-            Affected::Node(node) => self.allocations_on(node).collect(),
+            Affected::Node(node) => self.allocations.on_node(node).collect(),
             Affected::WorkOn(node, work) => self
-                .allocations_on(node)
+                .allocations
+                .on_node(node)
                 .filter(|held| held.entry.work == *work || held.entry.work.whole() == *work)
                 .collect(),
             Affected::Worker(id) => {
@@ -300,14 +299,14 @@ impl Ledger {
     fn is_movable(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         let lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
-        let node = self.nodes.get(entry.node.as_str());
+        let node = self.followed.nodes().get(entry.node.as_str());
         entry.vacate.is_none()
             && entry.kind != WorkKind::Reservation
             && node.is_some_and(|node| !lost(node))
     }
 
     fn disruption_limit(&self, work: &WorkId) -> Option<u64> {
-        self.demand.get(work.as_str())?.disruption_limit
+        self.followed.demand().get(work.as_str())?.disruption_limit
     }
 }
 

@@ -12,12 +12,11 @@ use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::{LeaveOrder, RoundOutcome, RoundTimer, RoundTrace};
+use super::{RoundOutcome, RoundTimer, RoundTrace};
 use crate::metrics;
-use crate::model::AllocationRecord;
+use crate::model::{AllocationRecord, LeaveOrder};
 use crate::publications::entries;
 use crate::queries::view::RoundChanges;
-use crate::recorder::WorkChanges;
 use crate::store::{Rows, rounds};
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
@@ -35,7 +34,8 @@ impl Ledger {
             plan, shares, gone, ..
         } = decided;
         let watch = made.watch;
-        self.recorder.traced = self.trace_of_round(&watch, &plan);
+        let trace = self.trace_of_round(&watch, &plan);
+        self.planning.set_trace(trace);
         self.store_carry_over(plan.carried, moment, batch);
         let taken_off = made.taken_off.into_iter();
         let mut vacated: BTreeMap<String, String> = taken_off
@@ -61,13 +61,13 @@ impl Ledger {
         self.end_trace(batch);
         self.set_rates();
         let verdicts = plan.verdicts.clone();
-        self.verdicts_to_publish.extend(plan.verdicts);
+        self.verdicts.publish_all_later(plan.verdicts);
         let waiting = self.publish_verdicts(moment, batch);
         self.publish_waits(batch);
         self.write_receipts(&plan.receipts, &vacated, moment, batch);
         self.close_lapsed_receipts(moment, batch);
         let view = RoundView {
-            round: self.round,
+            round: self.timing.round(),
             at: moment.now,
             planning_us: made.planning_us,
             grants,
@@ -83,11 +83,11 @@ impl Ledger {
             || !view.refused.is_empty();
         if changed {
             batch.rows.rounds.push(view.clone());
-            batch.rows.inputs = made.inputs.ok().map(|(inputs, planned)| {
-                let rounds = &self.rounds;
-                let all = || WorkChanges::all(rounds.verdicts(), rounds.shares());
-                self.recorder.record(self.round, inputs, planned, all)
-            });
+            let round = self.timing.round();
+            batch.rows.inputs = made
+                .inputs
+                .ok()
+                .map(|(inputs, rest)| self.planning.record(round, inputs, rest));
         } else if let Ok((inputs, _)) = made.inputs {
             self.snapshot.not_written(inputs);
         }
@@ -102,7 +102,7 @@ impl Ledger {
 
     /// It ends with the commit.
     fn end_trace(&mut self, batch: &mut Batch<Rows>) {
-        if let Some(traced) = self.recorder.traced.take() {
+        if let Some(traced) = self.planning.take_trace() {
             let handed = Instant::now();
             batch.once_committed(move |revision| {
                 traced.committed(revision);
@@ -114,9 +114,9 @@ impl Ledger {
     /// The trace of a round that decided this.
     fn trace_of_round(&self, watch: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
-        let asked = granted.filter_map(|work| self.demand.get(work.as_str()));
+        let asked = granted.filter_map(|work| self.followed.demand().get(work.as_str()));
         watch.trace(
-            self.round,
+            self.timing.round(),
             plan,
             asked.filter_map(DemandEntry::submitted_within),
         )
@@ -138,7 +138,7 @@ impl Ledger {
             Some(request) => request.predecessor.clone(),
             None => self.predecessor_of_work(&work),
         };
-        let demand = self.demand.get(work.as_str());
+        let demand = self.followed.demand().get(work.as_str());
         let submitted = demand.and_then(DemandEntry::submitted_within);
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
         let mut launch = demand
@@ -152,7 +152,7 @@ impl Ledger {
             _ => AllocationState::Assigned,
         };
         metrics::granted(&self.snapshot, &grant);
-        let mut within = self.recorder.traced.as_mut().and_then(|traced| {
+        let mut within = self.planning.trace_mut().and_then(|traced| {
             let described = metrics::allocation(&id, &work, &grant);
             let place = traced.grant(described, submitted)?;
             Some(place.to_string())
@@ -229,7 +229,7 @@ impl Ledger {
         }
         let work = held.entry.work.clone();
         self.set_allocation(held, batch);
-        let demand = self.demand.get(work.as_str());
+        let demand = self.followed.demand().get(work.as_str());
         if demand.is_some_and(|demand| demand.part.is_some()) {
             // What has ended counts until it is settled, and a task that leaves is no other's.
             self.refresh_demand(work.as_str());
@@ -241,7 +241,7 @@ impl Ledger {
     fn publish_verdicts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
         let (mut published, mut later) = (0, Vec::new());
-        while let Some((work, verdict)) = self.verdicts_to_publish.pop_first() {
+        while let Some((work, verdict)) = self.verdicts.next_to_publish() {
             // Nobody but who asked for a place knows of the request.
             if second_places::owns(&work) {
                 self.second_places.record_verdict(work, &verdict);
@@ -267,8 +267,8 @@ impl Ledger {
                 continue;
             }
             if published == MOST_AT_ONCE {
-                self.needs_round = true;
-                self.verdicts_to_publish.insert(work, verdict);
+                self.timing.request_round();
+                self.verdicts.publish_later(work, verdict);
                 break;
             }
             published += 1;
@@ -284,7 +284,7 @@ impl Ledger {
             }
             self.verdicts.insert(work, entry);
         }
-        self.verdicts_to_publish.extend(later);
+        self.verdicts.publish_all_later(later);
         changed
     }
 
@@ -295,9 +295,9 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let ledger = self.usage.values().cloned().collect();
-        let all = news.shares.is_none().then(|| self.rounds.shares());
-        let (counted_in, at) = (self.round, moment.now);
+        let ledger = self.usage.rows();
+        let all = news.shares.is_none().then(|| self.planning.shares());
+        let (counted_in, at) = (self.timing.round(), moment.now);
         let budgets = self.budgets();
         let context = self.context.clone();
         batch.once_committed(move |_| {
@@ -315,7 +315,7 @@ impl Ledger {
 
     /// Nothing was to be decided; time was charged all the same.
     pub(crate) fn update_view_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let (at, ledger) = (moment.now, self.usage.values().cloned().collect());
+        let (at, ledger) = (moment.now, self.usage.rows());
         let context = self.context.clone();
         batch.once_committed(move |_| {
             if let Some(counted) = &mut context.view.write().counted {

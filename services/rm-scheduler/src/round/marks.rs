@@ -37,7 +37,7 @@ impl Ledger {
     /// Why each process that is marked is so.
     fn marks(&self) -> BTreeMap<AllocationId, Option<String>> {
         let now = self.snapshot.now;
-        let items = self.blocks.iter().map(|(_, item)| item);
+        let items = self.followed.blocks().iter().map(|(_, item)| item);
         let items = items.filter(|item| is_mark(item) && translate::counts(item, now));
         let mut marks = BTreeMap::new();
         for item in items {

@@ -15,9 +15,8 @@ use hayward_rm_scheduler_domain::evacuation::{Leaver, found};
 use hayward_rm_scheduler_domain::{Plan, Reason, Verdict, Verdicts};
 use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
-use super::LeaveOrder;
 use crate::absorb::translate;
-use crate::model::AllocationRecord;
+use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -64,10 +63,10 @@ impl Ledger {
     /// What decides the way in which something leaves.
     pub(super) fn leaver(&self, held: &AllocationRecord, time_is_over: bool) -> Leaver {
         let entry = &held.entry;
-        let demand = self.demand.get(entry.work.as_str());
+        let demand = self.followed.demand().get(entry.work.as_str());
         let processor = demand.filter(|demand| demand.processor.is_some());
         let asked = |id: &AllocationId| {
-            let mut requests = self.requests.iter();
+            let mut requests = self.followed.requests().iter();
             requests.any(|(_, request)| request.predecessor.as_ref() == Some(id))
         };
         Leaver {
@@ -75,7 +74,10 @@ impl Ledger {
             time_is_over,
             taken_over: processor.is_some_and(|demand| self.has_running_standby(held, demand)),
             moved_by_order: processor.is_some() && asked(&entry.id),
-            awaits_its_start: entry.predecessor.as_ref().is_some_and(|id| self.holds(id)),
+            awaits_its_start: entry
+                .predecessor
+                .as_ref()
+                .is_some_and(|id| self.allocations.holds(id)),
         }
     }
 
@@ -88,9 +90,12 @@ impl Ledger {
             let role = it.processor.as_ref().map(|it| &it.role);
             matches!(role, Some(Role::Standby { of, .. }) if *of == demand.work)
         };
-        let standbys = self.demand.iter().filter(|(_, it)| stands_by(it));
-        let places = standbys.filter_map(|(_, it)| self.by_work.get(&it.work));
-        let mut places = places.flatten().filter_map(|id| self.allocations.get(id));
+        let standbys = self
+            .followed
+            .demand()
+            .iter()
+            .filter(|(_, it)| stands_by(it));
+        let mut places = standbys.flat_map(|(_, it)| self.allocations.of_work(&it.work));
         places.any(|it| {
             let entry = &it.entry;
             let runs = entry.state == AllocationState::Running && entry.vacate.is_none();
@@ -99,7 +104,7 @@ impl Ledger {
     }
 
     fn has_standbys(&self, work: &WorkId) -> bool {
-        let demand = self.demand.get(work.as_str());
+        let demand = self.followed.demand().get(work.as_str());
         let processor = demand.and_then(|it| it.processor.as_ref().filter(|_| it.apart.is_some()));
         processor.is_some_and(|it| it.role == Role::Active)
     }
@@ -121,13 +126,13 @@ impl Ledger {
             seen.leaving = true;
             self.snapshot.set_allocation(&id, Some(seen));
             // An active with standbys is wanted where it is, until it is told.
-            let pinned = self.demand.get(work.as_str());
+            let pinned = self.followed.demand().get(work.as_str());
             if let Some(pinned) = pinned.filter(|it| it.host.is_some()) {
                 let free = DemandEntry {
                     host: None,
                     ..pinned.clone()
                 };
-                let demand = translate::demand(&free, self.avoids(&work));
+                let demand = translate::demand(&free, self.followed.avoids(&work));
                 self.snapshot.set_demand(work, demand);
             }
         }
@@ -174,7 +179,7 @@ impl Ledger {
             self.refresh_demand(work.as_str());
         }
         for (work, verdict) in withheld {
-            if self.demand.get(work.as_str()).is_some() {
+            if self.followed.demand().get(work.as_str()).is_some() {
                 plan.verdicts.entry(work).or_insert(verdict);
             }
         }
@@ -197,7 +202,7 @@ impl Ledger {
         let round = if self.awaits_external_planner(work) {
             self.successors.last_attempt(id)
         } else {
-            self.round
+            self.timing.round()
         };
         self.successors.tried.insert(id.clone(), (round, why));
         if let Some(held) = self.allocations.get(id) {
@@ -215,14 +220,17 @@ impl Ledger {
         };
         let seeking = &mut self.successors;
         seeking.tried.retain(|id, _| stands(id));
-        let groups = seeking.tried.iter().filter(|(_, it)| it.0 == self.round);
+        let groups = seeking
+            .tried
+            .iter()
+            .filter(|(_, it)| it.0 == self.timing.round());
         let groups = groups.filter_map(|(id, _)| allocations.get(id));
         let groups: BTreeSet<WorkId> = groups.map(|it| it.entry.work.whole()).collect();
         let mut waiting = seeking.waiting.iter();
         let untried = |(id, group): &(AllocationId, WorkId)| {
             groups.contains(group) && !seeking.tried.contains_key(id)
         };
-        self.needs_round |= waiting.any(untried);
+        self.timing.request_round_if(waiting.any(untried));
     }
 
     /// What a new process of this work has to wait for the end of.
@@ -235,10 +243,12 @@ impl Ledger {
 
     /// The first of an exclusive process that has not ended, by whatever road it leaves (I4).
     fn last_exclusive(&self, work: &WorkId) -> Option<AllocationId> {
-        let demand = self.demand.get(work.as_str())?;
+        let demand = self.followed.demand().get(work.as_str())?;
         let alone = demand.processor.is_some() && demand.when_unreachable.is_exclusive();
-        let of_work = self.by_work.get(work).filter(|_| alone)?;
-        let held = of_work.iter().filter_map(|id| self.allocations.get(id));
+        if !alone {
+            return None;
+        }
+        let held = self.allocations.of_work(work);
         let standing = held.filter(|held| held.entry.holds());
         let first = standing.min_by_key(|held| held.entry.incarnation)?;
         Some(first.entry.id.clone())

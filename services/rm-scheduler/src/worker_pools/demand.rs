@@ -29,7 +29,7 @@ impl Ledger {
             .filter_map(|number| work_of(id, number))
         {
             self.withdraw_work(&work, batch);
-            self.needs_round = true;
+            self.timing.request_round();
         }
     }
 
@@ -47,10 +47,10 @@ impl Ledger {
                 continue;
             };
             let entry = demand(&about, work.clone());
-            let avoids = self.avoids(&work);
+            let avoids = self.followed.avoids(&work);
             self.snapshot
                 .set_demand(work, translate::demand(&entry, avoids));
-            self.needs_round = true;
+            self.timing.request_round();
         }
     }
 

@@ -44,7 +44,7 @@ impl Ledger {
     /// Tells pools which of the nodes they have workers on are blocked without being emptied.
     fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let marked = |kept: &PoolRecord| -> BTreeSet<NodeName> {
-            let avoided = self.avoids(&kept.about.id);
+            let avoided = self.followed.avoids(&kept.about.id);
             let workers = kept.pool.workers.values();
             let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
             let blocked = |node: &&NodeName| {
@@ -78,7 +78,7 @@ impl Ledger {
         let tick = ticks
             .min()
             .map(|at| at.saturating_sub(moment.monotonic_ms).max(1));
-        let soon = (self.needs_round && self.has_heard_all())
+        let soon = (self.timing.needs_round() && self.followed.heard_all())
             .then_some(self.context.settings.round_min_ms);
         let Some(ms) = tick.into_iter().chain(soon).min() else {
             return wake;

@@ -135,6 +135,57 @@ pub fn restore(lines: &CarriedRows) -> Carried {
     carried
 }
 
+pub(crate) struct CarryOver {
+    /// As written.
+    rows: CarriedRows,
+    accounts_written_ms: u64,
+    /// Accounts not yet written to rows.
+    accounts_dirty: bool,
+}
+
+impl CarryOver {
+    pub fn new(rows: CarriedRows, now_ms: u64) -> Self {
+        Self {
+            rows,
+            accounts_written_ms: now_ms,
+            accounts_dirty: false,
+        }
+    }
+
+    pub fn rows(&self) -> &CarriedRows {
+        &self.rows
+    }
+
+    pub fn accounts_dirty(&self) -> bool {
+        self.accounts_dirty
+    }
+
+    /// Takes the rows as they should be. Returns those to write and the keys of those to delete.
+    fn update(&mut self, mut rows: CarriedRows, now_ms: u64) -> (CarriedRows, Vec<CarriedKey>) {
+        let gone = self.rows.keys().filter(|key| !rows.contains_key(*key));
+        let gone: Vec<CarriedKey> = gone.cloned().collect();
+        let is_written = |key: &CarriedKey, row: &CarriedRow| {
+            let written = self.rows.get(key);
+            written.is_some_and(|written| written.is_still_true(row))
+        };
+        rows.retain(|key, row| !is_written(key, row));
+        let is_account = |row: &CarriedRow| row.account().is_some();
+        let accounts = rows.values().filter(|row| is_account(row)).count();
+        let since = now_ms.saturating_sub(self.accounts_written_ms);
+        self.accounts_dirty = accounts > MOST_ACCOUNTS && since < WRITE_EVERY_MS;
+        if self.accounts_dirty {
+            rows.retain(|_, row| !is_account(row));
+        } else if accounts > 0 {
+            self.accounts_written_ms = now_ms;
+        }
+        for key in &gone {
+            self.rows.remove(key);
+        }
+        self.rows.extend(rows.clone());
+        (rows, gone)
+    }
+}
+
 impl Ledger {
     /// Takes over what a round left, and writes what of it is new.
     pub(crate) fn store_carry_over(
@@ -151,41 +202,20 @@ impl Ledger {
         self.write_carried(moment, batch);
     }
 
-    /// Writes the lines that do not say any more what they did.
+    /// Writes the rows that changed.
     pub(crate) fn write_carried(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let mut now = rows(&self.snapshot.carried);
         let draining = queues::draining(&self.snapshot.queues).into_iter();
-        now.extend(draining.map(|line| (line.key(), line)));
-        let gone = self
-            .carried_rows
-            .keys()
-            .filter(|key| !now.contains_key(*key));
-        let gone: Vec<CarriedKey> = gone.cloned().collect();
-        let said = |key: &CarriedKey, line: &CarriedRow| {
-            let written = self.carried_rows.get(key);
-            written.is_some_and(|written| written.is_still_true(line))
-        };
-        let mut changed = now;
-        changed.retain(|key, line| !said(key, line));
-        let is_account = |line: &CarriedRow| line.account().is_some();
-        let accounts = changed.values().filter(|line| is_account(line)).count();
-        let since = moment.monotonic_ms.saturating_sub(self.accounts_written_ms);
-        self.accounts_dirty = accounts > MOST_ACCOUNTS && since < WRITE_EVERY_MS;
-        if self.accounts_dirty {
-            changed.retain(|_, line| !is_account(line));
-        } else if accounts > 0 {
-            self.accounts_written_ms = moment.monotonic_ms;
-        }
+        now.extend(draining.map(|row| (row.key(), row)));
+        let (changed, gone) = self.carry_over.update(now, moment.monotonic_ms);
         for key in &gone {
-            self.carried_rows.remove(key);
             batch.rows.carried.remove(key);
         }
         for key in changed.keys() {
             batch.rows.forgotten.retain(|gone| gone != key);
         }
         batch.rows.forgotten.extend(gone);
-        batch.rows.carried.extend(changed.clone());
-        self.carried_rows.extend(changed);
+        batch.rows.carried.extend(changed);
     }
 }
 

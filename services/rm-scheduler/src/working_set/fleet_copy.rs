@@ -25,14 +25,14 @@ impl Ledger {
         });
         FleetCopy {
             under,
-            silent: self.stale_neighbour,
+            silent: self.timing.stale_neighbour(),
             pinned: Arc::new(self.pinned()),
-            ..FleetCopy::of(&self.snapshot, self.rules.clone())
+            ..FleetCopy::of(&self.snapshot, self.policy.rules().clone())
         }
     }
 
     fn pinned(&self) -> Vec<Pinned> {
-        let all = self.demand.iter().filter_map(|(_, entry)| {
+        let all = self.followed.demand().iter().filter_map(|(_, entry)| {
             Some(Pinned {
                 work: entry.work.clone(),
                 host: entry.host.clone()?,
@@ -48,7 +48,7 @@ impl Ledger {
         rules.write(&mut snapshot);
         self.add_draining_queues(&mut snapshot);
         snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
-        for (_, entry) in self.nodes.iter() {
+        for (_, entry) in self.followed.nodes().iter() {
             let node = self.planner_node(entry, (&snapshot, rules));
             snapshot.nodes.insert(entry.node.clone(), node);
         }

@@ -18,9 +18,9 @@ use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::absorb::translate;
-use crate::model::AllocationRecord;
+use crate::model::{AllocationRecord, LeaveOrder};
 use crate::queries::node_contents::top_of;
-use crate::round::{self, LeaveOrder, RoundTrace};
+use crate::round::{self, RoundTrace};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -38,8 +38,7 @@ impl Ledger {
         let Some(part) = &entry.part else {
             return entry.max_processes;
         };
-        let known = self.by_work.get(&entry.work).into_iter().flatten();
-        let known = known.filter_map(|id| self.allocations.get(id));
+        let known = self.allocations.of_work(&entry.work);
         let (holds, ended): (Vec<&AllocationRecord>, Vec<&AllocationRecord>) =
             known.partition(|it| it.entry.holds());
         if part.replaces.is_some() && holds.is_empty() {
@@ -60,7 +59,7 @@ impl Ledger {
 
     /// A task of an application, and its one process leaves or has ended.
     pub(crate) fn is_leaving_task(&self, work: &WorkId) -> bool {
-        let entry = self.demand.get(work.as_str());
+        let entry = self.followed.demand().get(work.as_str());
         let entry = entry.filter(|it| it.part.is_some() && it.launch.is_some());
         entry.is_some_and(|entry| self.part_limit(entry) == 0)
     }
@@ -72,7 +71,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Vec<LeaveOrder> {
         // While a neighbour is silent nothing that holds room is ended.
-        if self.stale_neighbour.is_some() || self.second_places.replacing.is_empty() {
+        if self.timing.stale_neighbour().is_some() || self.second_places.replacing.is_empty() {
             return Vec::new();
         }
         let asked = self.possible_exchanges();
@@ -94,13 +93,14 @@ impl Ledger {
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
         let mut told = Vec::new();
         // T5: a task that takes a place outside of the plan has a life to be told all the same.
-        self.recorder.traced = self.traced_exchanges(&grants);
+        let trace = self.traced_exchanges(&grants);
+        self.planning.set_trace(trace);
         for exchange in &asked {
             if let Some(grant) = grants.remove(&exchange.work) {
                 told.push(self.carry_out_exchange(exchange, grant, moment, batch));
             }
         }
-        if let Some(traced) = self.recorder.traced.take() {
+        if let Some(traced) = self.planning.take_trace() {
             batch.once_committed(move |revision| traced.committed(revision));
         }
         told
@@ -108,9 +108,9 @@ impl Ledger {
 
     fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<RoundTrace> {
         let asked = grants.keys();
-        let asked = asked.filter_map(|work| self.demand.get(work.as_str()));
+        let asked = asked.filter_map(|work| self.followed.demand().get(work.as_str()));
         let submitted = asked.filter_map(DemandEntry::submitted_within);
-        round::exchange_trace(self.round, grants.len(), submitted)
+        round::exchange_trace(self.timing.round(), grants.len(), submitted)
     }
 
     /// Each placeholder makes room for one.
@@ -118,7 +118,7 @@ impl Ledger {
         let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
         let mut asked = Vec::new();
         for work in &self.second_places.replacing {
-            let Some(entry) = self.demand.get(work.as_str()) else {
+            let Some(entry) = self.followed.demand().get(work.as_str()) else {
                 continue;
             };
             let part = entry.part.as_ref();
@@ -131,7 +131,7 @@ impl Ledger {
             let there = held.entry.holds() && held.entry.vacate.is_none();
             let its = held.entry.launch.is_none() && held.entry.work.whole() == work.whole();
             // Also where it ran already and that is not settled.
-            let has = self.by_work.contains_key(work);
+            let has = self.allocations.has_any(work);
             if there && its && !has && taken.insert(placeholder) {
                 asked.push(Exchange {
                     work: work.clone(),
@@ -144,10 +144,10 @@ impl Ledger {
 
     fn assume_ended(&mut self, exchange: &Exchange) {
         self.snapshot.set_allocation(&exchange.placeholder, None);
-        if let Some(entry) = self.demand.get(exchange.work.as_str()) {
+        if let Some(entry) = self.followed.demand().get(exchange.work.as_str()) {
             let demand = snapshot::Demand {
                 max_processes: 1,
-                ..translate::demand(entry, self.avoids(&entry.work))
+                ..translate::demand(entry, self.followed.avoids(&entry.work))
             };
             self.snapshot.set_demand(exchange.work.clone(), demand);
         }
@@ -168,7 +168,7 @@ impl Ledger {
         exchange: &Exchange,
         on: Option<(&NodeName, Vec<u64>)>,
     ) -> Option<Grant> {
-        let entry = self.demand.get(exchange.work.as_str())?;
+        let entry = self.followed.demand().get(exchange.work.as_str())?;
         let held = self.allocations.get(&exchange.placeholder)?;
         let (node, gpus) = on.unwrap_or_else(|| (&held.entry.node, held.gpus.clone()));
         let (order, size) = self.size_on(self.snapshot.nodes.get(node)?, &entry.size);
@@ -249,10 +249,9 @@ impl Ledger {
             grants,
             ..Plan::default()
         };
-        // These names come to the next round again, which changes nothing.
-        let news = self.snapshot.awaits_planning();
-        self.holdings.follow(&self.snapshot, news);
-        self.holdings.prune(&self.snapshot, plan).0.grants
+        self.planning
+            .check_between_rounds(&self.snapshot, plan)
+            .grants
     }
 
     /// What is free on each node that takes work, when these grants are carried out.
@@ -284,7 +283,7 @@ impl Ledger {
                     continue;
                 };
                 for (work, count) in works {
-                    if let Some(entry) = self.demand.get(work.as_str()) {
+                    if let Some(entry) = self.followed.demand().get(work.as_str()) {
                         let size = self.quantum(pool).granted(&entry.size);
                         (0..*count).for_each(|_| free.take(&size));
                     }
@@ -327,8 +326,8 @@ impl Ledger {
         let pool = &self.snapshot.nodes.get(&held.entry.node)?.pool;
         let size = self
             .quantum(pool)
-            .granted(&self.demand.get(exchange.work.as_str())?.size);
-        let avoids = self.avoids(&exchange.work);
+            .granted(&self.followed.demand().get(exchange.work.as_str())?.size);
+        let avoids = self.followed.avoids(&exchange.work);
         let takes = |(name, (of, free)): &(&NodeName, &mut (String, Size))| {
             of == pool && size.fits(free) && !avoids.contains(*name)
         };
@@ -344,7 +343,7 @@ impl Ledger {
     fn free_gpus(&self, it: &Exchange, node: &NodeName, grants: &[Grant]) -> Option<Vec<u64>> {
         let capacity = self.snapshot.nodes.get(node)?;
         let quantum = self.quantum(&capacity.pool);
-        let size = quantum.granted(&self.demand.get(it.work.as_str())?.size);
+        let size = quantum.granted(&self.followed.demand().get(it.work.as_str())?.size);
         let mut free: Vec<u64> = (0..capacity.capacity.gpu_milli.div_ceil(GPU_MILLI))
             .map(|at| (capacity.capacity.gpu_milli - at * GPU_MILLI).min(GPU_MILLI))
             .collect();

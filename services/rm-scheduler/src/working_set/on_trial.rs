@@ -82,7 +82,7 @@ impl Ledger {
         snapshot: &Snapshot,
     ) -> Size {
         let mut used = UsedSpace::default();
-        for held in self.allocations_on(name) {
+        for held in self.allocations.on_node(name) {
             used.order += held.entry.order;
             used.size.add(&held.entry.size);
         }
@@ -110,11 +110,15 @@ impl Ledger {
     /// What this trial granted is there. What an earlier one did is no more on trial.
     fn is_under_trial(&self, node: &NodeName) -> bool {
         let trial = self.nodes_on_trial.of(node);
-        trial.is_some() && self.allocations_on(node).any(|held| held.trial == trial)
+        trial.is_some()
+            && self
+                .allocations
+                .on_node(node)
+                .any(|held| held.trial == trial)
     }
 
     fn is_due_more(&self, work: &WorkId) -> bool {
-        let verdict = self.rounds.verdict(work);
+        let verdict = self.planning.verdict(work);
         verdict.is_none_or(|verdict| verdict.waits && !verdict.refused)
     }
 
@@ -124,8 +128,7 @@ impl Ledger {
 
     /// Processes it has that were not told to leave.
     pub(crate) fn staying_processes(&self, work: &WorkId) -> u64 {
-        let of_work = self.by_work.get(work).into_iter().flatten();
-        let held = of_work.filter_map(|id| self.allocations.get(id));
+        let held = self.allocations.of_work(work);
         let stays = held.filter(|held| held.entry.holds() && held.entry.vacate.is_none());
         stays.count() as u64
     }
@@ -155,7 +158,7 @@ impl Ledger {
         plan.grants.retain(|grant| {
             self.nodes_on_trial.of(&grant.node).is_none() || taken.insert(grant.node.clone())
         });
-        self.needs_round |= plan.grants.len() < before;
+        self.timing.request_round_if(plan.grants.len() < before);
     }
 }
 

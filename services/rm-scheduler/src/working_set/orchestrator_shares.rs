@@ -33,7 +33,7 @@ pub fn starts_own_processes(demand: &DemandEntry) -> bool {
 impl Ledger {
     /// Whether only its orchestrator can say that it has ended.
     pub(crate) fn ends_by_orchestrator(&self, entry: &AllocationEntry) -> bool {
-        let demand = self.demand.get(entry.work.as_str());
+        let demand = self.followed.demand().get(entry.work.as_str());
         entry.launch.is_none() && demand.is_some_and(starts_own_processes)
     }
 
@@ -62,7 +62,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let ids = self.by_work.get(work).cloned().unwrap_or_default();
+        let ids = self.allocations.ids_of_work(work);
         let leaving = |it: &AllocationRecord| it.entry.vacate.is_some();
         for id in ids {
             if self

@@ -19,7 +19,7 @@ impl Ledger {
 
     fn process_on_node(&self, held: &AllocationRecord) -> ProcessOnNode {
         let entry = &held.entry;
-        let demand = self.demand.get(entry.work.as_str());
+        let demand = self.followed.demand().get(entry.work.as_str());
         ProcessOnNode {
             allocation: entry.id.clone(),
             work: entry.work.clone(),
@@ -41,9 +41,8 @@ impl Ledger {
 
     /// Milliseconds from grant to running, the mean over the processes of the work that are known.
     fn start_ms(&self, work: &WorkId) -> Option<u64> {
-        let of_work = self.by_work.get(work).into_iter().flatten();
+        let of_work = self.allocations.of_work(work);
         let known: Vec<u64> = of_work
-            .filter_map(|id| self.allocations.get(id))
             .filter_map(|held| {
                 let running_since = held.entry.running_since?;
                 Some(running_since.ms_since(held.entry.granted_at))

@@ -23,8 +23,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use sqlx::PgConnection;
 
 use crate::absorb::translate;
-use crate::model::AllocationRecord;
-use crate::round::LeaveOrder;
+use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 
@@ -110,9 +109,9 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let changes = self.requests.absorb(update, moment.monotonic_ms);
-        batch.followed(REQUESTS, self.requests.cursor());
-        self.needs_round |= !changes.is_empty();
+        let changes = self.followed.absorb_requests(update, moment.monotonic_ms);
+        batch.followed(REQUESTS, self.followed.requests().cursor());
+        self.timing.request_round_if(!changes.is_empty());
         for change in changes {
             if let Change::Removed { before, .. } = change {
                 self.request_withdrawn(&before, moment, batch);
@@ -142,8 +141,7 @@ impl Ledger {
     }
 
     fn allocation_for_request(&self, request: &RequestEntry) -> Option<&AllocationRecord> {
-        let of_work = self.by_work.get(&request.work).into_iter().flatten();
-        let mut held = of_work.filter_map(|id| self.allocations.get(id));
+        let mut held = self.allocations.of_work(&request.work);
         held.find(|held| {
             let entry = &held.entry;
             let answers = entry.request.as_deref() == Some(request.id.as_str());
@@ -154,8 +152,7 @@ impl Ledger {
     /// What it was to replace was told to leave beside it, and its next place is there: a second
     /// one would be one too many.
     fn is_superseded(&self, request: &RequestEntry) -> bool {
-        let of_work = self.by_work.get(&request.work).into_iter().flatten();
-        let mut held = of_work.filter_map(|id| self.allocations.get(id));
+        let mut held = self.allocations.of_work(&request.work);
         request.predecessor.is_some()
             && held.any(|held| {
                 let entry = &held.entry;
@@ -164,14 +161,14 @@ impl Ledger {
             })
     }
 
-    pub(crate) fn holds(&self, id: &AllocationId) -> bool {
-        self.allocations.get(id).is_some_and(|it| it.entry.holds())
-    }
-
     /// Its predecessor holds its own place still.
     fn predecessor_holds(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
-        entry.request.is_some() && entry.predecessor.as_ref().is_some_and(|id| self.holds(id))
+        entry.request.is_some()
+            && entry
+                .predecessor
+                .as_ref()
+                .is_some_and(|id| self.allocations.holds(id))
     }
 
     /// An allocation as the planner sees it.
@@ -188,7 +185,7 @@ impl Ledger {
 
     /// The request, and the demand of the process it is for, that a grant of the planner answers.
     pub(crate) fn request_behind(&self, work: &WorkId) -> Option<RequestEntry> {
-        owns(work).then(|| self.requests.get(work.as_str()).cloned())?
+        owns(work).then(|| self.followed.requests().get(work.as_str()).cloned())?
     }
 
     /// An end while a place is asked for in its stead is part of a move, however it came about: it
@@ -196,7 +193,8 @@ impl Ledger {
     pub(crate) fn mark_moved(&self, held: &mut AllocationRecord, moment: &Moment) {
         let id = &held.entry.id;
         let moved = self
-            .requests
+            .followed
+            .requests()
             .iter()
             .find(|(_, request)| request.predecessor.as_ref() == Some(id));
         if let Some((request, _)) = moved {
@@ -212,7 +210,12 @@ impl Ledger {
     /// Brings requests, the demand of what they are for, and what was granted for them in the
     /// snapshot up to what is known of them.
     pub(crate) fn refresh_requests(&mut self) {
-        let open: Vec<RequestEntry> = self.requests.iter().map(|(_, it)| it.clone()).collect();
+        let open: Vec<RequestEntry> = self
+            .followed
+            .requests()
+            .iter()
+            .map(|(_, it)| it.clone())
+            .collect();
         let mut asked: BTreeMap<WorkId, snapshot::Demand> = BTreeMap::new();
         let mut touched: BTreeSet<WorkId> = BTreeSet::new();
         let mut held_back: BTreeSet<WorkId> = BTreeSet::new();
@@ -222,7 +225,7 @@ impl Ledger {
                 continue;
             }
             let (Some(demand), Ok(id)) = (
-                self.demand.get(request.work.as_str()),
+                self.followed.demand().get(request.work.as_str()),
                 WorkId::new(request.id.clone()),
             ) else {
                 continue;
@@ -234,7 +237,7 @@ impl Ledger {
             let stands = request
                 .predecessor
                 .as_ref()
-                .is_some_and(|id| self.holds(id));
+                .is_some_and(|id| self.allocations.holds(id));
             if stands || self.allocation_for_request(request).is_none() {
                 asked.insert(id, self.request_demand(request, demand));
             }
@@ -245,7 +248,7 @@ impl Ledger {
         let over: Vec<WorkId> = self.second_places.requested.iter().cloned().collect();
         for id in over.iter().filter(|id| !asked.contains_key(*id)) {
             self.snapshot.remove_demand(id);
-            self.verdicts_to_publish.remove(id);
+            self.verdicts.cancel(id);
             self.second_places.waits.remove(id);
         }
         self.second_places.requested = asked.keys().cloned().collect();
@@ -272,7 +275,7 @@ impl Ledger {
     }
 
     fn refresh_process(&mut self, work: &WorkId) {
-        let ids = self.by_work.get(work).cloned().unwrap_or_default();
+        let ids = self.allocations.ids_of_work(work);
         let mut answered = false;
         for id in ids {
             let Some(held) = self.allocations.get(&id).filter(|it| it.entry.holds()) else {
@@ -284,7 +287,7 @@ impl Ledger {
                 self.snapshot.set_allocation(&id, Some(seen));
             }
         }
-        let demand = self.demand.get(work.as_str());
+        let demand = self.followed.demand().get(work.as_str());
         let processor = demand.and_then(|demand| demand.processor.as_ref());
         if answered && processor.is_some_and(|it| it.failed) {
             self.second_places.revived.insert(work.clone());
@@ -295,7 +298,7 @@ impl Ledger {
     }
 
     fn request_demand(&self, request: &RequestEntry, entry: &DemandEntry) -> snapshot::Demand {
-        let mut avoids = self.avoids(&request.work);
+        let mut avoids = self.followed.avoids(&request.work);
         avoids.extend(request.exclude.iter().cloned());
         avoids.extend(self.hosts_of_partners(entry));
         let mut demand = translate::demand(entry, avoids);
@@ -327,7 +330,7 @@ impl Ledger {
             return BTreeSet::new();
         };
         let mut hosts = BTreeSet::new();
-        for (_, other) in self.demand.iter() {
+        for (_, other) in self.followed.demand().iter() {
             let same = other
                 .apart
                 .as_ref()
@@ -335,17 +338,16 @@ impl Ledger {
             if !same || other.work == entry.work {
                 continue;
             }
-            let held = self.by_work.get(&other.work).into_iter().flatten();
-            let held = held.filter_map(|id| self.allocations.get(id));
+            let held = self.allocations.of_work(&other.work);
             let held = held.filter(|held| held.entry.holds());
             hosts.extend(held.map(|held| held.entry.node.clone()));
         }
         let Some(label) = &apart.by_label else {
             return hosts;
         };
-        let domain = |node: &str| self.nodes.get(node)?.labels.get(label).cloned();
+        let domain = |node: &str| self.followed.nodes().get(node)?.labels.get(label).cloned();
         let taken: BTreeSet<String> = hosts.iter().filter_map(|it| domain(it.as_str())).collect();
-        let alike = self.nodes.iter().filter(|(_, node)| {
+        let alike = self.followed.nodes().iter().filter(|(_, node)| {
             let own = node.labels.get(label);
             own.is_some_and(|own| taken.contains(own))
         });

@@ -35,7 +35,7 @@ impl Ledger {
     /// By the quanta of the newest round.
     pub(crate) fn budgets(&self) -> Budgets {
         let settings = &self.snapshot.tunables.settings;
-        budgets(settings, self.rounds.sums(), &self.snapshot.taken_back)
+        budgets(settings, self.planning.sums(), &self.snapshot.taken_back)
     }
 
     /// Charges what a round took back in fact.
@@ -76,7 +76,7 @@ impl Ledger {
                     batch.rows.forgotten.push(key);
                 }
             }
-            self.needs_round = true;
+            self.timing.request_round();
         }
         if *self.preempted_last_hour.taken_back() != self.snapshot.taken_back {
             self.snapshot

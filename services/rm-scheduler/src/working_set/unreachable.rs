@@ -13,8 +13,7 @@ use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WhenUnreachable, WorkId, WorkKind};
 
 use crate::absorb::translate;
-use crate::model::AllocationRecord;
-use crate::round::LeaveOrder;
+use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -126,7 +125,7 @@ impl Ledger {
     }
 
     fn standing_on(&self, node: &NodeName) -> Vec<AllocationRecord> {
-        let here = self.allocations_on(node);
+        let here = self.allocations.on_node(node);
         here.filter(|held| held.entry.kind != WorkKind::Reservation)
             .cloned()
             .collect()
@@ -134,7 +133,7 @@ impl Ledger {
 
     fn fate(&self, held: &AllocationRecord, since: LostSince, moment: &Moment) -> Fate {
         let entry = &held.entry;
-        let Some(demand) = self.demand.get(entry.work.as_str()) else {
+        let Some(demand) = self.followed.demand().get(entry.work.as_str()) else {
             return Fate::GivenUp;
         };
         let (until_ms, what) = match demand.when_unreachable {
@@ -170,7 +169,7 @@ impl Ledger {
                 let Some(held) = self.allocations.get(id).filter(|it| it.entry.holds()) else {
                     continue;
                 };
-                let container = self.containers.get(id.as_str());
+                let container = self.followed.containers().get(id.as_str());
                 let said = container.and_then(|container| translate::state(container.state));
                 // What an orchestrator started has no container.
                 let ran = held.entry.running_since.map(|_| AllocationState::Running);
@@ -202,9 +201,9 @@ impl Ledger {
         let works: BTreeSet<WorkId> = works.cloned().collect();
         for work in works {
             let changed = before.get(&work).map(String::as_str) != self.unreachable.note_for(&work);
-            let verdict = self.rounds.verdict(&work);
+            let verdict = self.planning.verdict(&work);
             if let Some(verdict) = verdict.filter(|_| changed) {
-                self.verdicts_to_publish.insert(work, verdict);
+                self.verdicts.publish_later(work, verdict);
             }
         }
     }

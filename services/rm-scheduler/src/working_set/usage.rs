@@ -1,62 +1,108 @@
-//! The fairness ledger: what each user was due and received, in quantum-milliseconds (I10, G15).
+//! The fairness ledger: what each user was due and what it received, in quantum-milliseconds (I10).
 
 use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::LedgerLine;
-
 use hayward_rm_scheduler_outside::Trees;
+use hayward_vocabulary::UserName;
 
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Milliseconds between two writings of the ledger. What a crash loses is less than this.
+/// A crash loses less than this.
 const WRITE_EVERY_MS: u64 = 1_000;
+
+type UserAndClass = (UserName, String);
+
+/// What one user of a class is due and holds, in quanta.
+#[derive(Clone, Copy, Default)]
+struct Rate {
+    due: u64,
+    held: u64,
+}
+
+pub(crate) struct Usage {
+    rows: BTreeMap<UserAndClass, LedgerLine>,
+    /// Set by the last round.
+    rates: BTreeMap<UserAndClass, Rate>,
+    /// Monotonic milliseconds up to which time is charged.
+    charged_ms: u64,
+    written_ms: u64,
+}
+
+impl Usage {
+    pub fn new(rows: Vec<LedgerLine>, now_ms: u64) -> Self {
+        let keyed = rows
+            .into_iter()
+            .map(|row| ((row.user.clone(), row.class.clone()), row));
+        Self {
+            rows: keyed.collect(),
+            rates: BTreeMap::new(),
+            charged_ms: now_ms,
+            written_ms: now_ms,
+        }
+    }
+
+    pub fn rows(&self) -> Vec<LedgerLine> {
+        self.rows.values().cloned().collect()
+    }
+
+    /// Charges the time since the last call. Returns the rows to write, if it is time to write.
+    fn charge(&mut self, now_ms: u64) -> Vec<LedgerLine> {
+        let elapsed = now_ms.saturating_sub(self.charged_ms);
+        self.charged_ms = now_ms;
+        if self.rates.is_empty() {
+            return Vec::new();
+        }
+        for (key, rate) in &self.rates {
+            let row = self.rows.entry(key.clone()).or_insert_with(|| LedgerLine {
+                user: key.0.clone(),
+                class: key.1.clone(),
+                due_quantum_ms: 0,
+                received_quantum_ms: 0,
+            });
+            row.due_quantum_ms += rate.due * elapsed;
+            row.received_quantum_ms += rate.held * elapsed;
+        }
+        if now_ms.saturating_sub(self.written_ms) < WRITE_EVERY_MS {
+            return Vec::new();
+        }
+        self.written_ms = now_ms;
+        let touched = self.rates.keys().filter_map(|key| self.rows.get(key));
+        touched.cloned().collect()
+    }
+}
 
 impl Ledger {
     /// Charges the time since the last round at the rates that round left.
     pub(crate) fn charge_usage(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let elapsed = moment.monotonic_ms.saturating_sub(self.accounted_ms);
-        self.accounted_ms = moment.monotonic_ms;
-        if self.rates.is_empty() {
-            return;
-        }
-        for ((user, class), (due, held)) in &self.rates {
-            let key = (user.clone(), class.clone());
-            let line = self.usage.entry(key).or_insert_with(|| LedgerLine {
-                user: user.clone(),
-                class: class.clone(),
-                due_quantum_ms: 0,
-                received_quantum_ms: 0,
-            });
-            line.due_quantum_ms += due * elapsed;
-            line.received_quantum_ms += held * elapsed;
-        }
-        if moment.monotonic_ms.saturating_sub(self.usage_written_ms) >= WRITE_EVERY_MS {
-            self.usage_written_ms = moment.monotonic_ms;
-            let touched = self.rates.keys().filter_map(|key| self.usage.get(key));
-            batch.rows.usage = touched.cloned().collect();
+        let rows = self.usage.charge(moment.monotonic_ms);
+        if !rows.is_empty() {
+            batch.rows.usage = rows;
         }
     }
 
+    /// Takes the rates from the newest round.
     pub(crate) fn set_rates(&mut self) {
-        self.rates = BTreeMap::new();
-        for (class, share) in &self.rounds.sums().classes {
+        let mut rates = BTreeMap::new();
+        for (class, share) in &self.planning.sums().classes {
             for (user, share) in &share.users {
                 if share.given > 0 || share.tally.held > 0 {
-                    self.rates.insert(
-                        (user.clone(), class.clone()),
-                        (share.given, share.tally.held),
-                    );
+                    let rate = Rate {
+                        due: share.given,
+                        held: share.tally.held,
+                    };
+                    rates.insert((user.clone(), class.clone()), rate);
                 }
             }
         }
-        self.set_rates_outside_shares();
+        self.add_rates_outside_shares(&mut rates);
+        self.usage.rates = rates;
     }
 
-    /// In a queue, and where a planner outside decides, nothing is owed by share: who works there
-    /// is due what it holds.
-    fn set_rates_outside_shares(&mut self) {
+    /// Queues and external planners know no entitlement by share. A user is due there what it holds.
+    fn add_rates_outside_shares(&self, rates: &mut BTreeMap<UserAndClass, Rate>) {
         let snapshot = &self.snapshot;
         if snapshot.queues.is_empty() && snapshot.outside.is_empty() {
             return;
@@ -67,9 +113,9 @@ impl Ledger {
             let queued = demand.is_some_and(|demand| demand.queued.is_some());
             if queued || outside.of_held(snapshot, allocation).is_some() {
                 let key = (allocation.user.clone(), allocation.class.clone());
-                let (due, held) = self.rates.entry(key).or_default();
-                *due += allocation.order;
-                *held += allocation.order;
+                let rate = rates.entry(key).or_default();
+                rate.due += allocation.order;
+                rate.held += allocation.order;
             }
         }
     }

@@ -16,13 +16,13 @@ use crate::working_set::Ledger;
 impl Ledger {
     /// Publishes which processes of services there should be.
     pub(crate) fn publish_processors(&mut self, batch: &mut Batch<Rows>) {
-        if !self.demand.heard() {
+        if !self.followed.demand().heard() {
             return;
         }
         self.second_places.waits_changed = false;
         let mut waits = self.waits_by_work();
         let mut told = BTreeMap::new();
-        for (key, entry) in self.demand.iter() {
+        for (key, entry) in self.followed.demand().iter() {
             if let Some(processor) = &entry.processor {
                 let entry = ProcessorEntry {
                     work: entry.work.clone(),
@@ -47,7 +47,7 @@ impl Ledger {
     fn waits_by_work(&self) -> BTreeMap<WorkId, BTreeMap<String, String>> {
         let mut waits: BTreeMap<WorkId, BTreeMap<String, String>> = BTreeMap::new();
         for (id, (_, why)) in &self.second_places.waits {
-            if let Some(request) = self.requests.get(id.as_str()) {
+            if let Some(request) = self.followed.requests().get(id.as_str()) {
                 let of_work = waits.entry(request.work.clone()).or_default();
                 of_work.insert(request.id.clone(), why.clone());
             }
@@ -58,7 +58,7 @@ impl Ledger {
     /// Publishes which nodes take nothing new, for everybody or for some.
     pub(crate) fn publish_closed_nodes(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
         let mut told = BTreeMap::new();
-        let blocks = self.blocks.iter().map(|(_, item)| item);
+        let blocks = self.followed.blocks().iter().map(|(_, item)| item);
         for item in blocks.filter(|it| it.kind == BlockKind::Node && !it.canary) {
             let Ok(node) = NodeName::new(&item.identifier) else {
                 continue;
@@ -78,7 +78,7 @@ impl Ledger {
             };
             told.insert(key, entry);
         }
-        for node in &self.drained {
+        for node in self.followed.drained() {
             told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
                 node: node.clone(),
                 work: None,
@@ -101,16 +101,16 @@ impl Ledger {
 
     /// Given up, or not known any more.
     fn is_lost(&self, node: &NodeName) -> bool {
-        let known = self.nodes.get(node.as_str());
+        let known = self.followed.nodes().get(node.as_str());
         known.is_none_or(|entry| entry.health == Health::Lost)
     }
 
     /// Notes whether this is a container that has not ended and has no allocation any more. While
     /// its node answers, the node ends it; when its node is lost, container-manager has to be told.
     pub(crate) fn update_orphan(&mut self, id: &AllocationId) {
-        let container = self.containers.get(id.as_str());
+        let container = self.followed.containers().get(id.as_str());
         let orphan = container
-            .filter(|it| it.state != ContainerState::Ended && !self.allocations.contains_key(id));
+            .filter(|it| it.state != ContainerState::Ended && !self.allocations.contains(id));
         let before = self.second_places.orphans.len();
         match orphan {
             Some(container) => {
@@ -122,7 +122,8 @@ impl Ledger {
                 self.second_places.orphans.remove(id);
             }
         }
-        self.needs_round |= before != self.second_places.orphans.len();
+        self.timing
+            .request_round_if(before != self.second_places.orphans.len());
     }
 }
 

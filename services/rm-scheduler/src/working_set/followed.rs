@@ -1,0 +1,176 @@
+//! The publications of the neighbours, and what follows from them alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_blocklist_api::BlockEntry;
+use hayward_container_manager_api::{ContainerEntry, RequestEntry};
+use hayward_job_converter_api::DemandEntry;
+use hayward_node_status_api::NodeEntry;
+use hayward_publication::{Change, Followed, Update};
+use hayward_vocabulary::{NodeName, Timestamp, WorkId};
+
+pub const JOB_CONVERTER: &str = "job-converter";
+
+#[derive(Default)]
+pub(crate) struct FollowedInputs {
+    nodes: Followed<NodeEntry>,
+    demand: Followed<DemandEntry>,
+    blocks: Followed<BlockEntry>,
+    containers: Followed<ContainerEntry>,
+    requests: Followed<RequestEntry>,
+    /// End and key of each block that has an end.
+    block_ends: BTreeSet<(Timestamp, String)>,
+    /// Nodes that one job or service has to avoid.
+    avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
+    drained: BTreeSet<NodeName>,
+}
+
+impl FollowedInputs {
+    pub fn nodes(&self) -> &Followed<NodeEntry> {
+        &self.nodes
+    }
+
+    pub fn demand(&self) -> &Followed<DemandEntry> {
+        &self.demand
+    }
+
+    pub fn blocks(&self) -> &Followed<BlockEntry> {
+        &self.blocks
+    }
+
+    pub fn containers(&self) -> &Followed<ContainerEntry> {
+        &self.containers
+    }
+
+    pub fn requests(&self) -> &Followed<RequestEntry> {
+        &self.requests
+    }
+
+    pub fn absorb_nodes(
+        &mut self,
+        update: Update<NodeEntry>,
+        now_ms: u64,
+    ) -> Vec<Change<NodeEntry>> {
+        self.nodes.absorb(update, now_ms)
+    }
+
+    pub fn absorb_demand(
+        &mut self,
+        update: Update<DemandEntry>,
+        now_ms: u64,
+    ) -> Vec<Change<DemandEntry>> {
+        self.demand.absorb(update, now_ms)
+    }
+
+    pub fn absorb_blocks(
+        &mut self,
+        update: Update<BlockEntry>,
+        now_ms: u64,
+    ) -> Vec<Change<BlockEntry>> {
+        self.blocks.absorb(update, now_ms)
+    }
+
+    pub fn absorb_containers(
+        &mut self,
+        update: Update<ContainerEntry>,
+        now_ms: u64,
+    ) -> Vec<Change<ContainerEntry>> {
+        self.containers.absorb(update, now_ms)
+    }
+
+    pub fn absorb_requests(
+        &mut self,
+        update: Update<RequestEntry>,
+        now_ms: u64,
+    ) -> Vec<Change<RequestEntry>> {
+        self.requests.absorb(update, now_ms)
+    }
+
+    /// True once every neighbour has answered in this term. Before that, an empty publication only
+    /// means that nothing is known.
+    pub fn heard_all(&self) -> bool {
+        self.nodes.heard()
+            && self.demand.heard()
+            && self.blocks.heard()
+            && self.containers.heard()
+            && self.requests.heard()
+    }
+
+    /// The first neighbour without an update for longer than the limit.
+    pub fn stale(&self, now_ms: u64, limit_ms: u64) -> Option<&'static str> {
+        [
+            ("node-status", self.nodes.stale(now_ms, limit_ms)),
+            (JOB_CONVERTER, self.demand.stale(now_ms, limit_ms)),
+            ("blocklist", self.blocks.stale(now_ms, limit_ms)),
+            ("container-manager", self.containers.stale(now_ms, limit_ms)),
+            ("container-manager", self.requests.stale(now_ms, limit_ms)),
+        ]
+        .into_iter()
+        .find_map(|(name, stale)| stale.then_some(name))
+    }
+
+    /// Milliseconds since the neighbour that has been silent longest was heard.
+    pub fn longest_silence_ms(&self, now_ms: u64) -> Option<u64> {
+        let silences = [
+            self.nodes.silence_ms(now_ms),
+            self.demand.silence_ms(now_ms),
+            self.blocks.silence_ms(now_ms),
+            self.containers.silence_ms(now_ms),
+            self.requests.silence_ms(now_ms),
+        ];
+        silences.into_iter().flatten().max()
+    }
+
+    /// Replaces the end of a block.
+    pub fn set_block_end(&mut self, key: &str, before: Option<Timestamp>, now: Option<Timestamp>) {
+        if let Some(end) = before {
+            self.block_ends.remove(&(end, key.to_owned()));
+        }
+        if let Some(end) = now {
+            self.block_ends.insert((end, key.to_owned()));
+        }
+    }
+
+    pub fn next_block_end(&self) -> Option<Timestamp> {
+        self.block_ends.first().map(|(end, _)| *end)
+    }
+
+    /// Takes out the key of one block that has ended by now.
+    pub fn take_ended_block(&mut self, now: Timestamp) -> Option<String> {
+        self.next_block_end().filter(|end| *end <= now)?;
+        self.block_ends.pop_first().map(|(_, key)| key)
+    }
+
+    pub fn drained(&self) -> impl Iterator<Item = &NodeName> {
+        self.drained.iter()
+    }
+
+    pub fn set_drained(&mut self, node: &NodeName, drained: bool) {
+        if drained {
+            self.drained.insert(node.clone());
+        } else {
+            self.drained.remove(node);
+        }
+    }
+
+    /// Nodes that are blocked for this work alone.
+    pub fn avoids(&self, work: &WorkId) -> BTreeSet<NodeName> {
+        let whole = self.avoided.get(&work.whole());
+        let own = self.avoided.get(work);
+        whole.into_iter().chain(own).flatten().cloned().collect()
+    }
+
+    /// Returns whether that is a change.
+    pub fn set_avoided(&mut self, job: &WorkId, node: NodeName, avoided: bool) -> bool {
+        let nodes = self.avoided.entry(job.clone()).or_default();
+        let changed = if avoided {
+            nodes.insert(node)
+        } else {
+            nodes.remove(&node)
+        };
+        if nodes.is_empty() {
+            self.avoided.remove(job);
+        }
+        changed
+    }
+}

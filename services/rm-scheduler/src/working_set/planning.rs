@@ -1,0 +1,117 @@
+//! The planner with what it keeps from round to round, the check, and the recorder of inputs.
+
+use hayward_rm_scheduler_capacity::Rounds;
+use hayward_rm_scheduler_domain::check::{Holdings, Violation};
+use hayward_rm_scheduler_domain::plan::Shares;
+use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, plan};
+use hayward_vocabulary::WorkId;
+
+use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
+use crate::round::timing::{RoundTimer, RoundTrace};
+use crate::working_set::snapshot::{Delta, TrackedSnapshot};
+
+/// The inputs of a round and its plan without verdicts and shares of work; or why they are not
+/// kept.
+pub(crate) type RecordedInputs = Result<(Delta, Plan), String>;
+
+pub(crate) struct Planning {
+    rounds: Rounds,
+    /// What is held, as the check sees it.
+    holdings: Holdings,
+    recorder: Recorder,
+    /// Publish all verdicts in the next round, not only changes.
+    full_report: bool,
+    /// The trace of the round that is being carried out.
+    trace: Option<RoundTrace>,
+}
+
+impl Planning {
+    pub fn new(recorder: Recorder) -> Self {
+        Self {
+            rounds: Rounds::default(),
+            holdings: Holdings::default(),
+            recorder,
+            full_report: true,
+            trace: None,
+        }
+    }
+
+    /// Plans one round from the snapshot.
+    pub fn decide(
+        &mut self,
+        snapshot: &mut TrackedSnapshot,
+        timer: &mut RoundTimer,
+    ) -> (Decided, RecordedInputs) {
+        let delta = snapshot.unplanned();
+        let mut ended = |phase| timer.planning_phase_ended(phase);
+        let mut decided = self.rounds.decide_watched(snapshot, &delta, &mut ended);
+        self.holdings.follow(snapshot, &delta);
+        self.recorder.observe(&decided);
+        let changed = !decided.plan.is_empty() || !decided.verdicts.is_empty();
+        let inputs = if changed || decided.shares.is_none() {
+            self.recorder.take_delta(snapshot)
+        } else {
+            Err("it changed nothing".to_owned())
+        };
+        let inputs =
+            inputs.map(|inputs| (inputs, PlanDiff::rest_of(&decided.plan, self.rounds.sums())));
+        if std::mem::take(&mut self.full_report) || decided.shares.is_none() {
+            decided.plan.verdicts = self.rounds.verdicts();
+        } else {
+            let changed = std::mem::take(&mut decided.verdicts);
+            decided.plan.verdicts = plan::apart(changed).collect();
+        }
+        (decided, inputs)
+    }
+
+    /// Drops what the check refuses.
+    pub fn check(&self, snapshot: &TrackedSnapshot, plan: Plan) -> (Plan, Vec<Violation>) {
+        self.holdings.prune(snapshot, plan)
+    }
+
+    /// Checks a plan that is made between two rounds. The next round gets the same delta again,
+    /// which changes nothing.
+    pub fn check_between_rounds(&mut self, snapshot: &TrackedSnapshot, plan: Plan) -> Plan {
+        self.holdings.follow(snapshot, snapshot.awaits_planning());
+        self.holdings.prune(snapshot, plan).0
+    }
+
+    pub fn request_full_report(&mut self) {
+        self.full_report = true;
+    }
+
+    pub fn record(&mut self, round: u64, inputs: Delta, rest: Plan) -> Unwritten {
+        let rounds = &self.rounds;
+        let all = || WorkChanges::all(rounds.verdicts(), rounds.shares());
+        self.recorder.record(round, inputs, rest, all)
+    }
+
+    pub fn shares(&self) -> Shares {
+        self.rounds.shares()
+    }
+
+    /// The shares without those of single pieces of work.
+    pub fn sums(&self) -> &Shares {
+        self.rounds.sums()
+    }
+
+    pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
+        self.rounds.verdict(work)
+    }
+
+    pub fn waits_for_time(&self) -> bool {
+        self.rounds.waits_for_time()
+    }
+
+    pub fn set_trace(&mut self, trace: Option<RoundTrace>) {
+        self.trace = trace;
+    }
+
+    pub fn trace_mut(&mut self) -> Option<&mut RoundTrace> {
+        self.trace.as_mut()
+    }
+
+    pub fn take_trace(&mut self) -> Option<RoundTrace> {
+        self.trace.take()
+    }
+}
