@@ -5,10 +5,10 @@
 //! before the board shows it, unless the disk refuses (I6, F29); the board is complete only after
 //! the machine and the journal have been looked through; what must end ends whatever the disk says.
 
-mod deeds;
-mod known;
-mod lives;
-mod memory;
+mod actions;
+mod containers;
+mod recovery;
+mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use hayward_vocabulary::{AllocationId, Size};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use crate::fault::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::follow::{Position, Update};
 use crate::journal::{Journal, Opened};
-use crate::last_words;
 use crate::lease::boottime_ms;
+use crate::output_tail;
 use crate::runtime::{Event, News, Runtime};
-use known::Known;
+use containers::Known;
 
-pub use known::Board;
-pub use lives::Lives;
+pub use containers::Board;
+pub use traces::Lives;
 
 /// After a refusal of the disk.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -117,9 +117,9 @@ impl Agent {
                 Some(update) = ears.updates.recv() => {
                     // Before it: what is news now was not there when a lease ran out.
                     self.notice_tenure();
-                    fault::pass(Point::AbsorbBefore);
+                    fault_points::pass(Point::AbsorbBefore);
                     self.absorb(update);
-                    fault::pass(Point::AbsorbAfter);
+                    fault_points::pass(Point::AbsorbAfter);
                 }
                 Some(news) = ears.news.recv() => self.hear(news, &mut ears.news).await,
                 Ok(()) = self.tenure.changed() => self.notice_tenure(),
@@ -272,7 +272,7 @@ impl Agent {
                 None
             }
             Event::Ended(mut exit) => {
-                last_words::add(self.runtime.as_ref(), &id, &mut exit);
+                output_tail::add(self.runtime.as_ref(), &id, &mut exit);
                 self.lives.ended(&id, &exit);
                 let _here = self.lives.place(&id).map(|place| place.enter());
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");

@@ -14,9 +14,9 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use tokio::sync::mpsc;
 
-use crate::fault::{self, Point};
+use crate::backoff::Pause;
+use crate::fault_points::{self, Point};
 use crate::files;
-use crate::pause::Pause;
 
 pub use update::{Position, Update};
 
@@ -98,12 +98,12 @@ impl Follower {
 
     fn keep(&self, cursor: &str) {
         // A position that was not kept is one that a later check cannot use: no harm is done.
-        fault::pass(Point::PositionBefore);
+        fault_points::pass(Point::PositionBefore);
         if let Some(path) = &self.position
             && let Err(error) = files::note(path, cursor.as_bytes())
         {
             tracing::warn!(%error, "the position in the desired set cannot be kept");
         }
-        fault::pass(Point::PositionAfter);
+        fault_points::pass(Point::PositionAfter);
     }
 }

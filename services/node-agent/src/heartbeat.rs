@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::Board;
-use crate::condition::Condition;
 use crate::lease::{Keeper, boottime_ms};
+use crate::node_condition::Condition;
 
 const FIRST_MS: u64 = 1_000;
 /// Why a node whose agent was stopped takes no new work.

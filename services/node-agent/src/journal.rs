@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use hayward_node_agent_domain::{Doubt, Past, Record, journal};
 
-use crate::fault::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::files::{self, checksum};
 use crate::follow::Position;
 
@@ -130,9 +130,9 @@ impl Kept {
             return Ok(());
         }
         let content = lines(records)?;
-        fault::pass(Point::JournalBefore);
+        fault_points::pass(Point::JournalBefore);
         let written = self.file.write_all(&content);
-        fault::pass(Point::JournalWritten);
+        fault_points::pass(Point::JournalWritten);
         let done = if sync {
             written.and_then(|()| self.file.sync_data())
         } else {
@@ -147,7 +147,7 @@ impl Kept {
         for record in records {
             self.past.tell(record.clone());
         }
-        fault::pass(Point::JournalAfter);
+        fault_points::pass(Point::JournalAfter);
         Ok(())
     }
 }

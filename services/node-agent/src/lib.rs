@@ -10,28 +10,28 @@
 //! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
 //! of containers that work through a job's tasks.
 
-mod accounts;
 mod agent;
-mod condition;
+mod backoff;
 mod config;
 mod credentials;
 #[cfg(feature = "fault-points")]
-pub mod fault;
+pub mod fault_points;
 #[cfg(not(feature = "fault-points"))]
-mod fault;
+mod fault_points;
 mod files;
 mod follow;
 mod heartbeat;
 mod journal;
-mod last_words;
 mod lease;
+mod log_segments;
 mod machine;
+mod node_condition;
+mod orphan_processes;
 mod output;
-mod pause;
+mod output_tail;
 mod report;
+mod run_as;
 mod runtime;
-mod segments;
-mod strays;
 mod supervisor;
 mod tasks;
 
@@ -54,13 +54,13 @@ use tokio::task::JoinHandle;
 
 pub use config::{RuntimeKind, Settings};
 
-use accounts::{Accounts, Own};
 use agent::{Agent, Board, Ears, Lives};
-use condition::{Condition, Machine};
 use journal::Journal;
 use lease::Keeper;
+use node_condition::{Condition, Machine};
+use run_as::{Accounts, Own};
+use runtime::cgroups::{self, Groups};
 use runtime::docker::Docker;
-use runtime::groups::{self, Groups};
 use runtime::process::{Conditions, Processes};
 use runtime::real::Real;
 use runtime::simulated::{Behaviour, Simulated};
@@ -253,7 +253,7 @@ impl Speakers {
     }
 }
 
-fn offered_by(runtime: Arc<dyn Runtime>) -> condition::Offers {
+fn offered_by(runtime: Arc<dyn Runtime>) -> node_condition::Offers {
     Box::new(move || runtime.offers())
 }
 
@@ -298,7 +298,7 @@ fn machine_of(
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
         accounts,
-        groups: Groups::detect(settings.cgroup_root.as_deref(), &groups::owner(&state_dir)),
+        groups: Groups::detect(settings.cgroup_root.as_deref(), &cgroups::owner(&state_dir)),
         state_dir,
         boot_id: boot_id.clone(),
         launch_limit: Duration::from_millis(settings.launch_limit_ms),

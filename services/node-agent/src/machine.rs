@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Changes with each boot; empty where the kernel does not tell.
 pub fn boot_id() -> String {
     #[cfg(feature = "fault-points")]
-    if let Some(boot_id) = crate::fault::pretended_boot() {
+    if let Some(boot_id) = crate::fault_points::pretended_boot() {
         return boot_id;
     }
     fs::read_to_string("/proc/sys/kernel/random/boot_id")

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Board;
-use crate::fault::{self, Point};
-use crate::pause::Pause;
+use crate::backoff::Pause;
+use crate::fault_points::{self, Point};
 use crate::report::refused_items;
 use crate::runtime::{Piece, Runtime};
 
@@ -76,10 +76,10 @@ impl Shipper {
             let more = chunks.is_some();
             if let Some(chunks) = chunks {
                 let ends = ends(&chunks);
-                fault::pass(Point::OutputBefore);
+                fault_points::pass(Point::OutputBefore);
                 match self.send(chunks).await {
                     Ok(()) => {
-                        fault::pass(Point::OutputAfter);
+                        fault_points::pass(Point::OutputAfter);
                         pause.reset();
                         sent.extend(ends);
                     }

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::agent::Board;
-use crate::fault::{self, Point};
+use crate::backoff::Pause;
+use crate::fault_points::{self, Point};
 use crate::output::Drained;
-use crate::pause::Pause;
 
 /// A report that nobody asked for, in case one was lost on the other side.
 const ANYWAY: Duration = Duration::from_secs(10);
@@ -69,10 +69,10 @@ impl Reporter {
             let (mut containers, lift_at) = veil.over(&board.containers, &drained, Instant::now());
             containers.retain(|report| !foreign.contains(&report.id));
             *sequence += 1;
-            fault::pass(Point::ReportBefore);
+            fault_points::pass(Point::ReportBefore);
             match self.send(&board, containers.clone(), *sequence).await {
                 Ok(_) => {
-                    fault::pass(Point::ReportAfter);
+                    fault_points::pass(Point::ReportAfter);
                     pause.reset();
                     if !self.news(lift_at).await {
                         return;

@@ -5,8 +5,8 @@
 //! A runtime is told and answers later, through [`News`]. It never decides: it starts what it is
 //! told to start, once per directory, and says what became of it.
 
+pub mod cgroups;
 pub mod docker;
-pub mod groups;
 pub mod process;
 pub mod real;
 pub mod simulated;

@@ -8,10 +8,10 @@
 //! asked to end before the program started means it does not start; exclusive work neither starts
 //! nor goes on without a lease of the node, whatever has become of the agent (I4).
 
-mod confine;
-mod force;
+mod kill;
 mod lease;
 mod output;
+mod sandbox;
 mod signals;
 
 use std::collections::BTreeMap;
@@ -32,12 +32,12 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::files;
 use crate::lease::boottime_ms;
 use crate::machine::{self, Identity};
-use crate::runtime::groups;
-use force::Force;
+use crate::runtime::cgroups;
+use kill::Force;
 use lease::Watched;
 use output::Output;
 use signals::Signals;
@@ -47,7 +47,7 @@ pub const CLAIM: &str = "claim.json";
 pub const STARTED: &str = "started.json";
 pub const EXIT: &str = "exit.json";
 
-pub use force::{STUCK, Stuck, reason};
+pub use kill::{STUCK, Stuck, reason};
 
 /// What to run. Written by the agent, for its owner's eyes only: it may hold tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ pub fn main(dir: &Path) -> ExitCode {
 }
 
 fn begin(dir: &Path) -> io::Result<()> {
-    confine::close_inherited();
+    sandbox::close_inherited();
     // Before anything else: from here on a request to end waits until it can be obeyed.
     let signals = Signals::listen()?;
     // The terminal's signals are for the agent alone. It fails for one who leads already.
@@ -117,7 +117,7 @@ fn begin(dir: &Path) -> io::Result<()> {
     let claim = Claim {
         supervisor: Identity::own(),
     };
-    fault::pass(Point::ClaimBefore);
+    fault_points::pass(Point::ClaimBefore);
     if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             say(&refused(
@@ -128,7 +128,7 @@ fn begin(dir: &Path) -> io::Result<()> {
         }
         return Err(error);
     }
-    fault::pass(Point::ClaimAfter);
+    fault_points::pass(Point::ClaimAfter);
     let exit = match files::read_json::<Order>(&dir.join(ORDER)) {
         Some(order) => Supervisor {
             dir,
@@ -145,9 +145,9 @@ fn begin(dir: &Path) -> io::Result<()> {
         ended_at: Some(SystemClock.now()),
         ..exit
     };
-    fault::pass(Point::ExitBefore);
+    fault_points::pass(Point::ExitBefore);
     let kept = files::replace_json(&dir.join(EXIT), &exit);
-    fault::pass(Point::ExitAfter);
+    fault_points::pass(Point::ExitAfter);
     if kept.is_err() {
         // I6: a disk that takes nothing loses no outcome while an agent listens.
         say(&exit);
@@ -214,7 +214,8 @@ impl Supervisor<'_> {
         let mut output = Output::open(self.dir, self.order.output_limit_bytes)
             .map_err(own("its output cannot be kept"))?;
         for group in &self.order.groups {
-            groups::join(group, std::process::id()).map_err(own("its control group refuses it"))?;
+            cgroups::join(group, std::process::id())
+                .map_err(own("its control group refuses it"))?;
         }
         if let Some(file) = self.order.lease.take() {
             let watched = Watched::new(file).map_err(own("its lease cannot be watched"))?;
@@ -237,14 +238,14 @@ impl Supervisor<'_> {
             }
             None => {}
         }
-        confine::confine(&self.order).map_err(own("it cannot be confined"))?;
+        sandbox::confine(&self.order).map_err(own("it cannot be confined"))?;
         if !self.order.working_directory.is_absolute() {
             let why = "its working directory is not an absolute path";
             return Err(Exit::of(ExitCause::LaunchFailed, why));
         }
-        fault::pass(Point::ProgramBefore);
+        fault_points::pass(Point::ProgramBefore);
         let spawned = self.spawn(&mut output);
-        fault::pass(Point::ProgramAfter);
+        fault_points::pass(Point::ProgramAfter);
         match spawned {
             Ok(child) => Ok((child, output)),
             Err(error) => {
@@ -308,7 +309,7 @@ impl Supervisor<'_> {
         say(&started);
         // Without it a later agent says `launch_unknown`, which is true enough.
         let _ = files::replace_json(&self.dir.join(STARTED), &started);
-        fault::pass(Point::StartedAfter);
+        fault_points::pass(Point::StartedAfter);
     }
 
     fn watch(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
@@ -350,7 +351,7 @@ impl Supervisor<'_> {
             kill_children();
         }
         if force.is_news(now) {
-            say(&force::stuck(self.dir));
+            say(&kill::stuck(self.dir));
         }
     }
 
@@ -435,7 +436,7 @@ impl Supervisor<'_> {
             .order
             .groups
             .iter()
-            .any(|group| groups::ran_out_of_memory(group));
+            .any(|group| cgroups::ran_out_of_memory(group));
         let (cause, message) = match &self.stop {
             Some(Stop {
                 why: Why::LeaseOver(why),

@@ -1,11 +1,11 @@
 //! `run-tasks`: leases batches of tasks from job-converter, runs them, reports in batches (D8).
 //!
-//! [`lending`] talks, workers work, and [`desk`] lies between them. The same talk serves the
+//! [`lease_loop`] talks, workers work, and [`queue`] lies between them. The same talk serves the
 //! pretended tasks of simulated machines. Nothing may run under a lease that is over (I4), and an
 //! outcome is kept until it was accepted.
 
-pub mod desk;
-pub mod lending;
+pub mod lease_loop;
+pub mod queue;
 mod tee;
 mod worker;
 
@@ -19,8 +19,8 @@ use hayward_service::client::Authority;
 use hayward_service::{Client, Shutdown, TokenSource};
 use hayward_vocabulary::{AllocationId, WorkId};
 
-use desk::Desk;
-use lending::Lending;
+use lease_loop::Lending;
+use queue::Desk;
 
 /// Variables of a task runner. The user's tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_TASK_";

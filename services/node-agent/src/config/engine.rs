@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use hayward_vocabulary::launch::LEAST_ID;
 
 use super::Settings;
-use crate::accounts::Accounts;
+use crate::run_as::Accounts;
 use crate::runtime::docker::{Conditions, Limits};
 
 impl Settings {
@@ -102,7 +102,7 @@ fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::Own;
+    use crate::run_as::Own;
 
     fn made(settings: &Settings) -> anyhow::Result<Option<Conditions>> {
         let accounts = Accounts::new(Own { uid: 0, gid: 0 }, "", (None, None))?;

@@ -4,14 +4,14 @@
 //! name and its labels. What the agent has to know of one beyond that is in `engine/<id>/`, made
 //! before the engine hears of it. Only containers with this agent's own label are ever touched.
 
+mod container;
+pub mod container_spec;
 mod engine;
 mod folder;
-pub mod form;
-mod life;
+mod inspect;
 mod logs;
 mod mounts;
 mod orphans;
-mod seen;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ use hayward_vocabulary::AllocationId;
 use parking_lot::Mutex;
 
 use super::{Event, Found, News, NewsSender, Piece};
-use crate::accounts::Accounts;
-use crate::{files, segments};
+use crate::run_as::Accounts;
+use crate::{files, log_segments};
+use container_spec::Rules;
 use engine::Engine;
 use folder::{Folder, Order};
-use form::Rules;
 
+pub use container::Ordered;
 pub use engine::Limits;
-pub use life::Ordered;
 
 /// How often an engine is asked whether it is there.
 const PULSE: Duration = Duration::from_secs(5);
@@ -189,7 +189,7 @@ impl Docker {
 
     pub fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
         let folder = self.folder(id);
-        let (offset, bytes) = segments::read(folder.dir(), offset, most, backlog)?;
+        let (offset, bytes) = log_segments::read(folder.dir(), offset, most, backlog)?;
         Some(Piece { offset, bytes })
     }
 
@@ -202,11 +202,16 @@ impl Docker {
     /// Drops the engine's container in the background; a sweep does what fails here.
     fn remove(&self, order: &Order) {
         let docker = self.clone();
-        let name = form::name(&order.id, order.incarnation);
+        let name = container_spec::name(&order.id, order.incarnation);
         let order = order.clone();
         tokio::spawn(async move {
             if let Ok(seen) = docker.0.engine.inspect(&name).await
-                && form::is_ours(&seen.labels, &docker.0.rules, &order.id, order.incarnation)
+                && container_spec::is_ours(
+                    &seen.labels,
+                    &docker.0.rules,
+                    &order.id,
+                    order.incarnation,
+                )
             {
                 let _ = docker.0.engine.remove(&seen.id).await;
             }

@@ -4,7 +4,7 @@
 //! supervisor; from then on the supervisor's files tell the truth, and a pipe and a process handle
 //! tell when to read them. An agent that comes later finds the directory and watches on.
 
-mod remains;
+mod leftovers;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,12 +24,12 @@ use parking_lot::Mutex;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::time::Instant;
 
-use super::groups::Groups;
+use super::cgroups::Groups;
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
-use crate::accounts::{Account, Accounts};
-use crate::fault::{self, Point};
-use crate::segments;
-use crate::strays::{self, MARK};
+use crate::fault_points::{self, Point};
+use crate::log_segments;
+use crate::orphan_processes::{self, MARK};
+use crate::run_as::{Account, Accounts};
 use crate::supervisor::{CLAIM, Claim, EXIT, ORDER, Order, STARTED, Started};
 use crate::{files, lease, tasks};
 
@@ -122,7 +122,7 @@ impl Processes {
         let mut environment = surroundings(account, &own);
         environment.extend(launch.environment.clone());
         environment.extend(extra);
-        let mark = strays::mark(&dir, container.incarnation);
+        let mark = orphan_processes::mark(&dir, container.incarnation);
         environment.insert(MARK.to_owned(), mark);
         let order = Order {
             id: container.id.clone(),
@@ -145,7 +145,7 @@ impl Processes {
                 .then(|| lease::file(&conditions.state_dir)),
         };
         files::create_json(&dir.join(ORDER), &order)?;
-        fault::pass(Point::FolderAfter);
+        fault_points::pass(Point::FolderAfter);
         Ok(dir)
     }
 
@@ -363,7 +363,7 @@ impl Runtime for Processes {
         self.0.conditions.groups.stir();
         let runtime = self.clone();
         tokio::spawn(async move {
-            fault::pass(Point::FolderBefore);
+            fault_points::pass(Point::FolderBefore);
             match runtime.prepare(&container) {
                 Ok(dir) => runtime.supervise(id, incarnation, dir).await,
                 Err(error) => {
@@ -398,7 +398,7 @@ impl Runtime for Processes {
     }
 
     fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
-        let (offset, bytes) = segments::read(&self.dir(id), offset, most, backlog)?;
+        let (offset, bytes) = log_segments::read(&self.dir(id), offset, most, backlog)?;
         Some(Piece { offset, bytes })
     }
 }

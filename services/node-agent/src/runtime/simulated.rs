@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
 use crate::lease::boottime_ms;
-use crate::tasks::desk::Desk;
+use crate::tasks::queue::Desk;
 use crate::tasks::{Assignment, Lender};
 
 /// How pretended programs behave.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::segments::Segments;
+use crate::log_segments::Segments;
 
 pub struct Output {
     kept: Segments,

@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::PREFIX;
-use super::desk::Desk;
+use super::queue::Desk;
 use super::tee::Tee;
 use crate::machine;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hayward_container_manager_api::{ContainerState, Goal};
-use hayward_node_agent::fault::Point;
+use hayward_node_agent::fault_points::Point;
 use hayward_vocabulary::{Exit, ExitCause};
 
 use crate::agent::{Agent, clear};

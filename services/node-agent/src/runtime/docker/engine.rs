@@ -16,7 +16,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 
-use super::seen::Seen;
+use super::inspect::Seen;
 
 /// Every limit is kept here, so the client's own only has to be longer.
 const NEVER_SECONDS: u64 = 86_400;

@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, Fault};
 use super::folder::Folder;
-use super::seen::{Stage, instant};
+use super::inspect::{Stage, instant};
+use crate::backoff::Pause;
 use crate::files;
-use crate::pause::Pause;
-use crate::segments::Segments;
+use crate::log_segments::Segments;
 
 /// Pieces taken together.
 const AT_ONCE: usize = 1024;
@@ -209,7 +209,7 @@ impl<'a> Kept<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segments;
+    use crate::log_segments;
 
     fn piece(text: &str) -> LogOutput {
         LogOutput::StdOut {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn text(folder: &Folder) -> (u64, String) {
-        let (offset, bytes) = segments::read(folder.dir(), 0, 1000, 1000).unwrap();
+        let (offset, bytes) = log_segments::read(folder.dir(), 0, 1000, 1000).unwrap();
         (offset, String::from_utf8(bytes).unwrap())
     }
 
@@ -276,11 +276,17 @@ mod tests {
         kept.write(b"12345678").unwrap();
         kept.write(b"90abc").unwrap();
         assert_eq!(text(&folder), (5, "67890".to_owned()));
-        assert_eq!(segments::read(folder.dir(), 10, 9, 9).unwrap().1, b"abc");
+        assert_eq!(
+            log_segments::read(folder.dir(), 10, 9, 9).unwrap().1,
+            b"abc"
+        );
         let mut kept = Kept::open(&folder, 10).unwrap();
         kept.write(b"defgh").unwrap();
         assert_eq!(text(&folder), (10, "abcde".to_owned()));
-        assert_eq!(segments::read(folder.dir(), 15, 9, 9).unwrap().1, b"fgh");
+        assert_eq!(
+            log_segments::read(folder.dir(), 15, 9, 9).unwrap().1,
+            b"fgh"
+        );
     }
 
     #[test]

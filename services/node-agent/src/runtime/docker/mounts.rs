@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hayward_vocabulary::ContainerForm;
 use hayward_vocabulary::launch::{Mount, is_plain_path};
 
-use super::form::Rules;
+use super::container_spec::Rules;
 
 pub fn bind(mount: &Mount) -> String {
     let how = if mount.read_only { "ro" } else { "rw" };
@@ -56,7 +56,7 @@ fn look(mount: &Mount, rules: &Rules) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::{Accounts, Own};
+    use crate::run_as::{Accounts, Own};
 
     #[test]
     fn s21_only_what_the_machine_permits_wherever_links_lead() {

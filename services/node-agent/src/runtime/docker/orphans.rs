@@ -7,18 +7,18 @@ use std::collections::HashMap;
 
 use hayward_vocabulary::AllocationId;
 
-use super::{Docker, form};
+use super::{Docker, container_spec};
 
 impl Docker {
     pub(super) async fn sweep(self) {
         let mut warned = 0;
         loop {
-            let label = format!("{}={}", form::NODE, self.0.rules.node);
+            let label = format!("{}={}", container_spec::NODE, self.0.rules.node);
             // An engine that does not answer is asked again.
             if let Ok(found) = self.0.engine.labelled(label).await {
                 let mut strangers = 0;
                 for (id, labels) in found {
-                    if labels.get(form::OWNER) != Some(&self.0.rules.owner) {
+                    if labels.get(container_spec::OWNER) != Some(&self.0.rules.owner) {
                         strangers += 1;
                     } else if !self.is_wanted(&labels) {
                         tracing::warn!(container = id, "a container nobody asks for is removed");
@@ -41,13 +41,13 @@ impl Docker {
     /// Whether a folder waits for its end. The folder is older than the container, so one that is
     /// missing now was forgotten.
     fn is_wanted(&self, labels: &HashMap<String, String>) -> bool {
-        let id = labels.get(form::ALLOCATION);
+        let id = labels.get(container_spec::ALLOCATION);
         let Some(id) = id.and_then(|id| AllocationId::new(id.as_str()).ok()) else {
             return false;
         };
         let folder = self.folder(&id);
         let incarnation = labels
-            .get(form::INCARNATION)
+            .get(container_spec::INCARNATION)
             .and_then(|text| text.parse().ok());
         folder
             .order()

@@ -1,7 +1,7 @@
 //! The runtime before a pretended engine: what it must never do is easiest to see where the engine
 //! misbehaves.
 
-mod pretence;
+mod fake_engine;
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use super::life::RUNTIME_DOWN;
+use super::container::RUNTIME_DOWN;
 use super::*;
-use crate::accounts::Own;
+use crate::run_as::Own;
 use crate::runtime::Container;
-use pretence::{Mood, Pretence, Registry, Stage};
+use fake_engine::{Mood, Pretence, Registry, Stage};
 
 struct Bench {
     engine: Pretence,

@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::{Event, Processes};
-use crate::fault::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::files;
 use crate::machine::{self, Identity};
 use crate::supervisor::{CLAIM, Claim, EXIT, STARTED, STUCK, Started, Stuck};
@@ -90,7 +90,7 @@ impl Processes {
                 "no command to start a supervisor with",
             ));
         };
-        fault::pass(Point::SpawnBefore);
+        fault_points::pass(Point::SpawnBefore);
         let mut command = Command::new(program);
         command
             .args(prefix)
@@ -105,12 +105,12 @@ impl Processes {
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         #[cfg(feature = "fault-points")]
-        command.envs(fault::VARIABLES.iter().filter_map(|name| {
+        command.envs(fault_points::VARIABLES.iter().filter_map(|name| {
             let value = std::env::var(name).ok()?;
             Some((name, value))
         }));
         let child = command.spawn();
-        fault::pass(Point::SpawnAfter);
+        fault_points::pass(Point::SpawnAfter);
         child
     }
 

@@ -16,7 +16,7 @@ use hayward_vocabulary::launch::LEAST_ID;
 use hayward_vocabulary::{AllocationId, ContainerForm, UserName};
 
 use super::mounts;
-use crate::accounts::Accounts;
+use crate::run_as::Accounts;
 use crate::runtime::Container;
 
 /// Who runs in containers that name nobody: a number without rights, and without an account.
@@ -190,7 +190,7 @@ mod tests {
     use hayward_vocabulary::{Launch, Program, Size};
 
     use super::*;
-    use crate::accounts::Own;
+    use crate::run_as::Own;
 
     const ROOT: Own = Own { uid: 0, gid: 0 };
 

@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::engine::Fault;
 use super::folder::{Folder, Order, Started};
-use super::seen::{Ending, Stage};
-use super::{Docker, form, logs, mounts};
-use crate::pause::Pause;
+use super::inspect::{Ending, Stage};
+use super::{Docker, container_spec, logs, mounts};
+use crate::backoff::Pause;
 use crate::runtime::{Container, Event};
 
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -96,12 +96,12 @@ impl Docker {
             argv,
             image,
         } = ordered;
-        let body = form::body(container, argv, image, &self.0.rules)
+        let body = container_spec::body(container, argv, image, &self.0.rules)
             .map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
         // Another node may give what this one does not: no fault of the work's.
         mounts::permitted(image, &self.0.rules)
             .map_err(|message| coded(ExitCause::Node, NOT_OFFERED, message))?;
-        let name = form::name(&container.id, container.incarnation);
+        let name = container_spec::name(&container.id, container.incarnation);
         let deadline = Instant::now() + self.0.engine.limits.patience;
         let mut pause = Pause::default();
         let mut pulled = false;
@@ -148,7 +148,7 @@ impl Docker {
             return Err(unknown(message));
         };
         let (id, incarnation) = (&container.id, container.incarnation);
-        let ours = form::is_ours(&seen.labels, &self.0.rules, id, incarnation);
+        let ours = container_spec::is_ours(&seen.labels, &self.0.rules, id, incarnation);
         if ours && seen.stage == Stage::Made {
             return Ok(seen.id);
         }
@@ -158,7 +158,7 @@ impl Docker {
     }
 
     async fn fetch(&self, image: &str) -> Result<(), Exit> {
-        let registry = form::registry(image);
+        let registry = container_spec::registry(image);
         if !self.0.registries.iter().any(|listed| listed == registry) {
             return Err(no_image(format!(
                 "the image {image} is not on this node, and the agent may not fetch it: \
@@ -182,7 +182,7 @@ impl Docker {
         if folder.stop_asked() {
             stop.begin();
         }
-        let name = form::name(&order.id, order.incarnation);
+        let name = container_spec::name(&order.id, order.incarnation);
         let mut pause = Pause::default();
         loop {
             let seen = match self.0.engine.inspect(&name).await {

@@ -16,7 +16,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use http::Method;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::desk::{Desk, Standing};
+use super::queue::{Desk, Standing};
 
 /// Outcomes of short tasks are gathered this long.
 const GATHER: Duration = Duration::from_millis(40);

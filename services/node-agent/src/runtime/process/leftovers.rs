@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::{Event, Found, Processes};
 use crate::files;
 use crate::machine::{self, Identity};
-use crate::strays::{self, Stray};
+use crate::orphan_processes::{self, Stray};
 use crate::supervisor::{EXIT, STARTED, Started, reason};
 
 /// Looks for what is being ended: those killed first may have had children.
@@ -51,7 +51,7 @@ impl Processes {
                 let members = machine::group_of(&leader);
                 std::iter::once(leader).chain(members)
             });
-        let strays = strays::all(&self.containers()).into_iter();
+        let strays = orphan_processes::all(&self.containers()).into_iter();
         let marked = strays.filter(|stray| stray.id == *id).map(|it| it.process);
         let all = grouped.chain(led).chain(marked);
         let all = all.filter(|process| process.pid != std::process::id() && process.lives());
@@ -143,7 +143,7 @@ impl Processes {
     /// is lost, started them. They are ended, and their orders are not obeyed a second time.
     pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, Found>) {
         let containers = self.containers();
-        let strays = strays::all(&containers);
+        let strays = orphan_processes::all(&containers);
         let without = |id: &AllocationId| !containers.join(id.as_str()).exists();
         let mut orphans: BTreeMap<AllocationId, Vec<Stray>> = BTreeMap::new();
         for stray in strays.into_iter().filter(|stray| without(&stray.id)) {

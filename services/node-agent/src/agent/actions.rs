@@ -9,9 +9,9 @@ use hayward_container_manager_api::DesiredEntry;
 use hayward_node_agent_domain::{Action, Phase, Record, Stage, refusal};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::known::{Known, concluded};
+use super::containers::{Known, concluded};
 use super::{Agent, Lives};
-use crate::fault::{self, Point};
+use crate::fault_points::{self, Point};
 use crate::runtime::Container;
 
 /// A disk that takes longer is one to be told of.
@@ -63,16 +63,16 @@ impl Agent {
                     known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
                 }
                 self.lives.stops(&id);
-                fault::pass(Point::StopBefore);
+                fault_points::pass(Point::StopBefore);
                 self.runtime.stop(&id);
-                fault::pass(Point::StopAfter);
+                fault_points::pass(Point::StopAfter);
             }
             Action::Forget { id } => {
                 self.known.remove(&id);
                 self.lives.forget(&id);
-                fault::pass(Point::ForgetBefore);
+                fault_points::pass(Point::ForgetBefore);
                 self.runtime.forget(&id);
-                fault::pass(Point::ForgetAfter);
+                fault_points::pass(Point::ForgetAfter);
             }
             Action::Conclude {
                 id,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use hayward_node_agent_domain::{Doubt, Past, Phase, Record, Story, Trace, Verdict, journal};
 use hayward_vocabulary::AllocationId;
 
-use super::known::Known;
+use super::containers::Known;
 use super::{Agent, Lives};
-use crate::last_words;
+use crate::output_tail;
 use crate::runtime::Found;
 
 impl Agent {
@@ -58,7 +58,7 @@ impl Agent {
                 Verdict::Ended(mut exit) => {
                     known.actual.phase = Phase::Ended;
                     if story.exit.is_none() {
-                        last_words::add(self.runtime.as_ref(), &id, &mut exit);
+                        output_tail::add(self.runtime.as_ref(), &id, &mut exit);
                         records.push(Record::Ended {
                             id: id.clone(),
                             incarnation,
