@@ -23,10 +23,10 @@ use hayward_vocabulary::{
 };
 use sqlx::PgConnection;
 
-use crate::commands::Foreign;
 use crate::invariants::Stages;
-use crate::measured;
-use crate::placements::{Deployment, Limits, Placements, asked};
+use crate::metrics;
+use crate::placements::{Deployment, Limits, Placements, commands};
+use crate::reports::Foreign;
 use crate::store;
 
 /// A container, with everything its row, its entries and its decisions need.
@@ -108,7 +108,7 @@ pub enum Command {
     /// How the invariants stand.
     Invariants(Reply<Findings>),
     /// Somebody asked about placements, and is answered by what they asked.
-    Placements(Box<asked::Act>),
+    Placements(Box<commands::Act>),
     Report {
         node: NodeName,
         answers: Option<u64>,
@@ -225,7 +225,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
-        measured::readings(self, moment)
+        metrics::readings(self, moment)
     }
 
     fn weight(rows: &Rows) -> usize {
@@ -254,7 +254,7 @@ impl Ledger {
     /// Takes a container in that was not there before.
     pub(crate) fn bear(&mut self, container: Container, batch: &mut Batch<Rows>) {
         publish(&container, batch);
-        measured::ordered(&container, batch);
+        metrics::ordered(&container, batch);
         batch
             .rows
             .born
@@ -293,7 +293,7 @@ impl Ledger {
             Step::Become(life) => (life, false),
             Step::Bury(life) => (life, true),
         };
-        measured::moves(container, &life, moment);
+        metrics::moves(container, &life, moment);
         // An order keeps its epoch until it changes: a new term alone wakes no agent.
         if life.desired() != container.life.desired() {
             container.epoch = moment.epoch;

@@ -8,13 +8,13 @@
 
 mod absorb;
 mod bells;
-mod commands;
 mod config;
 mod http;
 mod invariants;
 mod ledger;
-mod measured;
+mod metrics;
 mod placements;
+mod reports;
 mod store;
 mod trim;
 

@@ -1,12 +1,12 @@
 //! Placement actions in the working set: the pure machine, and what it is told of the neighbours'
-//! news. It sees and moves containers through [`hand::Hand`].
+//! news. It sees and moves containers through [`effects::Hand`].
 //!
 //! After each batch of news, and when a deadline has come, [`Ledger::place`] lets happen what can
 //! happen; rows, requests and containers that changed go into the same batch.
 
-pub mod asked;
-mod counts;
-mod hand;
+pub mod commands;
+mod effects;
+mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId, Wo
 
 use crate::ledger::{Ledger, Rows};
 use crate::store::placement::Loaded;
-use hand::Hand;
+use effects::Hand;
 
 /// How ids of pools, and of their workers, begin.
 const POOL: &str = "wp_";
@@ -244,7 +244,7 @@ impl Ledger {
             self.write_placement(placement, batch);
         }
         if !notes.is_empty() {
-            batch.once_committed(move |_| notes.iter().for_each(counts::count));
+            batch.once_committed(move |_| notes.iter().for_each(metrics::count));
         }
         self.launch_successors(moment, batch);
         self.forget_old(moment, batch);

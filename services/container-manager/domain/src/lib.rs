@@ -8,12 +8,12 @@
 
 pub mod decide;
 pub mod life;
+pub mod log_cursor;
 pub mod output;
-pub mod reading;
-pub mod witness;
+pub mod report_filter;
 
 pub use decide::{Fact, Sighting, Standing, Step, decide};
 pub use life::{Goal, Life, State};
+pub use log_cursor::{Place, Reading, last_lines};
 pub use output::{Piece, admit};
-pub use reading::{Place, Reading, last_lines};
-pub use witness::Witness;
+pub use report_filter::Witness;

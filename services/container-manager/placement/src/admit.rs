@@ -3,10 +3,10 @@
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
 use crate::composite;
-use crate::machine::{Machine, is_up};
+use crate::environment::{Stand, StandState, World, conflict, is_unlisted, partners};
 use crate::placement::{Hands, Placement};
-use crate::words::{ANY_HOST, Destination, Phase, Queued, Reason, Status};
-use crate::world::{Stand, StandState, World, conflict, is_unlisted, partners};
+use crate::placements::{Machine, is_up};
+use crate::status::{ANY_HOST, Destination, Phase, Queued, Reason, Status};
 
 /// Looks at a request that waits: it goes on waiting, is refused, or begins.
 pub fn look(machine: &mut Machine, mut p: Placement, world: &mut impl World) -> Placement {

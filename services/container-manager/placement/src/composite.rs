@@ -4,10 +4,10 @@
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
 use crate::admit::{source, standing};
-use crate::machine::Machine;
+use crate::environment::{StandState, World, is_unlisted, partners};
 use crate::placement::{Hands, Placement};
-use crate::words::{Destination, Phase, Queued, Reason, Status};
-use crate::world::{StandState, World, is_unlisted, partners};
+use crate::placements::Machine;
+use crate::status::{Destination, Phase, Queued, Reason, Status};
 
 /// The standby that gives up its host: one that runs, the lowest number first, and its host open.
 pub fn choose(p: &Placement, world: &impl World) -> Option<(WorkId, NodeName)> {

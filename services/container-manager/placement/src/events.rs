@@ -2,9 +2,9 @@
 
 use hayward_vocabulary::WorkId;
 
+use crate::environment::Stand;
 use crate::placement::Placement;
-use crate::words::{Reason, Status};
-use crate::world::Stand;
+use crate::status::{Reason, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
@@ -46,7 +46,7 @@ pub fn of(before: &Placement, after: &Placement) -> Vec<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Trial, host};
+    use crate::test_fleet::{Trial, host};
 
     #[test]
     fn an_action_is_counted_once_at_each_of_its_turns() {

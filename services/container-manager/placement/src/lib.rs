@@ -12,22 +12,22 @@
 
 mod admit;
 mod composite;
-mod machine;
-mod note;
+mod environment;
+mod events;
 mod placement;
+mod placements;
+mod status;
 mod step;
-mod words;
-mod world;
 
-pub use machine::{Machine, Order, Refusal, Rules, Submitted};
-pub use note::Note;
+pub use environment::{Stand, StandState, World};
+pub use events::Note;
 pub use placement::{Hands, Placement, Request};
-pub use words::{Destination, Phase, Queued, Reason, Status};
-pub use world::{Stand, StandState, World};
+pub use placements::{Machine, Order, Refusal, Rules, Submitted};
+pub use status::{Destination, Phase, Queued, Reason, Status};
 
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
-mod trial;
+mod test_fleet;

@@ -3,7 +3,7 @@
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-use crate::words::{Destination, Phase, Queued, Reason, Status};
+use crate::status::{Destination, Phase, Queued, Reason, Status};
 
 /// Its field names are those of the wire: a row is what is shown of it, and what it has in hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

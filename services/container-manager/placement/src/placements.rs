@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 
-use crate::note::{self, Note};
+use crate::environment::{StandState, World};
+use crate::events::{self, Note};
 use crate::placement::{Hands, Placement};
-use crate::words::{Destination, Phase, Reason, Status};
-use crate::world::{StandState, World};
+use crate::status::{Destination, Phase, Reason, Status};
 use crate::{admit, composite, step};
 
 #[derive(Debug, Clone, Copy)]
@@ -228,7 +228,7 @@ impl Machine {
                 message.to_owned(),
                 world,
             );
-            self.notes.extend(note::of(&before, &placement));
+            self.notes.extend(events::of(&before, &placement));
             self.put(placement);
         }
     }
@@ -275,7 +275,7 @@ impl Machine {
             };
             if after != before {
                 moved = true;
-                self.notes.extend(note::of(&before, &after));
+                self.notes.extend(events::of(&before, &after));
                 self.put(after);
             }
         }

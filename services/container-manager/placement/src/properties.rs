@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use crate::environment::{StandState, World};
 use crate::placement::Placement;
-use crate::trial::{Trial, host, work};
-use crate::words::Status;
-use crate::world::{StandState, World};
+use crate::status::Status;
+use crate::test_fleet::{Trial, host, work};
 
 #[derive(Debug, Clone)]
 enum Act {

@@ -7,10 +7,10 @@ mod nodes;
 mod others;
 mod standbys;
 
-use crate::machine::{Refusal, Submitted};
-use crate::trial::{Trial, host, work};
-use crate::words::{Phase, Queued, Reason, Status};
-use crate::world::StandState;
+use crate::environment::StandState;
+use crate::placements::{Refusal, Submitted};
+use crate::status::{Phase, Queued, Reason, Status};
+use crate::test_fleet::{Trial, host, work};
 
 use Status::{BadRequest, Created, Failed, InProgress, Succeeded};
 
@@ -282,7 +282,10 @@ fn s16_a_dead_deployment() {
     let mut trial = Trial::usual();
     trial.order("u", "1", "d");
     trial.submit("v", "1", "a", None).unwrap();
-    trial.fleet.dead.insert(crate::trial::DEPLOYMENT.to_owned());
+    trial
+        .fleet
+        .dead
+        .insert(crate::test_fleet::DEPLOYMENT.to_owned());
     trial.fleet.processors.clear();
     trial.tick();
     assert_eq!(trial.status("u"), (Failed, Some(Reason::JobEnded)));

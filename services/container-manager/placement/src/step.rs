@@ -2,10 +2,10 @@
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::machine::Rules;
+use crate::environment::{Stand, StandState, World, conflict};
 use crate::placement::Placement;
-use crate::words::{ANY_HOST, Phase, Reason, Status};
-use crate::world::{Stand, StandState, World, conflict};
+use crate::placements::Rules;
+use crate::status::{ANY_HOST, Phase, Reason, Status};
 
 pub fn step(mut p: Placement, rules: &Rules, world: &mut impl World) -> Placement {
     let live = world

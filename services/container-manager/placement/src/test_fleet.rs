@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
-use crate::machine::{Machine, Order, Refusal, Rules, Submitted};
+use crate::environment::{Stand, StandState, World, conflict};
 use crate::placement::Placement;
-use crate::words::{Destination, Phase, Queued, Reason, Status};
-use crate::world::{Stand, StandState, World, conflict};
+use crate::placements::{Machine, Order, Refusal, Rules, Submitted};
+use crate::status::{Destination, Phase, Queued, Reason, Status};
 
 pub const RULES: Rules = Rules {
     request_timeout_ms: 5_000,
@@ -426,7 +426,7 @@ impl Trial {
         }
     }
 
-    pub fn notes(&mut self) -> Vec<crate::note::Note> {
+    pub fn notes(&mut self) -> Vec<crate::events::Note> {
         self.machine.take_notes()
     }
 

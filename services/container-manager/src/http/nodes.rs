@@ -14,8 +14,8 @@ use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
 use super::{Api, unread};
-use crate::commands::Foreign;
 use crate::ledger::Command;
+use crate::reports::Foreign;
 use crate::store::output;
 
 /// Containers in one report; a machine that runs more is not ours.

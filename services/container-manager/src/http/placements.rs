@@ -23,7 +23,7 @@ use utoipa_axum::routes;
 
 use super::{Api, seen_by};
 use crate::ledger::{Command, Ledger, Rows};
-use crate::placements::asked::{Only, Posted, Refusal};
+use crate::placements::commands::{Only, Posted, Refusal};
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 

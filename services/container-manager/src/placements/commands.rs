@@ -8,7 +8,7 @@ use hayward_container_manager_placement::{Destination, Order, StandState, Submit
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use super::hand::Hand;
+use super::effects::Hand;
 use crate::ledger::{Ledger, Rows};
 
 /// What somebody asks of the placements, with its reply.

@@ -2,7 +2,7 @@
 //! phases it comes to an end, and the process is up.
 
 use super::*;
-use crate::trial::RULES;
+use crate::test_fleet::RULES;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {

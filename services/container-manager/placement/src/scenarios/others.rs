@@ -2,9 +2,9 @@
 //! and the worked examples.
 
 use super::{done, failed, launched, refused};
-use crate::trial::{RULES, Trial, host, work};
-use crate::words::{Phase, Reason, Status};
-use crate::world::StandState;
+use crate::environment::StandState;
+use crate::status::{Phase, Reason, Status};
+use crate::test_fleet::{RULES, Trial, host, work};
 
 use Status::{InProgress, Succeeded};
 

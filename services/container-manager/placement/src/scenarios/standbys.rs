@@ -1,8 +1,8 @@
 //! 19–27: an active and what stands by for it.
 
 use super::{done, failed, refused};
-use crate::trial::{Trial, host};
-use crate::words::{Queued, Reason, Status};
+use crate::status::{Queued, Reason, Status};
+use crate::test_fleet::{Trial, host};
 
 use Status::{BadRequest, Failed, Succeeded};
 
