@@ -3,9 +3,9 @@
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
 use crate::composite;
-use crate::environment::{Stand, StandState, World, conflict, is_unlisted, partners};
+use crate::environment::{World, conflict, is_unlisted, is_up, partners, source, standing};
 use crate::placement::{Hands, Placement};
-use crate::placements::{Machine, is_up};
+use crate::placements::Machine;
 use crate::status::{ANY_HOST, Destination, Phase, Queued, Reason, Status};
 
 /// Looks at a request that waits: it goes on waiting, is refused, or begins.
@@ -174,21 +174,6 @@ fn reserved_by_partner(
         .active()
         .find(asks)
         .map(|it| it.processor_id.clone())
-}
-
-/// What stands of the processor and is not held in reserve.
-pub fn standing(work: &WorkId, world: &impl World) -> Option<Stand> {
-    let mut stands = world.stands(work);
-    stands.retain(|it| it.state != StandState::Held);
-    // The one that stays, where another one is on its way out.
-    stands.sort_by_key(|it| it.state == StandState::Stopping);
-    stands.into_iter().next()
-}
-
-/// Where it runs, or ran last.
-pub fn source(work: &WorkId, world: &impl World) -> Option<NodeName> {
-    let stand = standing(work, world).map(|it| it.host);
-    stand.or_else(|| world.last_host(work))
 }
 
 fn accept(p: &mut Placement, processor: &Processor, world: &impl World) {

@@ -3,8 +3,7 @@
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
-use crate::admit::{source, standing};
-use crate::environment::{StandState, World, is_unlisted, partners};
+use crate::environment::{StandState, World, is_unlisted, partners, source, standing};
 use crate::placement::{Hands, Placement};
 use crate::placements::Machine;
 use crate::status::{Destination, Phase, Queued, Reason, Status};

@@ -85,3 +85,24 @@ pub fn conflict(world: &impl World, work: &WorkId, host: &NodeName) -> Option<Wo
     let found = partners(world, work).into_iter().find(on_host);
     found.map(|(other, _)| other)
 }
+
+/// What stands of the processor and is not held in reserve.
+pub fn standing(work: &WorkId, world: &impl World) -> Option<Stand> {
+    let mut stands = world.stands(work);
+    stands.retain(|it| it.state != StandState::Held);
+    // The one that stays, where another one is on its way out.
+    stands.sort_by_key(|it| it.state == StandState::Stopping);
+    stands.into_iter().next()
+}
+
+/// Where it runs, or ran last.
+pub fn source(work: &WorkId, world: &impl World) -> Option<NodeName> {
+    let stand = standing(work, world).map(|it| it.host);
+    stand.or_else(|| world.last_host(work))
+}
+
+/// Not running, or only on its way there.
+pub(crate) fn is_up(world: &impl World, work: &WorkId) -> bool {
+    let stands = world.stands(work);
+    stands.iter().any(|it| it.state == StandState::Running)
+}

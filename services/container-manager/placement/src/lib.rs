@@ -11,9 +11,11 @@
 //! exactly one asking (P1).
 
 mod admit;
+mod advance;
 mod composite;
 mod environment;
 mod events;
+mod model;
 mod placement;
 mod placements;
 mod status;
@@ -21,8 +23,9 @@ mod step;
 
 pub use environment::{Stand, StandState, World};
 pub use events::Note;
+pub use model::{Order, Refusal, Rules, Submitted};
 pub use placement::{Hands, Placement, Request};
-pub use placements::{Machine, Order, Refusal, Rules, Submitted};
+pub use placements::Machine;
 pub use status::{Destination, Phase, Queued, Reason, Status};
 
 #[cfg(test)]

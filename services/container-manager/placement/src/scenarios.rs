@@ -8,7 +8,7 @@ mod others;
 mod standbys;
 
 use crate::environment::StandState;
-use crate::placements::{Refusal, Submitted};
+use crate::model::{Refusal, Submitted};
 use crate::status::{Phase, Queued, Reason, Status};
 use crate::test_fleet::{Trial, host, work};
 

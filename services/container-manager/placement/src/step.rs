@@ -3,8 +3,8 @@
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::environment::{Stand, StandState, World, conflict};
+use crate::model::Rules;
 use crate::placement::Placement;
-use crate::placements::Rules;
 use crate::status::{ANY_HOST, Phase, Reason, Status};
 
 pub fn step(mut p: Placement, rules: &Rules, world: &mut impl World) -> Placement {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
 use crate::environment::{Stand, StandState, World, conflict};
+use crate::model::{Order, Refusal, Rules, Submitted};
 use crate::placement::Placement;
-use crate::placements::{Machine, Order, Refusal, Rules, Submitted};
+use crate::placements::Machine;
 use crate::status::{Destination, Phase, Queued, Reason, Status};
 
 pub const RULES: Rules = Rules {
