@@ -8,7 +8,8 @@ use hayward_publication::{Batch, Cursor, Moment, Update};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, AllocationState};
 use hayward_vocabulary::AllocationId;
 
-use crate::ledger::{Container, Ledger, Rows};
+use crate::ledger::Ledger;
+use crate::model::{Container, Rows};
 
 impl Ledger {
     pub(crate) fn absorb_allocations(

@@ -5,8 +5,6 @@ use hayward_service::config::FrameSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::placements::Limits;
-
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
@@ -63,4 +61,14 @@ impl Default for Settings {
             keep_placements: 10_000,
         }
     }
+}
+
+/// What the fleet's operator has set.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub rules: Rules,
+    /// Placements of dead deployments, and those that are over, are kept this long.
+    pub retention_ms: u64,
+    /// Placements that are over, at most.
+    pub keep: usize,
 }

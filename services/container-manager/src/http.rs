@@ -22,7 +22,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::bells::Bells;
-use crate::ledger::Command;
+use crate::command::Command;
 
 pub const ABOUT: Description = Description {
     title: "Hayward container-manager",

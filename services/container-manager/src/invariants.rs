@@ -8,7 +8,9 @@ use hayward_service::invariants::{Watch, timed};
 use hayward_vocabulary::AllocationId;
 use hayward_vocabulary::invariant::{Ages, Bound, Transit, mortal};
 
-use crate::ledger::{Command, Container, Ledger};
+use crate::command::Command;
+use crate::ledger::Ledger;
+use crate::model::Container;
 
 /// A node that is there asks for its orders without pause; one that is not is given up, and what
 /// was ordered there with it.
@@ -17,9 +19,6 @@ const ORDERED_MS: u64 = 300_000;
 const LAUNCHING_MS: u64 = 1_800_000;
 /// After the grace of the work, stopping by force takes a minute at most.
 const FORCED_MS: u64 = 120_000;
-
-/// How containers in transit are, from look to look: how long is reckoned by our own clock.
-pub type Stages = Ages<AllocationId, State>;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {

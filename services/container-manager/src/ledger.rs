@@ -8,125 +8,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use hayward_container_manager_api::{
-    CONTAINERS, ContainerEntry, ContainerState, DESIRED, DesiredEntry, Goal, Report,
-};
-use hayward_container_manager_domain as domain;
-use hayward_container_manager_domain::{Fact, Life, State, Step, Witness, decide};
-use hayward_container_manager_placement::Placement;
-use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Moment, Reply, Trial, Update, Wake};
-use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
+use hayward_container_manager_api::{CONTAINERS, DESIRED};
+use hayward_container_manager_domain::{Fact, State, Step, Witness, decide};
+use hayward_publication::{Batch, Moment, Trial, Wake};
 use hayward_service::metrics::Reading;
-use hayward_vocabulary::{
-    AllocationId, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
-};
+use hayward_vocabulary::invariant::Ages;
+use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 use sqlx::PgConnection;
 
-use crate::invariants::Stages;
-use crate::metrics;
-use crate::placements::{Deployment, Limits, Placements, commands};
-use crate::reports::Foreign;
-use crate::store;
-
-/// A container, with everything its row, its entries and its decisions need.
-#[derive(Debug, Clone)]
-pub struct Container {
-    pub id: AllocationId,
-    pub work: WorkId,
-    pub kind: WorkKind,
-    pub user: UserName,
-    pub node: NodeName,
-    pub size: Size,
-    /// Its node ends it by itself when its lease runs out (I4).
-    pub exclusive: bool,
-    /// The one whose place it takes.
-    pub predecessor: Option<AllocationId>,
-    /// The request of an action that it answers.
-    pub request: Option<String>,
-    /// Absent once it has ended: it may hold secrets.
-    pub launch: Option<Arc<Launch>>,
-    /// Term of the writer that last changed what the node is told.
-    pub epoch: u64,
-    pub ordered_at: Timestamp,
-    pub life: Life,
-    pub buried_at: Option<Timestamp>,
-}
-
-impl Container {
-    pub fn entry(&self) -> ContainerEntry {
-        ContainerEntry {
-            id: self.id.clone(),
-            work: self.work.clone(),
-            node: self.node.clone(),
-            state: spoken(self.life.state),
-            started_at: self.life.started_at,
-            reason: self.life.reason.clone(),
-            exit: self.life.exit.clone(),
-        }
-    }
-
-    fn desired(&self) -> Option<DesiredEntry> {
-        let goal = match self.life.desired()? {
-            domain::Goal::Run => Goal::Run,
-            domain::Goal::Stop => Goal::Stop,
-        };
-        Some(DesiredEntry {
-            id: self.id.clone(),
-            work: self.work.clone(),
-            kind: self.kind,
-            user: self.user.clone(),
-            incarnation: self.life.incarnation,
-            epoch: self.epoch,
-            goal,
-            exclusive: self.exclusive,
-            size: self.size.clone(),
-            launch: self.launch.as_deref()?.clone(),
-        })
-    }
-}
-
-/// The word of the contract for a state.
-pub fn spoken(state: State) -> ContainerState {
-    match state {
-        State::Ordered => ContainerState::Ordered,
-        State::Launching => ContainerState::Launching,
-        State::Running => ContainerState::Running,
-        State::Stopping => ContainerState::Stopping,
-        State::Ended => ContainerState::Ended,
-    }
-}
-
-/// Someone asked, or news came.
-pub enum Command {
-    Allocations {
-        update: Update<AllocationEntry>,
-        reply: Reply<()>,
-    },
-    Processors(Update<ProcessorEntry>, Reply<()>),
-    Closed(Update<ClosedEntry>, Reply<()>),
-    /// How the invariants stand.
-    Invariants(Reply<Findings>),
-    /// Somebody asked about placements, and is answered by what they asked.
-    Placements(Box<commands::Act>),
-    Report {
-        node: NodeName,
-        answers: Option<u64>,
-        report: Report,
-        reply: Reply<Result<(), Foreign>>,
-    },
-}
-
-/// The rows of one batch; of a container that changed twice, the last.
-#[derive(Default)]
-pub struct Rows {
-    pub born: BTreeMap<AllocationId, Container>,
-    pub changed: BTreeMap<AllocationId, Container>,
-    pub placements: BTreeMap<String, Placement>,
-    pub forgotten: BTreeSet<String>,
-    pub deployments: BTreeMap<String, Deployment>,
-    pub forgotten_deployments: BTreeSet<String>,
-}
+use crate::command::Command;
+use crate::config::Limits;
+use crate::model::{Container, Rows};
+use crate::placements::state::Placements;
+use crate::{metrics, store};
 
 #[derive(Clone)]
 pub struct Ledger {
@@ -139,7 +33,7 @@ pub struct Ledger {
     pub(crate) witnesses: HashMap<NodeName, Witness>,
     pub(crate) placements: Placements,
     /// From look to look at the invariants.
-    pub(crate) stages: Stages,
+    pub(crate) stages: Ages<AllocationId, State>,
     /// Those whose nodes cannot answer, and that are waited for all the same (W7).
     pub(crate) unreachable: BTreeSet<AllocationId>,
 }
@@ -155,7 +49,7 @@ impl Ledger {
             held: BTreeSet::new(),
             witnesses: HashMap::new(),
             placements,
-            stages: Stages::default(),
+            stages: Ages::default(),
             unreachable: BTreeSet::new(),
         }
     }
@@ -225,7 +119,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
-        metrics::readings(self, moment)
+        metrics::readings(self.containers.values(), moment)
     }
 
     fn weight(rows: &Rows) -> usize {

@@ -8,11 +8,13 @@
 
 mod absorb;
 mod bells;
+mod command;
 mod config;
 mod http;
 mod invariants;
 mod ledger;
 mod metrics;
+mod model;
 mod placements;
 mod reports;
 mod store;
@@ -33,10 +35,11 @@ use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
+use command::Command;
 pub use config::Settings;
 use http::Api;
 pub use http::golden as openapi;
-use ledger::{Command, Ledger};
+use ledger::Ledger;
 
 pub const NAME: &str = "container-manager";
 pub const SCHEMA: &str = "container_manager";

@@ -13,7 +13,7 @@ use hayward_service::trace::{self, Beginning, Place};
 use hayward_vocabulary::{Exit, ExitCause, Launch};
 
 use crate::NAME;
-use crate::ledger::{Container, Ledger, Rows};
+use crate::model::{Container, Rows};
 
 const HELD: &str = "held";
 
@@ -72,10 +72,13 @@ pub(crate) fn moves(container: &Container, next: &Life, moment: &Moment) {
     }
 }
 
-pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
+pub(crate) fn readings<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+    moment: &Moment,
+) -> Vec<Reading> {
     let mut counts: BTreeMap<&'static str, u64> = states().map(|state| (state, 0)).collect();
     let mut oldest_ms = 0;
-    for container in ledger.containers.values() {
+    for container in containers {
         let life = &container.life;
         let waits = life.held && !life.has_ended();
         let state = if waits { HELD } else { life.state.as_str() };

@@ -7,6 +7,7 @@
 pub mod commands;
 mod effects;
 mod metrics;
+pub mod state;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -19,114 +20,14 @@ use hayward_rm_scheduler_api::{AllocationEntry, CLOSED, ClosedEntry, PROCESSORS,
 use hayward_vocabulary::invariant::Transit;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId, WorkKind};
 
-use crate::ledger::{Ledger, Rows};
-use crate::store::placement::Loaded;
+use crate::ledger::Ledger;
+use crate::model::{Deployment, Rows};
 use effects::Hand;
 
 /// How ids of pools, and of their workers, begin.
 const POOL: &str = "wp_";
 /// Between two looks for what nobody may read any more.
 const LOOK_EVERY_MS: u64 = 60_000;
-
-/// One deployment of a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deployment {
-    pub service: WorkId,
-    pub user: UserName,
-    pub ended_at: Option<Timestamp>,
-}
-
-/// What the fleet's operator has set.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    pub rules: Rules,
-    /// Placements of dead deployments, and those that are over, are kept this long.
-    pub retention_ms: u64,
-    /// Placements that are over, at most.
-    pub keep: usize,
-}
-
-#[derive(Default, Clone)]
-pub struct Placements {
-    machine: Machine,
-    processors: Followed<ProcessorEntry>,
-    closed: Followed<ClosedEntry>,
-    deployments: BTreeMap<String, Deployment>,
-    /// Where processes of services were last started.
-    last_hosts: HashMap<WorkId, NodeName>,
-    /// Ids of requests as published, by placement.
-    published: BTreeMap<String, String>,
-    allocations_heard: bool,
-    /// What a former term had begun has been looked at.
-    resumed: bool,
-    looked_ms: Option<u64>,
-}
-
-impl Placements {
-    pub fn loaded(loaded: Loaded) -> Self {
-        let machine = Machine::loaded(loaded.placements);
-        let published = machine.open().filter_map(|it| {
-            let request = it.request()?;
-            Some((it.uuid.clone(), request.id))
-        });
-        Self {
-            published: published.collect(),
-            machine,
-            deployments: loaded.deployments,
-            last_hosts: loaded.last_hosts,
-            ..Self::default()
-        }
-    }
-
-    /// As a new term reads it back from the rows.
-    #[cfg(test)]
-    pub fn reloaded(&self) -> Self {
-        Self::loaded(Loaded {
-            placements: self.machine.iter().cloned().collect(),
-            deployments: self.deployments.clone(),
-            last_hosts: self.last_hosts.clone(),
-        })
-    }
-
-    /// Everybody this depends on has been heard once in this term.
-    fn informed(&self) -> bool {
-        self.processors.heard() && self.closed.heard() && self.allocations_heard
-    }
-
-    pub fn allocations_heard(&mut self) {
-        self.allocations_heard = true;
-    }
-
-    pub fn started_on(&mut self, work: &WorkId, node: &NodeName) {
-        self.last_hosts.insert(work.clone(), node.clone());
-    }
-
-    /// An open action has asked for this.
-    pub fn wants(&self, request: &str) -> bool {
-        self.machine.asked_by(request).is_some()
-    }
-
-    /// Open actions, with how late each is (I24).
-    pub fn overdue(&self, rules: &Rules, now: Timestamp) -> impl Iterator<Item = Transit<String>> {
-        let overdue = self.machine.overdue(rules, now);
-        overdue.map(|(placement, late_ms)| Transit {
-            subject: placement.uuid.clone(),
-            state: "is a placement in flight",
-            late_ms,
-            why: Some(placement.response_message.clone()),
-        })
-    }
-
-    /// How many are over.
-    pub fn over(&self) -> usize {
-        self.machine.over()
-    }
-
-    fn is_live(&self, deployment: &str) -> bool {
-        let known = self.deployments.get(deployment);
-        known.is_some_and(|it| it.ended_at.is_none())
-    }
-}
 
 impl Ledger {
     pub(crate) fn absorb_processors(

@@ -7,20 +7,9 @@ use hayward_container_manager_domain::{Fact, Sighting, State};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use crate::ledger::{Ledger, Rows};
-
-/// At these places something names a container of another node.
-#[derive(Debug)]
-pub struct Foreign(pub Vec<usize>);
-
-impl Foreign {
-    pub fn if_any(places: Vec<usize>) -> Result<(), Self> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        Err(Self(places))
-    }
-}
+use crate::command::Foreign;
+use crate::ledger::Ledger;
+use crate::model::Rows;
 
 impl Ledger {
     /// Takes a report in that answers revision `answers` of the node's desired set.

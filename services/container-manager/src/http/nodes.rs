@@ -14,7 +14,7 @@ use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
 use super::{Api, unread};
-use crate::ledger::Command;
+use crate::command::Command;
 use crate::reports::Foreign;
 use crate::store::output;
 

@@ -22,8 +22,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Api, seen_by};
-use crate::ledger::{Command, Ledger, Rows};
-use crate::placements::commands::{Only, Posted, Refusal};
+use crate::command::{Command, Only, Posted, Refusal};
+use crate::ledger::Ledger;
+use crate::model::Rows;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 

@@ -9,54 +9,9 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
 use super::effects::Hand;
-use crate::ledger::{Ledger, Rows};
-
-/// What somebody asks of the placements, with its reply.
-pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("{0}")]
-    Absent(String),
-    #[error("deployment {0} is over: its service was deployed again or ended")]
-    Dead(String),
-    #[error("the neighbours have not been heard yet; ask again soon")]
-    NotYet,
-    #[error("uuid {0} was used before for another order; make a new one")]
-    OtherBody(String),
-    #[error("order {0} of this processor is in flight or waits before it")]
-    Busy(String),
-    #[error("it is {0} already; only what still waits can be withdrawn")]
-    Begun(&'static str),
-    #[error("it has changed since it was read; it is {0} now")]
-    Changed(&'static str),
-    #[error("only processes of a service are placed by order; {0}")]
-    NotOfAService(String),
-}
-
-/// An order as it was posted, before anybody knows whether there is such a thing.
-pub struct Posted {
-    pub uuid: String,
-    pub processor: Named,
-    pub destination: Destination,
-    pub request_expiry_ms: Option<u64>,
-    pub force: bool,
-    pub timestamp: Option<Timestamp>,
-    pub requested_by: String,
-    pub reject_if_busy: bool,
-}
-
-pub enum Named {
-    /// Within a deployment; the whole id, or what follows the dot.
-    Processor {
-        deployment: String,
-        id: String,
-    },
-    Container(AllocationId),
-}
-
-/// Whose deployments a caller may see: one user's own, or with `None` all.
-pub type Only = Option<String>;
+use crate::command::{Named, Only, Posted, Refusal};
+use crate::ledger::Ledger;
+use crate::model::Rows;
 
 impl Ledger {
     /// A deployment by its id, or by that of its service the one that is live or ended last.

@@ -6,7 +6,8 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
 use super::POOL;
-use crate::ledger::{Container, Ledger, Rows};
+use crate::ledger::Ledger;
+use crate::model::{Container, Rows};
 
 pub struct Hand<'a> {
     pub ledger: &'a mut Ledger,

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, PgPool};
 
 use super::{signed, unsigned};
-use crate::ledger::{Container, spoken};
+use crate::model::{Container, spoken};
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 

@@ -7,14 +7,7 @@ use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use sqlx::PgConnection;
 
 use super::signed;
-use crate::placements::Deployment;
-
-/// What a term begins with.
-pub struct Loaded {
-    pub placements: Vec<Placement>,
-    pub deployments: BTreeMap<String, Deployment>,
-    pub last_hosts: HashMap<WorkId, NodeName>,
-}
+use crate::model::{Deployment, Loaded};
 
 pub async fn load(tx: &mut PgConnection) -> Result<Loaded, sqlx::Error> {
     let bad = |error: serde_json::Error| sqlx::Error::Decode(error.into());

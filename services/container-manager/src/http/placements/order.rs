@@ -8,7 +8,7 @@ use hayward_service::http::problem::{Code, Problem};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::AllocationId;
 
-use crate::placements::commands::{Named, Posted};
+use crate::command::{Named, Posted};
 
 /// A day: longer than any operator waits, and no clock comes near its end by adding it.
 const LONGEST_EXPIRY_MS: u64 = 24 * 3_600_000;

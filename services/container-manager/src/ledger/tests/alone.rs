@@ -13,7 +13,7 @@ use hayward_vocabulary::{Processor, Role};
 use proptest::prelude::*;
 
 use super::*;
-use crate::placements::commands::{Named, Posted};
+use crate::command::{Named, Posted};
 
 const WORK: &str = "svc_1.0";
 const DEPLOYMENT: &str = "dep_1";
