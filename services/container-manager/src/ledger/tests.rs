@@ -1,9 +1,10 @@
-mod alone;
+mod exclusive;
 
-use hayward_container_manager_api::ContainerReport;
-use hayward_publication::Ledger as _;
-use hayward_rm_scheduler_api::AllocationState;
-use hayward_vocabulary::Program;
+use hayward_container_manager_api::{ContainerReport, ContainerState, Goal, Report};
+use hayward_container_manager_domain::Life;
+use hayward_publication::{Ledger as _, Update};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, ProcessorEntry};
+use hayward_vocabulary::{Launch, Program, Size, Timestamp, UserName};
 
 use super::*;
 

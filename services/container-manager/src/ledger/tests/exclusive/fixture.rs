@@ -1,102 +1,17 @@
-//! I4: an exclusive process is never there twice, by whatever road it leaves.
-//!
-//! The decisions are those of this ledger; the scheduler above and the nodes below are pretended,
-//! and everything between them takes as long as it likes: orders, ends, reports and news of ends.
-//! The scheduler is a bad one: it grants a successor as soon as the process is told to leave, and
-//! does not always name what it takes over from.
+//! A scheduler and nodes around the ledger, for the tests of exclusive processes.
 
 use std::collections::VecDeque;
 
 use hayward_container_manager_placement::Destination;
 use hayward_rm_scheduler_api::{Vacate, VacateReason};
 use hayward_vocabulary::{Processor, Role};
-use proptest::prelude::*;
 
 use super::*;
 use crate::command::{Named, Posted};
 
 const WORK: &str = "svc_1.0";
 const DEPLOYMENT: &str = "dep_1";
-const NODES: usize = 3;
-
-/// How a process comes to leave.
-#[derive(Debug, Clone, Copy)]
-enum Road {
-    NodeEvacuated,
-    WorkerEvacuated,
-    BlockedForJob,
-    EvacuatedByAndBy,
-    Drained,
-    DrainDeadline,
-    Preempted,
-    FailedOver,
-    DeployedAnew,
-    Moved,
-    Restarted,
-    RestartedByForce,
-    EndedByItself,
-}
-
-const ROADS: [Road; 13] = [
-    Road::NodeEvacuated,
-    Road::WorkerEvacuated,
-    Road::BlockedForJob,
-    Road::EvacuatedByAndBy,
-    Road::Drained,
-    Road::DrainDeadline,
-    Road::Preempted,
-    Road::FailedOver,
-    Road::DeployedAnew,
-    Road::Moved,
-    Road::Restarted,
-    Road::RestartedByForce,
-    Road::EndedByItself,
-];
-
-#[derive(Debug, Clone)]
-enum Act {
-    /// The process leaves, and its successor may name it.
-    Leave(Road, bool),
-    /// What is asked for or missing is granted, and may name what it takes over from.
-    Grant(usize, bool),
-    /// The scheduler hears which containers have ended.
-    Hear,
-    Bury,
-    Poll(usize),
-    Obey(usize),
-    /// What was told to end does.
-    End(usize),
-    Report(usize),
-    Deliver(usize),
-    /// Nothing passes between the node and the others.
-    Cut(usize),
-    LeaseRunsOut(usize),
-    GiveUp(usize),
-    Heal(usize),
-    RestartManager,
-    Pass(u64),
-}
-
-fn act() -> impl Strategy<Value = Act> {
-    let node = || 0..NODES;
-    prop_oneof![
-        4 => (0..ROADS.len(), any::<bool>()).prop_map(|(at, named)| Act::Leave(ROADS[at], named)),
-        5 => (node(), any::<bool>()).prop_map(|(at, named)| Act::Grant(at, named)),
-        3 => Just(Act::Hear),
-        1 => Just(Act::Bury),
-        6 => node().prop_map(Act::Poll),
-        6 => node().prop_map(Act::Obey),
-        4 => node().prop_map(Act::End),
-        5 => node().prop_map(Act::Report),
-        5 => node().prop_map(Act::Deliver),
-        1 => node().prop_map(Act::Cut),
-        1 => node().prop_map(Act::LeaseRunsOut),
-        1 => node().prop_map(Act::GiveUp),
-        1 => node().prop_map(Act::Heal),
-        1 => Just(Act::RestartManager),
-        2 => (1..4_000_u64).prop_map(Act::Pass),
-    ]
-}
+pub const NODES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
@@ -116,7 +31,7 @@ struct Node {
     leased: bool,
 }
 
-struct Fleet {
+pub struct Fleet {
     ledger: Ledger,
     nodes: Vec<Node>,
     /// As published by the scheduler.
@@ -142,7 +57,7 @@ fn full<T>(entries: impl IntoIterator<Item = (String, T)>) -> Update<T> {
 }
 
 impl Fleet {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let leased = || Node {
             leased: true,
             ..Node::default()
@@ -483,7 +398,7 @@ impl Fleet {
         (self.nodes[at].cut, self.nodes[at].leased) = (false, true);
     }
 
-    fn does(&mut self, act: &Act) {
+    pub fn does(&mut self, act: &Act) {
         match act {
             Act::Leave(road, named) => self.leave(*road, *named),
             Act::Grant(at, named) => self.grant(*at, *named),
@@ -506,14 +421,14 @@ impl Fleet {
         }
     }
 
-    fn alive(&self) -> usize {
+    pub fn alive(&self) -> usize {
         let all = self.nodes.iter().flat_map(|it| it.journal.values());
         all.filter(|(_, process)| *process != Process::Ended)
             .count()
     }
 
     /// Everybody does their part, with time and without trouble.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for round in 0..40 {
             self.grant(round % NODES, true);
             for at in 0..NODES {
@@ -539,22 +454,5 @@ fn vacate(reason: VacateReason, purge: bool) -> Vacate {
         detail: String::new(),
         since: Timestamp::from_unix_ms(1),
         purge,
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
-    #[test]
-    fn an_exclusive_process_is_never_there_twice_by_whatever_road_it_leaves(
-        acts in proptest::collection::vec(act(), 1..80),
-    ) {
-        let mut fleet = Fleet::new();
-        for act in &acts {
-            fleet.does(act);
-            prop_assert!(fleet.alive() <= 1, "two at once after {act:?}");
-        }
-        fleet.settle();
-        prop_assert_eq!(fleet.alive(), 1, "it is always there again in the end");
     }
 }
