@@ -3,7 +3,7 @@
 //! A full answer and a delta that mean the same leave the same containers. Nothing of the followed
 //! map is kept: the containers themselves are its memory.
 
-use hayward_container_manager_domain::{Fact, Life, Standing};
+use hayward_container_manager_domain::{AllocationStatus, Fact, Life};
 use hayward_publication::{Batch, Cursor, Moment, Update};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, AllocationState};
 use hayward_vocabulary::AllocationId;
@@ -19,8 +19,8 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
-        self.placements.allocations_heard();
-        self.note_unreachable(&update);
+        self.placements.allocations_synced();
+        self.update_unreachable(&update);
         // Burials first: they need nothing of what is new.
         let gone: Vec<String> = if update.full {
             let known = self.containers.keys().map(AllocationId::as_str);
@@ -30,9 +30,9 @@ impl Ledger {
             update.removed
         };
         for id in gone {
-            self.learn(&id, Fact::Allocation(Standing::Gone), moment, batch);
-            if self.stands_on_lost_node(&id) {
-                self.learn(&id, Fact::NodeLost, moment, batch);
+            self.apply_fact(&id, Fact::Allocation(AllocationStatus::Gone), moment, batch);
+            if self.is_on_lost_node(&id) {
+                self.apply_fact(&id, Fact::NodeLost, moment, batch);
             }
         }
         for entry in update.changed.into_values() {
@@ -40,13 +40,13 @@ impl Ledger {
                 tracing::warn!(allocation = %entry.id, "a state of a later version is held");
                 continue;
             }
-            let standing = standing(&entry);
+            let status = status(&entry);
             if self.containers.contains_key(&entry.id) {
-                self.learn(entry.id.as_str(), Fact::Allocation(standing), moment, batch);
+                self.apply_fact(entry.id.as_str(), Fact::Allocation(status), moment, batch);
             } else {
-                let held = self.is_held_at_birth(&entry);
-                if let Some(container) = born(entry, (standing, held), moment) {
-                    self.bear(container, batch);
+                let held = self.must_be_held(&entry);
+                if let Some(container) = new_container(entry, (status, held), moment) {
+                    self.add(container, batch);
                 }
             }
         }
@@ -54,7 +54,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    fn note_unreachable(&mut self, update: &Update<AllocationEntry>) {
+    fn update_unreachable(&mut self, update: &Update<AllocationEntry>) {
         if update.full {
             self.unreachable.clear();
         }
@@ -70,30 +70,30 @@ impl Ledger {
     }
 }
 
-fn standing(entry: &AllocationEntry) -> Standing {
+fn status(entry: &AllocationEntry) -> AllocationStatus {
     match &entry.vacate {
-        Some(vacate) if vacate.purge => Standing::Purged,
-        Some(_) => Standing::Leaving,
+        Some(vacate) if vacate.purge => AllocationStatus::Purged,
+        Some(_) => AllocationStatus::Leaving,
         // It ended above without an order to leave: then it has ended here too, or should.
-        None if entry.state == AllocationState::Ended => Standing::Leaving,
-        None => Standing::Wanted,
+        None if entry.state == AllocationState::Ended => AllocationStatus::Leaving,
+        None => AllocationStatus::Wanted,
     }
 }
 
 /// The container of an allocation, where it has one: a reservation starts nothing, and one that has
 /// ended above awaits nothing.
-fn born(
+fn new_container(
     entry: AllocationEntry,
-    (standing, held): (Standing, bool),
+    (status, held): (AllocationStatus, bool),
     moment: &Moment,
 ) -> Option<Container> {
     if entry.state == AllocationState::Ended {
         return None;
     }
     let launch = entry.launch?;
-    let life = match standing {
-        Standing::Wanted if held => Life::held(entry.incarnation),
-        Standing::Wanted => Life::ordered(entry.incarnation),
+    let life = match status {
+        AllocationStatus::Wanted if held => Life::held(entry.incarnation),
+        AllocationStatus::Wanted => Life::ordered(entry.incarnation),
         other => Life::never_started(entry.incarnation, other),
     };
     Some(Container {

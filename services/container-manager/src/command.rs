@@ -26,15 +26,15 @@ pub enum Command {
         node: NodeName,
         answers: Option<u64>,
         report: Report,
-        reply: Reply<Result<(), Foreign>>,
+        reply: Reply<Result<(), ForeignContainers>>,
     },
 }
 
 /// At these places something names a container of another node.
 #[derive(Debug)]
-pub struct Foreign(pub Vec<usize>);
+pub struct ForeignContainers(pub Vec<usize>);
 
-impl Foreign {
+impl ForeignContainers {
     pub fn if_any(places: Vec<usize>) -> Result<(), Self> {
         if places.is_empty() {
             return Ok(());
@@ -49,17 +49,17 @@ pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{0}")]
-    Absent(String),
+    NotFound(String),
     #[error("deployment {0} is over: its service was deployed again or ended")]
-    Dead(String),
+    DeploymentEnded(String),
     #[error("the neighbours have not been heard yet; ask again soon")]
-    NotYet,
+    NotSynced,
     #[error("uuid {0} was used before for another order; make a new one")]
-    OtherBody(String),
+    UuidReused(String),
     #[error("order {0} of this processor is in flight or waits before it")]
     Busy(String),
     #[error("it is {0} already; only what still waits can be withdrawn")]
-    Begun(&'static str),
+    AlreadyStarted(&'static str),
     #[error("it has changed since it was read; it is {0} now")]
     Changed(&'static str),
     #[error("only processes of a service are placed by order; {0}")]
@@ -67,9 +67,9 @@ pub enum Refusal {
 }
 
 /// An order as it was posted, before anybody knows whether there is such a thing.
-pub struct Posted {
+pub struct SubmittedRequest {
     pub uuid: String,
-    pub processor: Named,
+    pub processor: Target,
     pub destination: Destination,
     pub request_expiry_ms: Option<u64>,
     pub force: bool,
@@ -78,7 +78,7 @@ pub struct Posted {
     pub reject_if_busy: bool,
 }
 
-pub enum Named {
+pub enum Target {
     /// Within a deployment; the whole id, or what follows the dot.
     Processor {
         deployment: String,
@@ -88,4 +88,4 @@ pub enum Named {
 }
 
 /// Whose deployments a caller may see: one user's own, or with `None` all.
-pub type Only = Option<String>;
+pub type OwnerFilter = Option<String>;

@@ -85,14 +85,14 @@ pub fn golden() -> String {
 }
 
 /// Whose containers a caller may see: one user's own, or with `None` all (S7).
-fn seen_by(caller: &Caller) -> Result<Option<String>, Problem> {
+fn visible_owner(caller: &Caller) -> Result<Option<String>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     Ok((!all).then(|| caller.name.clone()))
 }
 
 /// The database failed while nothing was changed: asking again does no harm.
-fn unread(error: sqlx::Error) -> Problem {
+fn read_failed(error: sqlx::Error) -> Problem {
     match error {
         sqlx::Error::Decode(cause) => Problem::internal(sqlx::Error::Decode(cause)),
         other => Problem::unavailable("the database does not answer; ask again", other),

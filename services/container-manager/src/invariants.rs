@@ -44,7 +44,7 @@ fn limit_ms(container: &Container) -> Option<u64> {
     }
 }
 
-fn spoken(state: State) -> &'static str {
+fn describe(state: State) -> &'static str {
     match state {
         State::Ordered => "is ordered, and its node has not taken it up",
         State::Launching => "is launching",
@@ -64,7 +64,7 @@ impl Ledger {
         self.stages.look(now_ms, transit);
         let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {
             let container = self.containers.get(id)?;
-            Some(of_container(container, age))
+            Some(transit(container, age))
         });
         let rules = self.limits.rules;
         let actions = self.placements.overdue(&rules, moment.now);
@@ -75,7 +75,7 @@ impl Ledger {
             bounds: vec![Bound {
                 // They are swept once a minute, so there may be more in between.
                 what: "placements that are over",
-                has: number(self.placements.over()),
+                has: number(self.placements.finished_count()),
                 most: number(most),
             }],
         }
@@ -83,13 +83,13 @@ impl Ledger {
 }
 
 /// I24
-fn of_container(container: &Container, age_ms: u64) -> Transit<String> {
+fn transit(container: &Container, age_ms: u64) -> Transit<String> {
     let limit = limit_ms(container);
     let node = &container.node;
     let why = container.life.reason.as_deref();
     Transit {
         subject: container.id.to_string(),
-        state: spoken(container.life.state),
+        state: describe(container.life.state),
         late_ms: limit.map_or(0, |limit| age_ms.saturating_sub(limit)),
         why: Some(match why {
             Some(why) => format!("on {node}: {why}"),
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn i24_containers_that_stay_in_transit() {
-        let late = |state, age| !mortal([of_container(&container(state), age)]).holds();
+        let late = |state, age| !mortal([transit(&container(state), age)]).holds();
         for (state, limit) in [
             (State::Ordered, ORDERED_MS),
             (State::Launching, LAUNCHING_MS),
@@ -142,7 +142,7 @@ mod tests {
             assert!(late(state, limit + SWEEP_MS + 1), "{state:?}");
         }
         assert!(!late(State::Running, u64::MAX));
-        let found = mortal([of_container(&container(State::Stopping), u64::MAX)]);
+        let found = mortal([transit(&container(State::Stopping), u64::MAX)]);
         let Outcome::Violated { evidence, .. } = found.outcome else {
             panic!("it is late");
         };

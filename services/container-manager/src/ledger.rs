@@ -1,6 +1,6 @@
 //! The working set: every container that is not buried, by id and by node.
 //!
-//! A container changes in one place, [`Ledger::learn`], by one pure decision; from its life follow
+//! A container changes in one place, [`Ledger::apply_fact`], by one pure decision; from its life follow
 //! its row, its entry in `containers` and its entry in its node's desired set. What witnesses know
 //! of agents is in memory only: it drops reports that are certainly old, and no decision rests on
 //! it, so a restart may forget it.
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hayward_container_manager_api::{CONTAINERS, DESIRED};
-use hayward_container_manager_domain::{Fact, State, Step, Witness, decide};
+use hayward_container_manager_domain::{Fact, ReportFilter, State, Step, decide};
 use hayward_publication::{Batch, Moment, Trial, Wake};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::invariant::Ages;
@@ -19,7 +19,7 @@ use sqlx::PgConnection;
 use crate::command::Command;
 use crate::config::Limits;
 use crate::model::{Container, Rows};
-use crate::placements::state::Placements;
+use crate::placements::state::PlacementState;
 use crate::{metrics, store};
 
 #[derive(Clone)]
@@ -30,8 +30,8 @@ pub struct Ledger {
     pub(crate) by_work: HashMap<WorkId, BTreeSet<AllocationId>>,
     /// Those no node is told of yet.
     pub(crate) held: BTreeSet<AllocationId>,
-    pub(crate) witnesses: HashMap<NodeName, Witness>,
-    pub(crate) placements: Placements,
+    pub(crate) report_filters: HashMap<NodeName, ReportFilter>,
+    pub(crate) placements: PlacementState,
     /// From look to look at the invariants.
     pub(crate) stages: Ages<AllocationId, State>,
     /// Those whose nodes cannot answer, and that are waited for all the same (W7).
@@ -40,14 +40,14 @@ pub struct Ledger {
 
 impl Ledger {
     /// One that knows no container.
-    fn new(limits: Arc<Limits>, placements: Placements) -> Self {
+    fn new(limits: Arc<Limits>, placements: PlacementState) -> Self {
         Self {
             limits,
             containers: HashMap::new(),
             by_node: HashMap::new(),
             by_work: HashMap::new(),
             held: BTreeSet::new(),
-            witnesses: HashMap::new(),
+            report_filters: HashMap::new(),
             placements,
             stages: Ages::default(),
             unreachable: BTreeSet::new(),
@@ -66,10 +66,10 @@ impl hayward_publication::Ledger for Ledger {
         context: &Arc<Limits>,
     ) -> Result<Self, sqlx::Error> {
         let containers = store::container::load(&mut *tx).await?;
-        let placements = Placements::loaded(store::placement::load(tx).await?);
+        let placements = PlacementState::loaded(store::placement::load(tx).await?);
         let mut ledger = Self::new(context.clone(), placements);
         for container in containers {
-            ledger.hold(container);
+            ledger.insert(container);
         }
         tracing::info!(containers = ledger.containers.len(), "loaded");
         Ok(ledger)
@@ -100,7 +100,7 @@ impl hayward_publication::Ledger for Ledger {
                 report,
                 reply,
             } => {
-                let answer = self.take_report(&node, (answers, &report), moment, batch);
+                let answer = self.apply_report(&node, (answers, &report), moment, batch);
                 batch.answer(reply, answer);
             }
         }
@@ -115,7 +115,7 @@ impl hayward_publication::Ledger for Ledger {
 
     /// Only placements are moved by the passing of time.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.place(moment, batch)
+        self.advance_placements(moment, batch)
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
@@ -124,39 +124,39 @@ impl hayward_publication::Ledger for Ledger {
 
     fn weight(rows: &Rows) -> usize {
         let all = [
-            rows.born.len(),
+            rows.created.len(),
             rows.changed.len(),
             rows.placements.len(),
-            rows.forgotten.len(),
+            rows.deleted_placements.len(),
             rows.deployments.len(),
-            rows.forgotten_deployments.len(),
+            rows.deleted_deployments.len(),
         ];
         all.into_iter().sum()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-        store::container::insert(tx, &rows.born).await?;
+        store::container::insert(tx, &rows.created).await?;
         store::container::update(tx, &rows.changed).await?;
-        let deployments = (&rows.deployments, &rows.forgotten_deployments);
+        let deployments = (&rows.deployments, &rows.deleted_deployments);
         store::placement::write_deployments(tx, deployments).await?;
-        store::placement::delete(tx, &rows.forgotten).await?;
+        store::placement::delete(tx, &rows.deleted_placements).await?;
         store::placement::upsert(tx, &rows.placements).await
     }
 }
 
 impl Ledger {
     /// Takes a container in that was not there before.
-    pub(crate) fn bear(&mut self, container: Container, batch: &mut Batch<Rows>) {
+    pub(crate) fn add(&mut self, container: Container, batch: &mut Batch<Rows>) {
         publish(&container, batch);
-        metrics::ordered(&container, batch);
+        metrics::trace_order(&container, batch);
         batch
             .rows
-            .born
+            .created
             .insert(container.id.clone(), container.clone());
-        self.hold(container);
+        self.insert(container);
     }
 
-    fn hold(&mut self, container: Container) {
+    fn insert(&mut self, container: Container) {
         self.by_node
             .entry(container.node.clone())
             .or_default()
@@ -172,7 +172,7 @@ impl Ledger {
     }
 
     /// One fact about one container, and all that follows from it.
-    pub(crate) fn learn(
+    pub(crate) fn apply_fact(
         &mut self,
         id: &str,
         fact: Fact<'_>,
@@ -187,7 +187,7 @@ impl Ledger {
             Step::Become(life) => (life, false),
             Step::Bury(life) => (life, true),
         };
-        metrics::moves(container, &life, moment);
+        metrics::record_transition(container, &life, moment);
         // An order keeps its epoch until it changes: a new term alone wakes no agent.
         if life.desired() != container.life.desired() {
             container.epoch = moment.epoch;

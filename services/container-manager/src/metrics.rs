@@ -35,11 +35,11 @@ fn cause(exit: Option<&Exit>) -> &'static str {
     }
 }
 
-fn life(launch: Option<&Launch>) -> Option<Place> {
+fn trace_parent(launch: Option<&Launch>) -> Option<Place> {
     Place::parse(launch?.within.as_deref()?)
 }
 
-fn described(container: &Container, name: &'static str, life: &Place) -> Beginning {
+fn span(container: &Container, name: &'static str, life: &Place) -> Beginning {
     Beginning::new(NAME, name)
         .within(life)
         .with("hayward.allocation.id", container.id.to_string())
@@ -47,26 +47,26 @@ fn described(container: &Container, name: &'static str, life: &Place) -> Beginni
 }
 
 /// An order was taken in; its node is told once that is committed.
-pub(crate) fn ordered(container: &Container, batch: &mut Batch<Rows>) {
-    if let Some(life) = life(container.launch.as_deref()) {
-        let order = described(container, "order", &life).begin();
+pub(crate) fn trace_order(container: &Container, batch: &mut Batch<Rows>) {
+    if let Some(life) = trace_parent(container.launch.as_deref()) {
+        let order = span(container, "order", &life).begin();
         batch.once_committed(move |_| drop(order));
     }
 }
 
 /// A container goes on in its life; it is still as it was before.
-pub(crate) fn moves(container: &Container, next: &Life, moment: &Moment) {
+pub(crate) fn record_transition(container: &Container, next: &Life, moment: &Moment) {
     let before = &container.life;
     if next.has_ended() && !before.has_ended() {
         CONTAINER_EXITS.add(1, &[EXIT_CAUSE.is(cause(next.exit.as_ref()))]);
     }
     if before.launched.is_none()
         && next.launched.is_some()
-        && let Some(life) = life(container.launch.as_deref())
+        && let Some(life) = trace_parent(container.launch.as_deref())
     {
         // By one clock: from the order until its agent was heard of it.
         let since = moment.now.ms_since(container.ordered_at);
-        let heard = described(container, "first heartbeat", &life);
+        let heard = span(container, "first heartbeat", &life);
         let began = trace::ago(std::time::Duration::from_millis(since));
         heard.at(began).end_at(trace::now());
     }

@@ -41,7 +41,7 @@ impl Container {
             id: self.id.clone(),
             work: self.work.clone(),
             node: self.node.clone(),
-            state: spoken(self.life.state),
+            state: api_state(self.life.state),
             started_at: self.life.started_at,
             reason: self.life.reason.clone(),
             exit: self.life.exit.clone(),
@@ -69,7 +69,7 @@ impl Container {
 }
 
 /// The word of the contract for a state.
-pub fn spoken(state: State) -> ContainerState {
+pub fn api_state(state: State) -> ContainerState {
     match state {
         State::Ordered => ContainerState::Ordered,
         State::Launching => ContainerState::Launching,
@@ -90,16 +90,16 @@ pub struct Deployment {
 /// The rows of one batch; of a container that changed twice, the last.
 #[derive(Default)]
 pub struct Rows {
-    pub born: BTreeMap<AllocationId, Container>,
+    pub created: BTreeMap<AllocationId, Container>,
     pub changed: BTreeMap<AllocationId, Container>,
     pub placements: BTreeMap<String, Placement>,
-    pub forgotten: BTreeSet<String>,
+    pub deleted_placements: BTreeSet<String>,
     pub deployments: BTreeMap<String, Deployment>,
-    pub forgotten_deployments: BTreeSet<String>,
+    pub deleted_deployments: BTreeSet<String>,
 }
 
 /// What a term begins with.
-pub struct Loaded {
+pub struct StoredPlacements {
     pub placements: Vec<Placement>,
     pub deployments: BTreeMap<String, Deployment>,
     pub last_hosts: HashMap<WorkId, NodeName>,

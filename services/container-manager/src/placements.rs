@@ -1,7 +1,7 @@
 //! Placement actions in the working set: the pure machine, and what it is told of the neighbours'
-//! news. It sees and moves containers through [`effects::Hand`].
+//! news. It sees and moves containers through [`effects::Effects`].
 //!
-//! After each batch of news, and when a deadline has come, [`Ledger::place`] lets happen what can
+//! After each batch of news, and when a deadline has come, [`Ledger::advance_placements`] lets happen what can
 //! happen; rows, requests and containers that changed go into the same batch.
 
 pub mod commands;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hayward_container_manager_api::{REQUESTS, RequestEntry};
 use hayward_container_manager_domain::Fact;
-use hayward_container_manager_placement::{Machine, Placement, Rules};
+use hayward_container_manager_placement::{Placement, Placements, Rules};
 use hayward_publication::{Batch, Change, Followed, Moment, Update, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry};
 use hayward_vocabulary::invariant::Transit;
@@ -22,12 +22,12 @@ use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId, Wo
 
 use crate::ledger::Ledger;
 use crate::model::{Deployment, Rows};
-use effects::Hand;
+use effects::Effects;
 
 /// How ids of pools, and of their workers, begin.
 const POOL: &str = "wp_";
 /// Between two looks for what nobody may read any more.
-const LOOK_EVERY_MS: u64 = 60_000;
+const SWEEP_INTERVAL_MS: u64 = 60_000;
 
 impl Ledger {
     pub(crate) fn absorb_processors(
@@ -86,14 +86,14 @@ impl Ledger {
             {
                 let there = self.by_node.get(&entry.node).into_iter().flatten();
                 for id in there.cloned().collect::<Vec<_>>() {
-                    self.learn(id.as_str(), Fact::NodeLost, moment, batch);
+                    self.apply_fact(id.as_str(), Fact::NodeLost, moment, batch);
                 }
             }
         }
     }
 
     /// Its node was given up or forgotten, as far as rm-scheduler said.
-    pub(crate) fn stands_on_lost_node(&self, id: &str) -> bool {
+    pub(crate) fn is_on_lost_node(&self, id: &str) -> bool {
         let container = self.containers.get(id);
         container.is_some_and(|container| {
             let closed = self.placements.closed.get(container.node.as_str());
@@ -104,51 +104,51 @@ impl Ledger {
     /// Whether a container that is born now has to wait: for the end of the one whose place it
     /// takes, for the action that asked for it, or because another one came first. An exclusive
     /// process waits for every other one of its work, by whatever road that leaves (I4).
-    pub(crate) fn is_held_at_birth(&self, entry: &AllocationEntry) -> bool {
-        let stands = |id: &AllocationId| self.stands(id);
+    pub(crate) fn must_be_held(&self, entry: &AllocationEntry) -> bool {
+        let is_live = |id: &AllocationId| self.is_live_container(id);
         let asked = entry.request.as_deref();
         let alone = entry.exclusive || entry.predecessor.is_some() || asked.is_some();
-        entry.predecessor.as_ref().is_some_and(stands)
-            || asked.is_some_and(|request| self.placements.wants(request))
-            || (alone && self.is_one_too_many(&entry.work, &entry.id))
+        entry.predecessor.as_ref().is_some_and(is_live)
+            || asked.is_some_and(|request| self.placements.has_open_request(request))
+            || (alone && self.has_other_container(&entry.work, &entry.id))
     }
 
-    fn stands(&self, id: &AllocationId) -> bool {
+    fn is_live_container(&self, id: &AllocationId) -> bool {
         let known = self.containers.get(id);
         known.is_some_and(|container| !container.life.has_ended())
     }
 
     /// Everything about placements that can happen now, happens.
-    pub(crate) fn place(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        if !self.placements.informed() {
+    pub(crate) fn advance_placements(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        if !self.placements.is_synced() {
             return Wake::OnNews;
         }
         let rules = self.limits.rules;
         // First, so that an action sees what was started beside it.
         self.launch_successors(moment, batch);
-        let mut machine = std::mem::take(&mut self.placements.machine);
+        let mut actions = std::mem::take(&mut self.placements.actions);
         let resumed = std::mem::replace(&mut self.placements.resumed, true);
-        let mut hand = Hand {
+        let mut effects = Effects {
             ledger: self,
             moment,
             batch,
         };
         if !resumed {
-            machine.restarted(&mut hand);
+            actions.resume(&mut effects);
         }
-        machine.advance(&rules, &mut hand);
-        let changed = machine.take_changed();
-        let notes = machine.take_notes();
-        let deadline = machine.deadline(&rules);
-        self.placements.machine = machine;
+        actions.advance(&rules, &mut effects);
+        let changed = actions.take_changed();
+        let events = actions.take_events();
+        let deadline = actions.deadline(&rules);
+        self.placements.actions = actions;
         for placement in changed {
             self.write_placement(placement, batch);
         }
-        if !notes.is_empty() {
-            batch.once_committed(move |_| notes.iter().for_each(metrics::count));
+        if !events.is_empty() {
+            batch.once_committed(move |_| events.iter().for_each(metrics::count));
         }
         self.launch_successors(moment, batch);
-        self.forget_old(moment, batch);
+        self.remove_expired(moment, batch);
         deadline.map_or(Wake::OnNews, |at| {
             Wake::After(Duration::from_millis(at.ms_since(moment.now)))
         })
@@ -189,41 +189,44 @@ impl Ledger {
             .filter_map(|id| self.containers.get(id))
             .filter(|container| {
                 let asked = container.request.as_deref();
-                let waits = asked.is_some_and(|request| self.placements.wants(request));
+                let waits = asked.is_some_and(|request| self.placements.has_open_request(request));
                 let before = container.predecessor.as_ref();
-                !waits && !before.is_some_and(|id| self.stands(id))
+                !waits && !before.is_some_and(|id| self.is_live_container(id))
             })
             .map(|container| (container.id.clone(), container.work.clone()))
             .collect();
         for (id, work) in ready {
-            if !self.is_one_too_many(&work, &id) {
-                self.learn(id.as_str(), Fact::Launch, moment, batch);
+            if !self.has_other_container(&work, &id) {
+                self.apply_fact(id.as_str(), Fact::Launch, moment, batch);
             }
         }
     }
 
     /// Another container of the same process of a service is up, coming up or not gone yet:
     /// whoever granted two places takes one back, and until then nothing runs twice.
-    fn is_one_too_many(&self, work: &WorkId, id: &AllocationId) -> bool {
-        let of_work = self.by_work.get(work).into_iter().flatten();
-        let others = of_work.filter(|other| *other != id);
+    fn has_other_container(&self, work: &WorkId, id: &AllocationId) -> bool {
+        let live = self.by_work.get(work).into_iter().flatten();
+        let others = live.filter(|other| *other != id);
         let mut known = others.filter_map(|other| self.containers.get(other));
         known.any(|it| it.kind == WorkKind::Service && !it.life.held && !it.life.has_ended())
     }
 
     /// Drops placements of dead deployments, and of those that are over the oldest (I25).
-    fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn remove_expired(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let places = &mut self.placements;
         let now = moment.monotonic_ms;
-        if places.looked_ms.is_some_and(|at| now - at < LOOK_EVERY_MS) {
+        if places
+            .swept_ms
+            .is_some_and(|at| now - at < SWEEP_INTERVAL_MS)
+        {
             return;
         }
-        places.looked_ms = Some(now);
+        places.swept_ms = Some(now);
         let since = moment.now.minus_ms(self.limits.retention_ms);
         let dead = |it: &Deployment| it.ended_at.is_some_and(|at| at < since);
         let gone = places.deployments.iter().filter(|(_, it)| dead(it));
         let gone: BTreeSet<String> = gone.map(|(id, _)| id.clone()).collect();
-        let all = places.machine.iter();
+        let all = places.actions.iter();
         let mut over: Vec<&Placement> = all.filter(|it| it.status_code.is_final()).collect();
         over.sort_by_key(|it| (std::cmp::Reverse(it.updated_at), it.seq));
         let (keep, most) = (over.iter(), self.limits.keep);
@@ -232,14 +235,14 @@ impl Ledger {
         });
         let old: Vec<String> = old.map(|(_, it)| it.uuid.clone()).collect();
         for uuid in old {
-            places.machine.forget(&uuid);
+            places.actions.forget(&uuid);
             batch.rows.placements.remove(&uuid);
-            batch.rows.forgotten.insert(uuid);
+            batch.rows.deleted_placements.insert(uuid);
         }
         for id in gone {
             places.deployments.remove(&id);
             batch.rows.deployments.remove(&id);
-            batch.rows.forgotten_deployments.insert(id);
+            batch.rows.deleted_deployments.insert(id);
         }
     }
 }

@@ -3,34 +3,39 @@
 use std::collections::HashSet;
 
 use hayward_container_manager_api::{ContainerReport, ContainerState, Report};
-use hayward_container_manager_domain::{Fact, Sighting, State};
+use hayward_container_manager_domain::{Fact, Observation, State};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use crate::command::Foreign;
+use crate::command::ForeignContainers;
 use crate::ledger::Ledger;
 use crate::model::Rows;
 
 impl Ledger {
     /// Takes a report in that answers revision `answers` of the node's desired set.
-    pub(crate) fn take_report(
+    pub(crate) fn apply_report(
         &mut self,
         node: &NodeName,
         (answers, report): (Option<u64>, &Report),
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(), Foreign> {
+    ) -> Result<(), ForeignContainers> {
         self.check_owner(node, report)?;
-        let witness = self.witnesses.entry(node.clone()).or_default();
-        if !witness.admits(&report.agent_instance, report.sequence, answers) {
+        let filter = self.report_filters.entry(node.clone()).or_default();
+        if !filter.accepts(&report.agent_instance, report.sequence, answers) {
             tracing::debug!(%node, sequence = report.sequence, "an older report came late");
             return Ok(());
         }
         for item in &report.containers {
             if self.concerns(node, item)
-                && let Some(sighting) = sighting(item, answers)
+                && let Some(observation) = observation(item, answers)
             {
-                self.learn(item.id.as_str(), Fact::Seen(&sighting), moment, batch);
+                self.apply_fact(
+                    item.id.as_str(),
+                    Fact::Observed(&observation),
+                    moment,
+                    batch,
+                );
             }
         }
         // An empty report is not an empty node: only a complete one that says which orders it
@@ -44,21 +49,21 @@ impl Ledger {
             let here = self.by_node.get(node).into_iter().flatten();
             let missing = here.filter(|id| !named.contains(id.as_str()));
             for id in missing.cloned().collect::<Vec<_>>() {
-                self.learn(id.as_str(), Fact::Missing { answers }, moment, batch);
+                self.apply_fact(id.as_str(), Fact::Missing { answers }, moment, batch);
             }
         }
         Ok(())
     }
 
     /// S14: an agent speaks of the containers of its own node, or is not listened to at all.
-    fn check_owner(&self, node: &NodeName, report: &Report) -> Result<(), Foreign> {
+    fn check_owner(&self, node: &NodeName, report: &Report) -> Result<(), ForeignContainers> {
         let elsewhere = |item: &ContainerReport| {
             let known = self.containers.get(&item.id);
             known.is_some_and(|known| known.node != *node)
         };
         let all = report.containers.iter().enumerate();
         let foreign = all.filter(|(_, item)| elsewhere(item)).map(|(at, _)| at);
-        Foreign::if_any(foreign.collect())
+        ForeignContainers::if_any(foreign.collect())
     }
 
     fn concerns(&self, node: &NodeName, item: &ContainerReport) -> bool {
@@ -74,7 +79,7 @@ impl Ledger {
     }
 }
 
-fn sighting(item: &ContainerReport, answers: Option<u64>) -> Option<Sighting> {
+fn observation(item: &ContainerReport, answers: Option<u64>) -> Option<Observation> {
     let state = match item.state {
         ContainerState::Ordered => State::Ordered,
         ContainerState::Launching => State::Launching,
@@ -86,7 +91,7 @@ fn sighting(item: &ContainerReport, answers: Option<u64>) -> Option<Sighting> {
             return None;
         }
     };
-    Some(Sighting {
+    Some(Observation {
         incarnation: item.incarnation,
         state,
         pid: item.pid,

@@ -15,7 +15,7 @@ const MESSAGE_LIMIT: usize = 1024;
 
 /// How the allocation of a container stands above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum AllocationStatus {
     Wanted,
     /// It has to go; its end is awaited.
     Leaving,
@@ -27,7 +27,7 @@ pub enum Standing {
 
 /// What an agent reported of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sighting {
+pub struct Observation {
     pub incarnation: u64,
     pub state: State,
     pub pid: Option<u32>,
@@ -40,12 +40,12 @@ pub struct Sighting {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Fact<'a> {
-    Allocation(Standing),
+    Allocation(AllocationStatus),
     /// It is to end for the sake of a move or a restart; its allocation says nothing of it.
     Stop,
     /// What it waited for has come: its node may start it.
     Launch,
-    Seen(&'a Sighting),
+    Observed(&'a Observation),
     /// Not in a complete report that answers this revision.
     Missing {
         answers: u64,
@@ -67,12 +67,12 @@ pub enum Step {
 pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
     let mut next = life.clone();
     match fact {
-        Fact::Allocation(standing) => next.hear(standing, revision),
+        Fact::Allocation(status) => next.apply_allocation(status, revision),
         Fact::Stop => next.order_stop(revision),
         Fact::Launch => next.held = false,
-        Fact::Seen(sighting) => next.see(sighting, revision),
-        Fact::Missing { answers } => next.miss(answers),
-        Fact::NodeLost if next.orphan => next.end(given_up()),
+        Fact::Observed(observation) => next.apply_observation(observation, revision),
+        Fact::Missing { answers } => next.apply_absence(answers),
+        Fact::NodeLost if next.orphan => next.end(lost_node_exit()),
         Fact::NodeLost => {}
     }
     if next.has_ended() && next.orphan {
@@ -87,10 +87,10 @@ pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
 impl Life {
     /// A container whose allocation had to go before anybody was told to start it: the rung above
     /// still waits to hear that it is over.
-    pub fn never_started(incarnation: u64, standing: Standing) -> Self {
+    pub fn never_started(incarnation: u64, status: AllocationStatus) -> Self {
         let mut life = Self::ordered(incarnation);
-        life.end(match standing {
-            Standing::Purged => {
+        life.end(match status {
+            AllocationStatus::Purged => {
                 Exit::of(ExitCause::Node, "its node was lost before it was started")
             }
             _ => Exit::of(
@@ -101,12 +101,12 @@ impl Life {
         life
     }
 
-    fn hear(&mut self, standing: Standing, revision: u64) {
-        self.orphan = standing == Standing::Gone;
-        match standing {
-            Standing::Wanted => {}
-            Standing::Leaving | Standing::Gone => self.order_stop(revision),
-            Standing::Purged => self.end(given_up()),
+    fn apply_allocation(&mut self, status: AllocationStatus, revision: u64) {
+        self.orphan = status == AllocationStatus::Gone;
+        match status {
+            AllocationStatus::Wanted => {}
+            AllocationStatus::Leaving | AllocationStatus::Gone => self.order_stop(revision),
+            AllocationStatus::Purged => self.end(lost_node_exit()),
         }
     }
 
@@ -123,32 +123,32 @@ impl Life {
         }
     }
 
-    fn see(&mut self, sighting: &Sighting, revision: u64) {
-        let heard = !matches!(sighting.state, State::Ordered);
-        if self.has_ended() || sighting.incarnation != self.incarnation || !heard {
+    fn apply_observation(&mut self, observation: &Observation, revision: u64) {
+        let heard = !matches!(observation.state, State::Ordered);
+        if self.has_ended() || observation.incarnation != self.incarnation || !heard {
             return;
         }
         self.launched.get_or_insert(revision);
         // Set once, so that a report which arrives late cannot bring an older value back.
-        self.pid = self.pid.or(sighting.pid);
-        self.started_at = self.started_at.or(sighting.started_at);
-        if sighting.state == State::Ended {
-            self.end(self.judge(sighting));
+        self.pid = self.pid.or(observation.pid);
+        self.started_at = self.started_at.or(observation.started_at);
+        if observation.state == State::Ended {
+            self.end(self.exit_of(observation));
         } else {
-            self.state = self.state.max(sighting.state);
-            self.reason = sighting.reason.as_deref().map(clean);
+            self.state = self.state.max(observation.state);
+            self.reason = observation.reason.as_deref().map(clean);
         }
     }
 
     /// Whose doing the end was (W15). A node that answers the order to stop has carried it out,
     /// even where the program took the signal well; one that does not know of the order yet tells
     /// of an end the program came to by itself.
-    fn judge(&self, sighting: &Sighting) -> Exit {
+    fn exit_of(&self, observation: &Observation) -> Exit {
         let told = self
             .stop
-            .zip(sighting.answers)
+            .zip(observation.answers)
             .is_some_and(|(stop, answers)| answers >= stop);
-        let mut exit = sighting.exit.clone().unwrap_or_else(|| {
+        let mut exit = observation.exit.clone().unwrap_or_else(|| {
             Exit::of(
                 ExitCause::Node,
                 "its agent reported the end and nothing about it",
@@ -161,7 +161,7 @@ impl Life {
         exit
     }
 
-    fn miss(&mut self, answers: u64) {
+    fn apply_absence(&mut self, answers: u64) {
         // The report may be older than the news that the node has it.
         if self.launched.is_some_and(|known| answers < known) {
             return;
@@ -188,7 +188,7 @@ impl Life {
     }
 }
 
-fn given_up() -> Exit {
+fn lost_node_exit() -> Exit {
     Exit::of(
         ExitCause::Node,
         "its node was lost and nothing is awaited from it",

@@ -12,8 +12,8 @@ pub mod log_cursor;
 pub mod output;
 pub mod report_filter;
 
-pub use decide::{Fact, Sighting, Standing, Step, decide};
+pub use decide::{AllocationStatus, Fact, Observation, Step, decide};
 pub use life::{Goal, Life, State};
-pub use log_cursor::{Place, Reading, last_lines};
-pub use output::{Piece, admit};
-pub use report_filter::Witness;
+pub use log_cursor::{LogCursor, LogPosition, last_lines};
+pub use output::{Piece, new_part};
+pub use report_filter::ReportFilter;

@@ -10,7 +10,7 @@ use std::fmt;
 use hayward_vocabulary::AllocationId;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LogPosition {
     /// Bytes of output that were read or passed over.
     pub offset: u64,
     /// Its end was told.
@@ -19,38 +19,38 @@ pub struct Place {
 
 /// A place in each container that was met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reading(pub BTreeMap<AllocationId, Place>);
+pub struct LogCursor(pub BTreeMap<AllocationId, LogPosition>);
 
-impl Reading {
+impl LogCursor {
     /// What [`fmt::Display`] wrote; none where it is something else.
     pub fn parse(text: &str) -> Option<Self> {
         let parts = text.split(',').filter(|part| !part.is_empty());
-        let places = parts.map(|part| {
-            let (id, place) = part.split_once(':')?;
-            let (offset, ended) = match place.strip_suffix('!') {
+        let positions = parts.map(|part| {
+            let (id, position) = part.split_once(':')?;
+            let (offset, ended) = match position.strip_suffix('!') {
                 Some(offset) => (offset, true),
-                None => (place, false),
+                None => (position, false),
             };
-            let place = Place {
+            let position = LogPosition {
                 offset: offset.parse().ok()?,
                 ended,
             };
-            Some((AllocationId::new(id).ok()?, place))
+            Some((AllocationId::new(id).ok()?, position))
         });
-        places.collect::<Option<_>>().map(Self)
+        positions.collect::<Option<_>>().map(Self)
     }
 
-    pub fn place(&self, id: &AllocationId) -> Place {
+    pub fn position(&self, id: &AllocationId) -> LogPosition {
         self.0.get(id).copied().unwrap_or_default()
     }
 }
 
-impl fmt::Display for Reading {
+impl fmt::Display for LogCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (id, place)) in self.0.iter().enumerate() {
+        for (at, (id, position)) in self.0.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            let mark = if place.ended { "!" } else { "" };
-            write!(f, "{comma}{id}:{}{mark}", place.offset)?;
+            let mark = if position.ended { "!" } else { "" };
+            write!(f, "{comma}{id}:{}{mark}", position.offset)?;
         }
         Ok(())
     }
@@ -77,19 +77,22 @@ mod tests {
 
     #[test]
     fn a_cursor_comes_back_as_it_was_and_nonsense_does_not() {
-        let place = |offset, ended| Place { offset, ended };
+        let position = |offset, ended| LogPosition { offset, ended };
         let id = |id: &str| AllocationId::new(id).unwrap();
-        let reading = Reading(BTreeMap::from([
-            (id("alc_1"), place(7, false)),
-            (id("alc_2"), place(u64::MAX, true)),
+        let cursor = LogCursor(BTreeMap::from([
+            (id("alc_1"), position(7, false)),
+            (id("alc_2"), position(u64::MAX, true)),
         ]));
-        assert_eq!(reading.to_string(), format!("alc_1:7,alc_2:{}!", u64::MAX));
-        assert_eq!(Reading::parse(&reading.to_string()), Some(reading));
-        assert_eq!(Reading::parse(""), Some(Reading::default()));
+        assert_eq!(cursor.to_string(), format!("alc_1:7,alc_2:{}!", u64::MAX));
+        assert_eq!(LogCursor::parse(&cursor.to_string()), Some(cursor));
+        assert_eq!(LogCursor::parse(""), Some(LogCursor::default()));
         for bad in ["alc_1", "alc_1:x", "alc_1:-1", "a b:1", "alc_1:1!!", "7"] {
-            assert_eq!(Reading::parse(bad), None, "{bad}");
+            assert_eq!(LogCursor::parse(bad), None, "{bad}");
         }
-        assert_eq!(Reading::default().place(&id("alc_3")), place(0, false));
+        assert_eq!(
+            LogCursor::default().position(&id("alc_3")),
+            position(0, false)
+        );
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Piece {
 }
 
 /// What of `piece` comes after the `written` bytes that are already kept.
-pub fn admit(written: u64, piece: Piece) -> Option<Piece> {
+pub fn new_part(written: u64, piece: Piece) -> Option<Piece> {
     if piece.bytes == 0 || piece.end() <= written {
         return None;
     }
@@ -64,15 +64,15 @@ mod tests {
 
     #[test]
     fn repeats_are_dropped_and_overlaps_are_cut() {
-        assert_eq!(admit(0, piece(0, "abc")), Some(piece(0, "abc")));
-        assert_eq!(admit(3, piece(0, "abc")), None);
-        assert_eq!(admit(2, piece(0, "abcd")), Some(piece(2, "cd")));
+        assert_eq!(new_part(0, piece(0, "abc")), Some(piece(0, "abc")));
+        assert_eq!(new_part(3, piece(0, "abc")), None);
+        assert_eq!(new_part(2, piece(0, "abcd")), Some(piece(2, "cd")));
         assert_eq!(
-            admit(2, piece(9, "late")),
+            new_part(2, piece(9, "late")),
             Some(piece(9, "late")),
             "a gap is kept a gap"
         );
-        assert_eq!(admit(0, piece(0, "")), None);
+        assert_eq!(new_part(0, piece(0, "")), None);
     }
 
     #[test]
@@ -82,12 +82,12 @@ mod tests {
             bytes: 4,
             text: "a\u{fffd}b".into(),
         };
-        let rest = admit(2, lossy).unwrap();
+        let rest = new_part(2, lossy).unwrap();
         assert_eq!(
             (rest.start, rest.bytes, rest.text.as_str()),
             (2, 2, "a\u{fffd}b")
         );
-        let middle = admit(1, piece(0, "äb")).unwrap();
+        let middle = new_part(1, piece(0, "äb")).unwrap();
         assert_eq!(
             (middle.start, middle.bytes, middle.text.as_str()),
             (1, 2, "äb")
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn nothing_a_row_cannot_hold() {
-        assert_eq!(admit(0, piece(0, "a\0b")).unwrap().text, "a\u{fffd}b");
+        assert_eq!(new_part(0, piece(0, "a\0b")).unwrap().text, "a\u{fffd}b");
         assert_eq!(
-            admit(2, piece(0, "ab\0c")),
+            new_part(2, piece(0, "ab\0c")),
             Some(Piece {
                 bytes: 2,
                 ..piece(2, "\u{fffd}c")
@@ -113,6 +113,6 @@ mod tests {
             bytes: u64::MAX,
             text: "x".into(),
         };
-        assert!(admit(5, last).is_some());
+        assert!(new_part(5, last).is_some());
     }
 }

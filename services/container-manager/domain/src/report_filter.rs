@@ -9,24 +9,24 @@ use std::collections::VecDeque;
 
 /// Instances remembered as over, per node. An agent that restarts more often than this within the
 /// life of one request has other worries.
-const REMEMBERED: usize = 8;
+const MAX_FINISHED: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Witness {
+pub struct ReportFilter {
     instance: String,
     sequence: u64,
     /// The highest revision any report of the node answered.
     answers: Option<u64>,
-    over: VecDeque<String>,
+    finished: VecDeque<String>,
 }
 
-impl Witness {
+impl ReportFilter {
     /// Whether a report is new; notes it when it is.
     ///
     /// An instance that is over may have been taken for over wrongly, when a report of an even
     /// older one arrived late. It proves itself by answering a revision nobody answered before, as
     /// an agent that lives soon does.
-    pub fn admits(&mut self, instance: &str, sequence: u64, answers: Option<u64>) -> bool {
+    pub fn accepts(&mut self, instance: &str, sequence: u64, answers: Option<u64>) -> bool {
         if instance == self.instance {
             if sequence <= self.sequence {
                 return false;
@@ -34,16 +34,16 @@ impl Witness {
         } else {
             let ahead = answers > self.answers;
             let behind = answers.is_some() && answers < self.answers;
-            let over = self.over.iter().any(|other| other == instance);
-            if behind || (over && !ahead) {
+            let finished = self.finished.iter().any(|other| other == instance);
+            if behind || (finished && !ahead) {
                 return false;
             }
-            self.over.retain(|other| other != instance);
+            self.finished.retain(|other| other != instance);
             if !self.instance.is_empty() {
-                self.over.push_back(std::mem::take(&mut self.instance));
+                self.finished.push_back(std::mem::take(&mut self.instance));
             }
-            if self.over.len() > REMEMBERED {
-                self.over.pop_front();
+            if self.finished.len() > MAX_FINISHED {
+                self.finished.pop_front();
             }
             instance.clone_into(&mut self.instance);
         }
@@ -59,45 +59,45 @@ mod tests {
 
     #[test]
     fn repeats_and_older_numbers_of_an_instance_are_old() {
-        let mut witness = Witness::default();
-        assert!(witness.admits("a", 1, None));
-        assert!(!witness.admits("a", 1, None));
-        assert!(witness.admits("a", 3, Some(7)));
-        assert!(!witness.admits("a", 2, Some(7)));
+        let mut filter = ReportFilter::default();
+        assert!(filter.accepts("a", 1, None));
+        assert!(!filter.accepts("a", 1, None));
+        assert!(filter.accepts("a", 3, Some(7)));
+        assert!(!filter.accepts("a", 2, Some(7)));
     }
 
     #[test]
     fn an_instance_that_is_over_stays_over() {
-        let mut witness = Witness::default();
-        assert!(witness.admits("a", 9, Some(4)));
-        assert!(witness.admits("b", 1, None));
-        assert!(!witness.admits("a", 10, Some(4)));
+        let mut filter = ReportFilter::default();
+        assert!(filter.accepts("a", 9, Some(4)));
+        assert!(filter.accepts("b", 1, None));
+        assert!(!filter.accepts("a", 10, Some(4)));
         assert!(
-            !witness.admits("z", 1, Some(3)),
+            !filter.accepts("z", 1, Some(3)),
             "answers less than was answered before"
         );
-        assert!(witness.admits("b", 2, Some(4)));
+        assert!(filter.accepts("b", 2, Some(4)));
     }
 
     #[test]
     fn a_living_instance_taken_for_over_comes_back() {
-        let mut witness = Witness::default();
-        assert!(witness.admits("b", 1, Some(4)));
+        let mut filter = ReportFilter::default();
+        assert!(filter.accepts("b", 1, Some(4)));
         assert!(
-            witness.admits("late", 5, Some(4)),
+            filter.accepts("late", 5, Some(4)),
             "cannot be told from a new one"
         );
-        assert!(!witness.admits("b", 2, Some(4)));
-        assert!(witness.admits("b", 3, Some(5)));
-        assert!(!witness.admits("late", 6, Some(4)));
+        assert!(!filter.accepts("b", 2, Some(4)));
+        assert!(filter.accepts("b", 3, Some(5)));
+        assert!(!filter.accepts("late", 6, Some(4)));
     }
 
     #[test]
     fn memory_is_bounded() {
-        let mut witness = Witness::default();
+        let mut filter = ReportFilter::default();
         for number in 0..100 {
-            assert!(witness.admits(&number.to_string(), 1, None));
+            assert!(filter.accepts(&number.to_string(), 1, None));
         }
-        assert_eq!(witness.over.len(), REMEMBERED);
+        assert_eq!(filter.finished.len(), MAX_FINISHED);
     }
 }

@@ -3,77 +3,85 @@
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
 use crate::composite;
-use crate::environment::{World, conflict, is_unlisted, is_up, partners, source, standing};
-use crate::placement::{Hands, Placement};
-use crate::placements::Machine;
-use crate::status::{ANY_HOST, Destination, Phase, Queued, Reason, Status};
+use crate::environment::{
+    Environment, conflict, current_container, is_unlisted, is_up, last_known_host, partners,
+};
+use crate::placement::{Placement, Progress};
+use crate::placements::Placements;
+use crate::status::{ANY_HOST, Destination, Phase, QueueReason, Reason, Status};
 
 /// Looks at a request that waits: it goes on waiting, is refused, or begins.
-pub fn look(machine: &mut Machine, mut p: Placement, world: &mut impl World) -> Placement {
-    let processor = match known(&p, world) {
+pub fn admit(
+    placements: &mut Placements,
+    mut p: Placement,
+    env: &mut impl Environment,
+) -> Placement {
+    let processor = match check_known(&p, env) {
         Ok(processor) => processor,
         Err((reason, message)) => {
-            p.refuse(reason, message, world.now());
+            p.refuse(reason, message, env.now());
             return p;
         }
     };
     let force = p.destination_host == Destination::ForceRestartLastSeen;
     let parent = p.parent_uuid.as_deref();
-    let waits = in_flight(machine, &p.processor_id, parent, world).map(|(why, _)| why);
+    let waits = blocking_action(placements, &p.processor_id, parent, env).map(|(why, _)| why);
     // A forced restart needs something to end and waits for nothing to come up (5.2-6).
-    let down = || !force && !processor.failed && !is_up(world, &p.processor_id);
-    let waits = waits.or_else(|| down().then_some(Queued::NotRunningYet));
+    let down = || !force && !processor.failed && !is_up(env, &p.processor_id);
+    let waits = waits.or_else(|| down().then_some(QueueReason::NotRunningYet));
     if let Some(why) = waits {
         if p.queued_because != Some(why) {
             p.queued_because = Some(why);
-            why_it_waits(why).clone_into(&mut p.response_message);
-            p.updated_at = world.now();
+            queue_message(why).clone_into(&mut p.response_message);
+            p.updated_at = env.now();
         }
         return p;
     }
-    match validate(machine, &p, &processor, world) {
-        Err((reason, message)) => p.refuse(reason, message, world.now()),
-        Ok(()) if force => force_restart(&mut p, world),
+    match validate(placements, &p, &processor, env) {
+        Err((reason, message)) => p.refuse(reason, message, env.now()),
+        Ok(()) if force => force_restart(&mut p, env),
         Ok(()) if p.destination_host == Destination::Standby => {
-            return composite::begin(machine, p, world);
+            return composite::begin(placements, p, env);
         }
-        Ok(()) => accept(&mut p, &processor, world),
+        Ok(()) => accept(&mut p, &processor, env),
     }
     p
 }
 
-fn why_it_waits(why: Queued) -> &'static str {
+fn queue_message(why: QueueReason) -> &'static str {
     match why {
-        Queued::SelfInFlight => "another action of this processor is in flight",
-        Queued::ActiveInFlight => "an action of the processor it stands by for is in flight",
-        Queued::StandbyInFlight => "an action of one of its standbys is in flight",
-        Queued::NotRunningYet => "the processor does not run yet",
+        QueueReason::SelfInFlight => "another action of this processor is in flight",
+        QueueReason::ActiveInFlight => "an action of the processor it stands by for is in flight",
+        QueueReason::StandbyInFlight => "an action of one of its standbys is in flight",
+        QueueReason::NotRunningYet => "the processor does not run yet",
     }
 }
 
 /// The action in flight that a request of this processor waits for; `parent` is its own.
-pub fn in_flight(
-    machine: &Machine,
+pub fn blocking_action(
+    placements: &Placements,
     work: &WorkId,
     parent: Option<&str>,
-    world: &impl World,
-) -> Option<(Queued, Option<String>)> {
-    let flies = |of: &WorkId| {
-        let mut active = machine.active().filter(|it| it.is_in_flight());
+    env: &impl Environment,
+) -> Option<(QueueReason, Option<String>)> {
+    let action_of = |of: &WorkId| {
+        let mut active = placements.active().filter(|it| it.is_in_flight());
         let found = active.find(|it| it.processor_id == *of && Some(it.uuid.as_str()) != parent);
         found.map(|it| it.uuid.clone())
     };
-    if let Some(uuid) = flies(work) {
-        return Some((Queued::SelfInFlight, Some(uuid)));
+    if let Some(uuid) = action_of(work) {
+        return Some((QueueReason::SelfInFlight, Some(uuid)));
     }
-    let (processor, _) = world.processor(work)?;
+    let (processor, _) = env.processor(work)?;
     match processor.role {
-        Role::Standby { of, .. } => flies(&of).map(|uuid| (Queued::ActiveInFlight, Some(uuid))),
+        Role::Standby { of, .. } => {
+            action_of(&of).map(|uuid| (QueueReason::ActiveInFlight, Some(uuid)))
+        }
         // Siblings do not keep each other waiting.
-        Role::Active => partners(world, work)
+        Role::Active => partners(env, work)
             .iter()
-            .find_map(|(standby, _)| flies(standby))
-            .map(|uuid| (Queued::StandbyInFlight, Some(uuid))),
+            .find_map(|(standby, _)| action_of(standby))
+            .map(|uuid| (QueueReason::StandbyInFlight, Some(uuid))),
     }
 }
 
@@ -81,17 +89,17 @@ type Refused = (Reason, String);
 
 /// 5.2-3, 5.2-8, 5.2-1 and the list of machines: before anything is waited for, so that nothing
 /// waits for ever.
-fn known(p: &Placement, world: &impl World) -> Result<Processor, Refused> {
+fn check_known(p: &Placement, env: &impl Environment) -> Result<Processor, Refused> {
     let work = &p.processor_id;
-    if !world.is_live(&p.deployment_id) {
+    if !env.is_live(&p.deployment_id) {
         let detail = format!("deployment {} is over", p.deployment_id);
         return Err((Reason::StaleDeployment, detail));
     }
-    if world.is_pool_worker(work) {
+    if env.is_pool_worker(work) {
         let detail = format!("{work} is a worker of a pool: its owner alone moves it");
         return Err((Reason::PoolManaged, detail));
     }
-    let processor = world.processor(work).map(|(processor, _)| processor);
+    let processor = env.processor(work).map(|(processor, _)| processor);
     let processor = processor
         .filter(|it| it.deployment == p.deployment_id)
         .ok_or_else(|| {
@@ -99,43 +107,43 @@ fn known(p: &Placement, world: &impl World) -> Result<Processor, Refused> {
             (Reason::UnknownProcessor, detail)
         })?;
     if let Destination::Host(host) = &p.destination_host {
-        listed(p, host, world)?;
+        check_listed(p, host, env)?;
     }
     Ok(processor)
 }
 
 fn validate(
-    machine: &Machine,
+    placements: &Placements,
     p: &Placement,
     processor: &Processor,
-    world: &impl World,
+    env: &impl Environment,
 ) -> Result<(), Refused> {
     let work = &p.processor_id;
     let host = match &p.destination_host {
         Destination::Host(host) => Some(host.clone()),
-        Destination::LastSeen => source(work, world),
+        Destination::LastSeen => last_known_host(work, env),
         _ => None,
     };
     if let Some(host) = host {
-        let reserved = || reserved_by_partner(machine, work, &host, world);
-        if let Some(other) = conflict(world, work, &host).or_else(reserved) {
+        let reserved = || reserved_by_partner(placements, work, &host, env);
+        if let Some(other) = conflict(env, work, &host).or_else(reserved) {
             let detail = format!("{other} is on {host} or will be, and must not share a host");
             return Err((Reason::StandbyConstraint, detail));
         }
-        listed(p, &host, world)?;
-        if let Some(why) = world.closed(&host, work) {
+        check_listed(p, &host, env)?;
+        if let Some(why) = env.closed_reason(&host, work) {
             let detail = format!("{host} takes nothing new: {why}");
             return Err((Reason::DestinationBlocked, detail));
         }
     }
-    if p.destination_host == Destination::ForceRestartLastSeen && !is_up(world, work) {
+    if p.destination_host == Destination::ForceRestartLastSeen && !is_up(env, work) {
         return Err((Reason::NotRunning, format!("{work} does not run")));
     }
     if p.destination_host == Destination::Standby {
         if !matches!(processor.role, Role::Active) {
             return Err((Reason::NoStandby, format!("{work} is a standby itself")));
         }
-        if composite::choose(p, world).is_none() {
+        if composite::choose_standby(p, env).is_none() {
             let detail = format!("{work} has no standby that runs on a host open to it");
             return Err((Reason::NoStandby, detail));
         }
@@ -144,11 +152,11 @@ fn validate(
 }
 
 /// A host narrows the list of the service, and goes beyond it by force alone.
-fn listed(p: &Placement, host: &NodeName, world: &impl World) -> Result<(), Refused> {
-    if p.force || !is_unlisted(world, &p.processor_id, host) {
+fn check_listed(p: &Placement, host: &NodeName, env: &impl Environment) -> Result<(), Refused> {
+    if p.force || !is_unlisted(env, &p.processor_id, host) {
         return Ok(());
     }
-    let machines = world.machines(&p.processor_id);
+    let machines = env.listed_hosts(&p.processor_id);
     let names: Vec<&str> = machines.iter().map(NodeName::as_str).collect();
     let detail = format!(
         "{host} is none of the machines of the service ({}); name one of them, or order it with \
@@ -160,28 +168,28 @@ fn listed(p: &Placement, host: &NodeName, world: &impl World) -> Result<(), Refu
 
 /// A partner whose action in flight has asked for this host.
 fn reserved_by_partner(
-    machine: &Machine,
+    placements: &Placements,
     work: &WorkId,
     host: &NodeName,
-    world: &impl World,
+    env: &impl Environment,
 ) -> Option<WorkId> {
-    let partners = partners(world, work);
+    let partners = partners(env, work);
     let asks = |it: &&Placement| {
         let partner = partners.iter().any(|(other, _)| *other == it.processor_id);
-        partner && it.hands.host.as_ref() == Some(host)
+        partner && it.progress.host.as_ref() == Some(host)
     };
-    machine
+    placements
         .active()
         .find(asks)
         .map(|it| it.processor_id.clone())
 }
 
-fn accept(p: &mut Placement, processor: &Processor, world: &impl World) {
-    let (now, work) = (world.now(), p.processor_id.clone());
-    let stand = standing(&work, world);
-    let source = source(&work, world);
+fn accept(p: &mut Placement, processor: &Processor, env: &impl Environment) {
+    let (now, work) = (env.now(), p.processor_id.clone());
+    let container = current_container(&work, env);
+    let source = last_known_host(&work, env);
     // Taking over a standby's host is about that host alone, so affinity does not matter there.
-    let affine = processor.host_affinity || p.hands.under_parent;
+    let affine = processor.host_affinity || p.progress.under_parent;
     let host = match &p.destination_host {
         Destination::Host(host) => Some(host.clone()),
         Destination::LastSeen => source.clone(),
@@ -193,15 +201,15 @@ fn accept(p: &mut Placement, processor: &Processor, world: &impl World) {
     p.request_consumed_at = Some(now);
     p.queued_because = None;
     p.status_code = Status::Accepted;
-    p.hands = Hands {
-        epoch: world.epoch(),
-        predecessor: stand.map(|it| it.allocation),
+    p.progress = Progress {
+        epoch: env.epoch(),
+        predecessor: container.map(|it| it.allocation),
         host,
         requests: 1,
         asked_at: now,
-        ..std::mem::take(&mut p.hands)
+        ..std::mem::take(&mut p.progress)
     };
-    let phase = match p.hands.predecessor {
+    let phase = match p.progress.predecessor {
         Some(_) => Phase::Running,
         // Nothing to stop: it had failed.
         None => Phase::Stopped,
@@ -210,22 +218,22 @@ fn accept(p: &mut Placement, processor: &Processor, world: &impl World) {
         "a place is asked for on {}",
         p.resolved_host.as_deref().unwrap_or("")
     );
-    p.go_on(phase, message, now);
+    p.set_phase(phase, message, now);
 }
 
 /// 6.7: the stop is all that is reported of it; what follows is everyday.
-fn force_restart(p: &mut Placement, world: &mut impl World) {
-    let now = world.now();
-    let Some(stand) = standing(&p.processor_id, world) else {
+fn force_restart(p: &mut Placement, env: &mut impl Environment) {
+    let now = env.now();
+    let Some(container) = current_container(&p.processor_id, env) else {
         return;
     };
-    world.stop(&stand.allocation);
-    p.hands.predecessor = Some(stand.allocation.clone());
-    p.hands.stop_at = Some(now);
+    env.stop(&container.allocation);
+    p.progress.predecessor = Some(container.allocation.clone());
+    p.progress.stop_at = Some(now);
     p.request_consumed_at = Some(now);
     p.phase = Some(Phase::StopInProgress);
-    p.resolved_host = Some(stand.host.to_string());
-    p.source_host = Some(stand.host);
+    p.resolved_host = Some(container.host.to_string());
+    p.source_host = Some(container.host);
     let message = "it was told to stop; the everyday restart follows".to_owned();
     p.finish(Status::Succeeded, None, message, now);
 }

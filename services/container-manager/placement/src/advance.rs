@@ -2,46 +2,50 @@
 
 use hayward_vocabulary::{Timestamp, WorkId};
 
-use crate::environment::World;
-use crate::events::{self, Note};
-use crate::model::{Order, Refusal, Rules, Submitted};
-use crate::placement::{Hands, Placement};
-use crate::placements::Machine;
+use crate::environment::Environment;
+use crate::events::{self, PlacementEvent};
+use crate::model::{PlacementRequest, Refusal, Rules, Submitted};
+use crate::placement::{Placement, Progress};
+use crate::placements::Placements;
 use crate::status::{Phase, Reason, Status};
 use crate::{admit, composite, step};
 
-impl Machine {
+impl Placements {
     /// # Errors
     /// When the uuid stands for something else, or the processor is busy and that was not wanted.
-    pub fn submit(&mut self, order: Order, world: &impl World) -> Result<Submitted, Refusal> {
-        if let Some(known) = self.all.get(&order.uuid) {
-            let same = known.deployment_id == order.deployment_id
-                && known.processor_id == order.processor_id
-                && known.destination_host == order.destination_host
-                && known.request_expiry_ms == order.request_expiry_ms
-                && known.force == order.force;
+    pub fn submit(
+        &mut self,
+        request: PlacementRequest,
+        env: &impl Environment,
+    ) -> Result<Submitted, Refusal> {
+        if let Some(known) = self.all.get(&request.uuid) {
+            let same = known.deployment_id == request.deployment_id
+                && known.processor_id == request.processor_id
+                && known.destination_host == request.destination_host
+                && known.request_expiry_ms == request.request_expiry_ms
+                && known.force == request.force;
             return if same {
-                Ok(Submitted::Replay(known.clone()))
+                Ok(Submitted::Repeated(known.clone()))
             } else {
-                Err(Refusal::OtherBody)
+                Err(Refusal::UuidReused)
             };
         }
-        if order.reject_if_busy
-            && let Some(other) = self.in_the_way(&order.processor_id, world)
+        if request.reject_if_busy
+            && let Some(other) = self.blocked_by(&request.processor_id, env)
         {
             return Err(Refusal::Busy(other));
         }
         let placement = Placement {
-            uuid: order.uuid,
-            deployment_id: order.deployment_id,
-            processor_id: order.processor_id,
-            destination_host: order.destination_host,
-            request_expiry_ms: order.request_expiry_ms,
-            force: order.force,
-            timestamp: order.timestamp,
-            seq: self.number(),
-            user: order.user,
-            requested_by: order.requested_by,
+            uuid: request.uuid,
+            deployment_id: request.deployment_id,
+            processor_id: request.processor_id,
+            destination_host: request.destination_host,
+            request_expiry_ms: request.request_expiry_ms,
+            force: request.force,
+            timestamp: request.timestamp,
+            seq: self.next_sequence(),
+            user: request.user,
+            requested_by: request.requested_by,
             status_code: Status::Created,
             response_message: "it waits to be looked at".to_owned(),
             reason_code: None,
@@ -53,26 +57,26 @@ impl Machine {
             recovery_host: None,
             parent_uuid: None,
             request_consumed_at: None,
-            updated_at: world.now(),
+            updated_at: env.now(),
             generation: 0,
-            hands: Hands::default(),
+            progress: Progress::default(),
         };
         self.put(placement.clone());
-        Ok(Submitted::Fresh(placement))
+        Ok(Submitted::New(placement))
     }
 
     /// What a new request of this processor would have to wait for.
-    fn in_the_way(&self, work: &WorkId, world: &impl World) -> Option<String> {
-        let (_, other) = admit::in_flight(self, work, None, world)?;
+    fn blocked_by(&self, work: &WorkId, env: &impl Environment) -> Option<String> {
+        let (_, other) = admit::blocking_action(self, work, None, env)?;
         let queued = || self.open().find(|it| it.processor_id == *work);
         other.or_else(|| queued().map(|it| it.uuid.clone()))
     }
 
     /// A new term: what had touched nothing yet fails, the rest goes on where it was (12.1).
-    pub fn restarted(&mut self, world: &mut impl World) {
+    pub fn resume(&mut self, env: &mut impl Environment) {
         let reserving = |it: &&Placement| {
             let begun = it.phase == Some(Phase::Running) && !it.is_parent();
-            begun && it.hands.epoch != world.epoch()
+            begun && it.progress.epoch != env.epoch()
         };
         let lost: Vec<Placement> = self.active().filter(reserving).cloned().collect();
         for before in lost {
@@ -83,56 +87,56 @@ impl Machine {
                 &mut placement,
                 Reason::ManagerRestarted,
                 message.to_owned(),
-                world,
+                env,
             );
-            self.notes.extend(events::of(&before, &placement));
+            self.events.extend(events::between(&before, &placement));
             self.put(placement);
         }
     }
 
     /// Everything that can happen now, happens.
-    pub fn advance(&mut self, rules: &Rules, world: &mut impl World) {
+    pub fn advance(&mut self, rules: &Rules, env: &mut impl Environment) {
         // Each pass brings something nearer to its end, or is the last.
-        while self.pass(rules, world) {}
-        self.watch_forced_stops(rules, world);
+        while self.pass(rules, env) {}
+        self.report_forced_stops(rules, env);
     }
 
     /// 6.7: that a forced restart did not end its process is told after the fact, once.
-    fn watch_forced_stops(&mut self, rules: &Rules, world: &impl World) {
-        let forced = std::mem::take(&mut self.forced);
-        for uuid in forced {
+    fn report_forced_stops(&mut self, rules: &Rules, env: &impl Environment) {
+        let forced_stops = std::mem::take(&mut self.forced_stops);
+        for uuid in forced_stops {
             let Some(p) = self.all.get(&uuid) else {
                 continue;
             };
-            let Some(stand) = step::predecessor(p, world) else {
+            let Some(container) = step::predecessor(p, env) else {
                 continue;
             };
-            if step::stop_limit(p, rules).is_some_and(|limit| world.now() > limit) {
-                self.notes.push(Note::ForceStopFailed {
+            if step::stop_deadline(p, rules).is_some_and(|limit| env.now() > limit) {
+                self.events.push(PlacementEvent::ForceStopFailed {
                     uuid,
                     processor: p.processor_id.clone(),
-                    stand,
+                    container,
                 });
             } else {
-                self.forced.insert(uuid);
+                self.forced_stops.insert(uuid);
             }
         }
     }
 
-    fn pass(&mut self, rules: &Rules, world: &mut impl World) -> bool {
+    fn pass(&mut self, rules: &Rules, env: &mut impl Environment) -> bool {
         let mut moved = false;
         for uuid in self.in_order() {
             let Some(before) = self.all.get(&uuid).cloned() else {
                 continue;
             };
             let after = match before.status_code {
-                Status::Created => admit::look(self, before.clone(), world),
-                _ if before.is_parent() => composite::step(self, before.clone(), world),
-                _ => step::step(before.clone(), rules, world),
+                Status::Created => admit::admit(self, before.clone(), env),
+                _ if before.is_parent() => composite::step(self, before.clone(), env),
+                _ => step::step(before.clone(), rules, env),
             };
             if after != before {
                 moved = true;
-                self.notes.extend(events::of(&before, &after));
+                self.events.extend(events::between(&before, &after));
                 self.put(after);
             }
         }
@@ -141,11 +145,14 @@ impl Machine {
 
     /// When time alone moves something next.
     pub fn deadline(&self, rules: &Rules) -> Option<Timestamp> {
-        let forced = self.forced.iter().filter_map(|uuid| self.all.get(uuid));
-        let forced = forced.filter_map(|it| step::stop_limit(it, rules));
+        let forced_stops = self
+            .forced_stops
+            .iter()
+            .filter_map(|uuid| self.all.get(uuid));
+        let forced_stops = forced_stops.filter_map(|it| step::stop_deadline(it, rules));
         self.active()
             .filter_map(|it| step::deadline(it, rules))
-            .chain(forced.map(|limit| limit.plus_ms(1)))
+            .chain(forced_stops.map(|limit| limit.plus_ms(1)))
             .min()
     }
 

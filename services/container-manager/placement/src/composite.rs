@@ -3,19 +3,21 @@
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
-use crate::environment::{StandState, World, is_unlisted, partners, source, standing};
-use crate::placement::{Hands, Placement};
-use crate::placements::Machine;
-use crate::status::{Destination, Phase, Queued, Reason, Status};
+use crate::environment::{
+    Environment, LiveState, current_container, is_unlisted, last_known_host, partners,
+};
+use crate::placement::{Placement, Progress};
+use crate::placements::Placements;
+use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
 /// The standby that gives up its host: one that runs, the lowest number first, and its host open.
-pub fn choose(p: &Placement, world: &impl World) -> Option<(WorkId, NodeName)> {
+pub fn choose_standby(p: &Placement, env: &impl Environment) -> Option<(WorkId, NodeName)> {
     let active = &p.processor_id;
     let open = |host: &NodeName| {
-        let listed = p.force || !is_unlisted(world, active, host);
-        listed && world.closed(host, active).is_none()
+        let listed = p.force || !is_unlisted(env, active, host);
+        listed && env.closed_reason(host, active).is_none()
     };
-    let mut standbys: Vec<(u32, WorkId)> = partners(world, active)
+    let mut standbys: Vec<(u32, WorkId)> = partners(env, active)
         .into_iter()
         .filter_map(|(work, role)| match role {
             Role::Standby { replica, .. } => Some((replica, work)),
@@ -24,58 +26,60 @@ pub fn choose(p: &Placement, world: &impl World) -> Option<(WorkId, NodeName)> {
         .collect();
     standbys.sort();
     standbys.into_iter().find_map(|(_, work)| {
-        let stand = standing(&work, world)?;
-        let good = stand.state == StandState::Running && open(&stand.host);
-        good.then_some((work, stand.host))
+        let container = current_container(&work, env)?;
+        let good = container.state == LiveState::Running && open(&container.host);
+        good.then_some((work, container.host))
     })
 }
 
-pub fn begin(machine: &mut Machine, mut p: Placement, world: &impl World) -> Placement {
-    let Some((standby, host)) = choose(&p, world) else {
+pub fn begin(placements: &mut Placements, mut p: Placement, env: &impl Environment) -> Placement {
+    let Some((standby, host)) = choose_standby(&p, env) else {
         return p;
     };
-    let now = world.now();
-    let group = partners(world, &p.processor_id)
+    let now = env.now();
+    let group = partners(env, &p.processor_id)
         .into_iter()
         .map(|(work, _)| work);
     let group = group.chain([p.processor_id.clone()]);
-    let exclude = group.filter_map(|work| source(&work, world)).collect();
-    let first = Hands {
+    let exclude = group
+        .filter_map(|work| last_known_host(&work, env))
+        .collect();
+    let first = Progress {
         exclude,
-        ..Hands::default()
+        ..Progress::default()
     };
-    p.source_host = source(&p.processor_id, world);
+    p.source_host = last_known_host(&p.processor_id, env);
     p.resolved_host = Some(host.to_string());
     p.request_consumed_at = Some(now);
     p.queued_because = None;
-    p.hands.epoch = world.epoch();
-    p.hands.standby = Some((standby.clone(), host));
-    p.go_on(
+    p.progress.epoch = env.epoch();
+    p.progress.standby = Some((standby.clone(), host));
+    p.set_phase(
         Phase::Running,
         format!("{standby} is moved away first"),
         now,
     );
-    let child = child(machine, &p, (1, standby, Destination::AnyHost), first);
-    machine.put(p.clone());
-    machine.put(child);
+    let child = child(placements, &p, (1, standby, Destination::AnyHost), first);
+    placements.put(p.clone());
+    placements.put(child);
     p
 }
 
 fn child(
-    machine: &mut Machine,
+    placements: &mut Placements,
     parent: &Placement,
     (number, work, destination): (u8, WorkId, Destination),
-    hands: Hands,
+    progress: Progress,
 ) -> Placement {
     Placement {
         uuid: child_id(parent, number),
         processor_id: work,
         destination_host: destination,
-        seq: machine.number(),
+        seq: placements.next_sequence(),
         status_code: Status::Created,
         response_message: "it waits to be looked at".to_owned(),
         reason_code: None,
-        queued_because: None::<Queued>,
+        queued_because: None::<QueueReason>,
         phase: None,
         resolved_host: None,
         source_host: None,
@@ -83,7 +87,7 @@ fn child(
         recovery_host: None,
         parent_uuid: Some(parent.uuid.clone()),
         request_consumed_at: None,
-        hands,
+        progress,
         ..parent.clone()
     }
 }
@@ -94,11 +98,11 @@ fn child_id(parent: &Placement, number: u8) -> String {
 }
 
 /// The parent says what its running child says.
-pub fn step(machine: &mut Machine, mut p: Placement, world: &impl World) -> Placement {
-    let now = world.now();
-    let first = machine.get(&child_id(&p, 1)).cloned();
-    let second = machine.get(&child_id(&p, 2)).cloned();
-    let (Some(first), Some((standby, host))) = (first, p.hands.standby.clone()) else {
+pub fn step(placements: &mut Placements, mut p: Placement, env: &impl Environment) -> Placement {
+    let now = env.now();
+    let first = placements.get(&child_id(&p, 1)).cloned();
+    let second = placements.get(&child_id(&p, 2)).cloned();
+    let (Some(first), Some((standby, host))) = (first, p.progress.standby.clone()) else {
         p.finish(
             Status::Failed,
             Some(Reason::JobEnded),
@@ -109,15 +113,15 @@ pub fn step(machine: &mut Machine, mut p: Placement, world: &impl World) -> Plac
     };
     match second {
         None if first.status_code == Status::Succeeded => {
-            let hands = Hands {
+            let progress = Progress {
                 under_parent: true,
-                ..Hands::default()
+                ..Progress::default()
             };
-            let order = (2, p.processor_id.clone(), Destination::Host(host.clone()));
-            let second = child(machine, &p, order, hands);
-            machine.put(second);
+            let request = (2, p.processor_id.clone(), Destination::Host(host.clone()));
+            let second = child(placements, &p, request, progress);
+            placements.put(second);
             let message = format!("{standby} has left {host}; {} follows", p.processor_id);
-            p.go_on(Phase::Running, message, now);
+            p.set_phase(Phase::Running, message, now);
         }
         None if first.status_code.is_final() => {
             let message = format!("{standby} was not moved: {}", first.response_message);
@@ -133,16 +137,16 @@ pub fn step(machine: &mut Machine, mut p: Placement, world: &impl World) -> Plac
             };
             p.finish(status, second.reason_code, second.response_message, now);
         }
-        Some(child) => mirror(&mut p, &child),
-        None => mirror(&mut p, &first),
+        Some(child) => copy_phase(&mut p, &child),
+        None => copy_phase(&mut p, &first),
     }
     p
 }
 
-fn mirror(p: &mut Placement, child: &Placement) {
+fn copy_phase(p: &mut Placement, child: &Placement) {
     if let Some(phase) = child.phase
         && (p.phase, p.updated_at) != (Some(phase), child.updated_at)
     {
-        p.go_on(phase, child.response_message.clone(), child.updated_at);
+        p.set_phase(phase, child.response_message.clone(), child.updated_at);
     }
 }

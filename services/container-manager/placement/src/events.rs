@@ -2,12 +2,12 @@
 
 use hayward_vocabulary::WorkId;
 
-use crate::environment::Stand;
+use crate::environment::LiveContainer;
 use crate::placement::Placement;
 use crate::status::{Reason, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum PlacementEvent {
     /// A place was asked for: on a preferred host, or on any.
     Requested { preferred: bool },
     /// It was granted.
@@ -20,75 +20,81 @@ pub enum Note {
     ForceStopFailed {
         uuid: String,
         processor: WorkId,
-        stand: Stand,
+        container: LiveContainer,
     },
 }
 
-pub fn of(before: &Placement, after: &Placement) -> Vec<Note> {
-    let preferred = after.hands.host.is_some();
-    let mut notes = Vec::new();
-    if after.hands.requests > before.hands.requests {
-        notes.push(Note::Requested { preferred });
+pub fn between(before: &Placement, after: &Placement) -> Vec<PlacementEvent> {
+    let preferred = after.progress.host.is_some();
+    let mut events = Vec::new();
+    if after.progress.requests > before.progress.requests {
+        events.push(PlacementEvent::Requested { preferred });
     }
-    if after.hands.reserved.is_some() && before.hands.reserved != after.hands.reserved {
-        notes.push(Note::Matched { preferred });
+    if after.progress.reserved.is_some() && before.progress.reserved != after.progress.reserved {
+        events.push(PlacementEvent::Matched { preferred });
     }
     if after.status_code == Status::Failed && before.status_code != Status::Failed {
         let reason = after.reason_code.unwrap_or(Reason::JobEnded);
         if reason == Reason::RequestExpired {
-            notes.push(Note::Expired { preferred });
+            events.push(PlacementEvent::Expired { preferred });
         }
-        notes.push(Note::Failed(reason));
+        events.push(PlacementEvent::Failed(reason));
     }
-    notes
+    events
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_fleet::{Trial, host};
+    use crate::test_fleet::{TestFleet, host};
 
     #[test]
     fn an_action_is_counted_once_at_each_of_its_turns() {
-        let mut trial = Trial::usual();
-        trial.order("u1", "1", "d");
-        assert_eq!(trial.notes(), [Note::Requested { preferred: true }]);
-        trial.serve();
-        trial.tick();
-        trial.tick();
-        assert_eq!(trial.notes(), [Note::Matched { preferred: true }]);
-        trial.fleet.room.insert(host("c"), 0);
-        trial.fleet.why = Some("all of it is taken".to_owned());
-        trial.order("u2", "0", "c");
-        trial.pass(5_001);
-        trial.tick();
-        let expired = Note::Expired { preferred: true };
-        let failed = Note::Failed(Reason::RequestExpired);
-        let asked = Note::Requested { preferred: true };
-        assert_eq!(trial.notes(), [asked, expired, failed]);
-        let message = &trial.at("u2").response_message;
+        let mut fleet = TestFleet::standard();
+        fleet.request("u1", "1", "d");
+        assert_eq!(
+            fleet.take_events(),
+            [PlacementEvent::Requested { preferred: true }]
+        );
+        fleet.serve();
+        fleet.tick();
+        fleet.tick();
+        assert_eq!(
+            fleet.take_events(),
+            [PlacementEvent::Matched { preferred: true }]
+        );
+        fleet.env.capacity.insert(host("c"), 0);
+        fleet.env.wait_reason = Some("all of it is taken".to_owned());
+        fleet.request("u2", "0", "c");
+        fleet.advance_ms(5_001);
+        fleet.tick();
+        let expired = PlacementEvent::Expired { preferred: true };
+        let failed = PlacementEvent::Failed(Reason::RequestExpired);
+        let asked = PlacementEvent::Requested { preferred: true };
+        assert_eq!(fleet.take_events(), [asked, expired, failed]);
+        let message = &fleet.at("u2").response_message;
         assert!(message.contains("all of it is taken"), "{message}");
     }
 
     #[test]
     fn a_forced_stop_that_fails_is_told_once() {
-        let mut trial = Trial::usual();
-        trial.order("u1", "1", "FORCE_RESTART_LAST_SEEN");
-        assert_eq!(trial.at("u1").status_code, Status::Succeeded);
-        assert_eq!(trial.notes(), []);
-        trial.pass(1_000_000);
-        let notes = trial.notes();
+        let mut fleet = TestFleet::standard();
+        fleet.request("u1", "1", "FORCE_RESTART_LAST_SEEN");
+        assert_eq!(fleet.at("u1").status_code, Status::Succeeded);
+        assert_eq!(fleet.take_events(), []);
+        fleet.advance_ms(1_000_000);
+        let events = fleet.take_events();
         assert!(
-            matches!(&*notes, [Note::ForceStopFailed { uuid, .. }] if uuid == "u1"),
+            matches!(&*events, [PlacementEvent::ForceStopFailed { uuid, .. }] if uuid == "u1"),
             "{notes:?}"
         );
-        trial.pass(1_000_000);
-        assert_eq!(trial.notes(), []);
+        fleet.advance_ms(1_000_000);
+        assert_eq!(fleet.take_events(), []);
         // One that ended in time is not told of.
-        trial.order("u2", "0", "FORCE_RESTART_LAST_SEEN");
-        let stopped = trial.fleet.stops.last().cloned().expect("its stop");
-        trial.ends(&stopped);
-        trial.pass(1_000_000);
-        assert_eq!(trial.notes(), []);
+        fleet.request("u2", "0", "FORCE_RESTART_LAST_SEEN");
+        let stopped = fleet.env.stops.last().cloned().expect("its stop");
+        fleet.end(&stopped);
+        fleet.advance_ms(1_000_000);
+        assert_eq!(fleet.take_events(), []);
     }
 }

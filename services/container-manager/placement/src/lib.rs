@@ -1,7 +1,7 @@
 //! Placement actions (container placement), pure: which request may begin, what an action does
 //! next, and how it ends.
 //!
-//! The machine holds the actions and nothing else. What stands where it sees through [`World`], and
+//! The machine holds the actions and nothing else. What stands where it sees through [`Environment`], and
 //! through it acts; so it is driven by facts and not by calls, a fact that comes twice changes
 //! nothing, and a new term goes on from the rows. No clock, no i/o, no randomness (D5).
 //!
@@ -21,12 +21,12 @@ mod placements;
 mod status;
 mod step;
 
-pub use environment::{Stand, StandState, World};
-pub use events::Note;
-pub use model::{Order, Refusal, Rules, Submitted};
-pub use placement::{Hands, Placement, Request};
-pub use placements::Machine;
-pub use status::{Destination, Phase, Queued, Reason, Status};
+pub use environment::{Environment, LiveContainer, LiveState};
+pub use events::PlacementEvent;
+pub use model::{PlacementRequest, Refusal, Rules, Submitted};
+pub use placement::{Placement, Progress, ResourceRequest};
+pub use placements::Placements;
+pub use status::{Destination, Phase, QueueReason, Reason, Status};
 
 #[cfg(test)]
 mod properties;

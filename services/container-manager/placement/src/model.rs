@@ -15,7 +15,7 @@ pub struct Rules {
 
 /// What a controller asks for (3.1).
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct PlacementRequest {
     pub uuid: String,
     pub deployment_id: String,
     pub processor_id: WorkId,
@@ -32,18 +32,18 @@ pub struct Order {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
-    Fresh(Placement),
+    New(Placement),
     /// The same was asked before.
-    Replay(Placement),
+    Repeated(Placement),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The uuid stands for something else (5.2).
-    OtherBody,
+    UuidReused,
     /// This one is in flight, or waits before it.
     Busy(String),
     NotFound,
     /// Too late to withdraw.
-    Begun(Status),
+    AlreadyStarted(Status),
 }

@@ -3,7 +3,7 @@
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-use crate::status::{Destination, Phase, Queued, Reason, Status};
+use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
 /// Its field names are those of the wire: a row is what is shown of it, and what it has in hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Placement {
     #[serde(default)]
     pub reason_code: Option<Reason>,
     #[serde(default)]
-    pub queued_because: Option<Queued>,
+    pub queued_because: Option<QueueReason>,
     #[serde(default)]
     pub phase: Option<Phase>,
     /// `ANY_HOST`, or a host.
@@ -52,13 +52,13 @@ pub struct Placement {
     #[serde(default)]
     pub generation: u64,
 
-    #[serde(default)]
-    pub hands: Hands,
+    #[serde(default, rename = "hands")]
+    pub progress: Progress,
 }
 
 /// What an action has to remember.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hands {
+pub struct Progress {
     /// Term in which it was accepted.
     pub epoch: u64,
     /// What it replaces; absent for a processor that had failed.
@@ -80,7 +80,7 @@ pub struct Hands {
 
 /// A second place for a processor, asked of the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct ResourceRequest {
     pub id: String,
     pub work: WorkId,
     pub predecessor: Option<AllocationId>,
@@ -92,36 +92,36 @@ pub struct Request {
 
 impl Placement {
     /// The request that is open now.
-    pub fn request(&self) -> Option<Request> {
-        let open = self.status_code.is_active() && self.hands.requests > 0;
-        open.then(|| Request {
+    pub fn request(&self) -> Option<ResourceRequest> {
+        let open = self.status_code.is_active() && self.progress.requests > 0;
+        open.then(|| ResourceRequest {
             id: self.request_id(),
             work: self.processor_id.clone(),
-            predecessor: self.hands.predecessor.clone(),
-            host: self.hands.host.clone(),
-            exclude: self.hands.exclude.clone(),
+            predecessor: self.progress.predecessor.clone(),
+            host: self.progress.host.clone(),
+            exclude: self.progress.exclude.clone(),
             force: self.force,
         })
     }
 
     /// Never used twice: a second request of one action has another number.
     pub(crate) fn request_id(&self) -> String {
-        format!("req_{}-{}", self.uuid, self.hands.requests)
+        format!("req_{}-{}", self.uuid, self.progress.requests)
     }
 
     pub fn is_parent(&self) -> bool {
-        self.hands.standby.is_some()
+        self.progress.standby.is_some()
     }
 
     /// A forced restart whose process may not have ended yet (6.7).
     pub(crate) fn is_forced_stop(&self) -> bool {
-        let told = self.phase == Some(Phase::StopInProgress) && self.hands.stop_at.is_some();
+        let told = self.phase == Some(Phase::StopInProgress) && self.progress.stop_at.is_some();
         told && self.status_code == Status::Succeeded
     }
 
     /// Holds the one place in flight of its processor.
     pub fn is_in_flight(&self) -> bool {
-        self.status_code.is_active() && !self.hands.under_parent
+        self.status_code.is_active() && !self.progress.under_parent
     }
 
     pub(crate) fn refuse(&mut self, reason: Reason, message: String, now: Timestamp) {
@@ -143,7 +143,7 @@ impl Placement {
         self.updated_at = now;
     }
 
-    pub(crate) fn go_on(&mut self, phase: Phase, message: String, now: Timestamp) {
+    pub(crate) fn set_phase(&mut self, phase: Phase, message: String, now: Timestamp) {
         self.status_code = Status::InProgress;
         self.phase = Some(phase);
         self.response_message = message;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::AllocationId;
 
-use crate::events::Note;
+use crate::events::PlacementEvent;
 use crate::model::Refusal;
 use crate::placement::Placement;
 use crate::status::Status;
 
 #[derive(Debug, Default, Clone)]
-pub struct Machine {
+pub struct Placements {
     pub(crate) all: BTreeMap<String, Placement>,
     /// Those that are not over.
     open: BTreeSet<String>,
@@ -18,20 +18,20 @@ pub struct Machine {
     /// What differs from the rows.
     changed: BTreeSet<String>,
     /// Forced restarts whose processes may not have ended yet.
-    pub(crate) forced: BTreeSet<String>,
+    pub(crate) forced_stops: BTreeSet<String>,
     /// What is to be counted and was not asked for yet.
-    pub(crate) notes: Vec<Note>,
+    pub(crate) events: Vec<PlacementEvent>,
 }
 
-impl Machine {
+impl Placements {
     pub fn loaded(placements: impl IntoIterator<Item = Placement>) -> Self {
-        let mut machine = Self::default();
+        let mut placements = Self::default();
         for placement in placements {
-            machine.next_seq = machine.next_seq.max(placement.seq + 1);
-            machine.put(placement);
+            placements.next_seq = placements.next_seq.max(placement.seq + 1);
+            placements.put(placement);
         }
-        machine.changed.clear();
-        machine
+        placements.changed.clear();
+        placements
     }
 
     pub fn get(&self, uuid: &str) -> Option<&Placement> {
@@ -60,8 +60,8 @@ impl Machine {
     }
 
     /// What there is to count since this was asked last.
-    pub fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
+    pub fn take_events(&mut self) -> Vec<PlacementEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// Drops one that nobody may read any more.
@@ -69,7 +69,7 @@ impl Machine {
         self.all.remove(uuid);
         self.open.remove(uuid);
         self.changed.remove(uuid);
-        self.forced.remove(uuid);
+        self.forced_stops.remove(uuid);
     }
 
     pub(crate) fn put(&mut self, mut placement: Placement) {
@@ -78,7 +78,7 @@ impl Machine {
             placement.generation = before.generation + 1;
         }
         if placement.is_forced_stop() {
-            self.forced.insert(uuid.clone());
+            self.forced_stops.insert(uuid.clone());
         }
         if placement.status_code.is_final() {
             self.open.remove(&uuid);
@@ -89,7 +89,7 @@ impl Machine {
         self.all.insert(uuid, placement);
     }
 
-    pub(crate) fn number(&mut self) -> u64 {
+    pub(crate) fn next_sequence(&mut self) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         seq
@@ -106,7 +106,7 @@ impl Machine {
                 self.forget(uuid);
                 Ok(())
             }
-            other => Err(Refusal::Begun(other)),
+            other => Err(Refusal::AlreadyStarted(other)),
         }
     }
 
@@ -118,12 +118,12 @@ impl Machine {
     }
 
     /// Those that are over and kept for readers.
-    pub fn over(&self) -> usize {
+    pub fn finished_count(&self) -> usize {
         self.all.len() - self.open.len()
     }
 
     /// The open action whose request this is.
-    pub fn asked_by(&self, request: &str) -> Option<&Placement> {
+    pub fn by_request(&self, request: &str) -> Option<&Placement> {
         self.active()
             .find(|it| it.request().is_some_and(|open| open.id == request))
     }
@@ -131,6 +131,6 @@ impl Machine {
     /// An end of this allocation was wanted, or is made up for, by an action.
     pub fn replaces(&self, allocation: &AllocationId) -> bool {
         self.active()
-            .any(|it| it.hands.predecessor.as_ref() == Some(allocation))
+            .any(|it| it.progress.predecessor.as_ref() == Some(allocation))
     }
 }

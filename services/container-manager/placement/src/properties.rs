@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::environment::{StandState, World};
+use crate::environment::{Environment, LiveState};
 use crate::placement::Placement;
 use crate::status::Status;
-use crate::test_fleet::{Trial, host, work};
+use crate::test_fleet::{TestFleet, host, work};
 
 #[derive(Debug, Clone)]
 enum Act {
-    Order(usize, usize),
+    Submit(usize, usize),
     Serve,
     Everyday,
     Nodes,
@@ -41,7 +41,7 @@ const WORDS: [&str; 8] = [
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => (0..IDS.len(), 0..WORDS.len()).prop_map(|(id, word)| Act::Order(id, word)),
+        4 => (0..IDS.len(), 0..WORDS.len()).prop_map(|(id, word)| Act::Submit(id, word)),
         4 => Just(Act::Serve),
         3 => Just(Act::Everyday),
         5 => Just(Act::Nodes),
@@ -55,16 +55,16 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn fleet(room: usize) -> Trial {
-    let mut trial = Trial::new();
+fn full_fleet(capacity: usize) -> TestFleet {
+    let mut fleet = TestFleet::new();
     for name in HOSTS {
-        trial.fleet.room.insert(host(name), room);
+        fleet.env.capacity.insert(host(name), capacity);
     }
-    trial.active("0");
-    trial.standby("0", 0);
-    trial.standby("0", 1);
-    trial.active("1");
-    trial.active("2");
+    fleet.active("0");
+    fleet.standby("0", 0);
+    fleet.standby("0", 1);
+    fleet.active("1");
+    fleet.active("2");
     for (id, on) in [
         ("0", "a"),
         ("0-0", "b"),
@@ -72,84 +72,82 @@ fn fleet(room: usize) -> Trial {
         ("1", "d"),
         ("2", "a"),
     ] {
-        trial.runs(id, on);
+        fleet.runs(id, on);
     }
-    trial
+    fleet
 }
 
-fn run(trial: &mut Trial, at: usize, act: &Act) {
+fn run(fleet: &mut TestFleet, at: usize, act: &Act) {
     match act {
-        Act::Order(id, word) => {
-            trial
+        Act::Submit(id, word) => {
+            fleet
                 .submit(&format!("u{at}"), IDS[*id], WORDS[*word], None)
                 .unwrap();
         }
-        Act::Serve => drop(trial.serve()),
-        Act::Everyday => trial.everyday(),
-        Act::Nodes => trial.nodes_act(),
+        Act::Serve => drop(fleet.serve()),
+        Act::Everyday => fleet.serve_demand(),
+        Act::Nodes => fleet.run_nodes(),
         Act::Crash(id) => {
-            let up = trial.fleet.stands(&work(IDS[*id])).into_iter();
-            if let Some(stand) = up.filter(|it| it.state != StandState::Held).last() {
-                trial.ends(&stand.allocation);
+            let up = fleet.env.live_containers(&work(IDS[*id])).into_iter();
+            if let Some(container) = up.filter(|it| it.state != LiveState::Held).last() {
+                fleet.end(&container.allocation);
             }
         }
         Act::Lose(nth) => {
-            let places = trial.fleet.places.iter();
-            let mut held = places.filter(|(_, it)| it.state == StandState::Held && !it.ended);
+            let places = fleet.env.containers.iter();
+            let mut held = places.filter(|(_, it)| it.state == LiveState::Held && !it.ended);
             if let Some(id) = held.nth(*nth).map(|(id, _)| id.clone()) {
-                trial.ends(&id);
+                fleet.end(&id);
             }
         }
-        Act::Pass(ms) => trial.fleet.now_ms += ms,
-        Act::Close(at, true) => drop(trial.fleet.closed.insert(host(HOSTS[*at]))),
-        Act::Close(at, false) => drop(trial.fleet.closed.remove(&host(HOSTS[*at]))),
-        Act::Restart => trial.restart(),
+        Act::Pass(ms) => fleet.env.now_ms += ms,
+        Act::Close(at, true) => drop(fleet.env.closed.insert(host(HOSTS[*at]))),
+        Act::Close(at, false) => drop(fleet.env.closed.remove(&host(HOSTS[*at]))),
+        Act::Restart => fleet.restart(),
         Act::Fail(id) => {
-            if trial.fleet.stands(&work(IDS[*id])).is_empty() {
-                trial.failed(IDS[*id], true);
+            if fleet.env.live_containers(&work(IDS[*id])).is_empty() {
+                fleet.failed(IDS[*id], true);
             }
         }
-        Act::Withdraw(nth) => drop(trial.machine.withdraw(&format!("u{nth}"))),
+        Act::Withdraw(nth) => drop(fleet.placements.withdraw(&format!("u{nth}"))),
     }
-    trial.tick();
+    fleet.tick();
 }
 
-fn check(trial: &Trial, finals: &mut BTreeMap<String, Placement>) {
+fn check(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
     for id in IDS {
-        let stands = trial.fleet.stands(&work(id));
-        let up = stands
-            .iter()
-            .filter(|it| it.state != StandState::Held)
-            .count();
+        let live = fleet.env.live_containers(&work(id));
+        let up = live.iter().filter(|it| it.state != LiveState::Held).count();
         assert!(
             up <= 1,
             "{id}: a successor was started before its predecessor had ended"
         );
-        let open = trial.machine.open().filter(|it| it.is_in_flight());
+        let open = fleet.placements.open().filter(|it| it.is_in_flight());
         let flying = open.filter(|it| it.processor_id == work(id)).count();
         assert!(flying <= 1, "{id}: {flying} actions in flight");
         // P1: one asking, or one up; never both, never none.
-        let asks = trial.asking().contains(&work(id));
-        let stands_in = trial.requests().values().any(|it| *it == work(id));
-        let failed = trial.fleet.processors[&work(id)].failed;
+        let asks = fleet.demand().contains(&work(id));
+        let stands_in = fleet.requests().values().any(|it| *it == work(id));
+        let failed = fleet.env.processors[&work(id)].failed;
         assert!(
             failed || up == 1 || asks != stands_in,
             "{id}: down, and nobody asks for it"
         );
         assert!(!(up == 1 && asks), "{id}: up, and asked for");
-        let held = stands
-            .iter()
-            .filter(|it| it.state == StandState::Held)
-            .count();
+        let held = live.iter().filter(|it| it.state == LiveState::Held).count();
         assert!(held == 0 || stands_in, "{id}: held for nobody");
     }
-    for placement in trial.machine.iter().filter(|it| it.status_code.is_final()) {
+    for placement in fleet
+        .placements
+        .iter()
+        .filter(|it| it.status_code.is_final())
+    {
         let known = finals
             .entry(placement.uuid.clone())
             .or_insert_with(|| placement.clone());
         assert_eq!(known, placement, "what is final never changes");
         if placement.status_code == Status::BadRequest {
-            assert_eq!(placement.hands.requests, 0, "it touched nothing");
+            assert_eq!(placement.progress.requests, 0, "it touched nothing");
         }
     }
 }
@@ -159,32 +157,32 @@ proptest! {
 
     #[test]
     fn p1_one_in_flight_and_never_two_up(
-        room in 2..4_usize,
+        capacity in 2..4_usize,
         acts in proptest::collection::vec(act(), 1..60),
     ) {
-        let mut trial = fleet(room);
+        let mut fleet = full_fleet(capacity);
         let mut finals = BTreeMap::new();
         for (at, act) in acts.iter().enumerate() {
-            run(&mut trial, at, act);
-            check(&trial, &mut finals);
+            run(&mut fleet, at, act);
+            check(&fleet, &mut finals);
         }
         // With room, open hosts and time, everything comes to its end.
         for name in HOSTS {
-            trial.fleet.room.insert(host(name), 20);
+            fleet.env.capacity.insert(host(name), 20);
         }
-        trial.fleet.closed.clear();
+        fleet.env.closed.clear();
         for _ in 0..acts.len() + 3 {
-            trial.settle();
-            trial.pass(60_001);
-            check(&trial, &mut finals);
+            fleet.settle();
+            fleet.advance_ms(60_001);
+            check(&fleet, &mut finals);
         }
         for id in IDS {
-            let failed = trial.fleet.processors[&work(id)].failed;
-            prop_assert!(failed || trial.is_on(id).is_some(), "{} never came back", id);
+            let failed = fleet.env.processors[&work(id)].failed;
+            prop_assert!(failed || fleet.host_of(id).is_some(), "{} never came back", id);
         }
-        let open: Vec<_> = trial.machine.open().map(|it| it.response_message.clone()).collect();
+        let open: Vec<_> = fleet.placements.open().map(|it| it.response_message.clone()).collect();
         // What waits for a failed one that never comes back may wait; nothing else.
-        let any_failed = IDS.iter().any(|id| trial.fleet.processors[&work(id)].failed);
+        let any_failed = IDS.iter().any(|id| fleet.env.processors[&work(id)].failed);
         prop_assert!(open.is_empty() || any_failed, "{open:?}");
     }
 }

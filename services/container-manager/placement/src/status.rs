@@ -95,7 +95,7 @@ impl Reason {
 /// Why it is not looked at yet (5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Queued {
+pub enum QueueReason {
     SelfInFlight,
     ActiveInFlight,
     StandbyInFlight,

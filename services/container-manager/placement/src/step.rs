@@ -2,13 +2,13 @@
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::environment::{Stand, StandState, World, conflict};
+use crate::environment::{Environment, LiveContainer, LiveState, conflict};
 use crate::model::Rules;
 use crate::placement::Placement;
 use crate::status::{ANY_HOST, Phase, Reason, Status};
 
-pub fn step(mut p: Placement, rules: &Rules, world: &mut impl World) -> Placement {
-    let live = world
+pub fn step(mut p: Placement, rules: &Rules, env: &mut impl Environment) -> Placement {
+    let live = env
         .processor(&p.processor_id)
         .filter(|(it, _)| it.deployment == p.deployment_id);
     if live.is_none() {
@@ -17,35 +17,35 @@ pub fn step(mut p: Placement, rules: &Rules, world: &mut impl World) -> Placemen
             "process {id} is not part of the service any more: it was scaled down, deployed \
              again, or ended"
         );
-        fail(&mut p, Reason::JobEnded, message, world);
+        fail(&mut p, Reason::JobEnded, message, env);
         return p;
     }
-    follow_grant(&mut p, world);
+    follow_grant(&mut p, env);
     match p.phase {
-        Some(Phase::Running) | None => reserving(&mut p, rules, world),
-        Some(Phase::StopInProgress) => stopping(&mut p, rules, world),
+        Some(Phase::Running) | None => wait_for_grant(&mut p, rules, env),
+        Some(Phase::StopInProgress) => wait_for_stop(&mut p, rules, env),
         Some(Phase::StopFailed) => {
-            let why = predecessor(&p, world).and_then(|it| it.reason);
+            let why = predecessor(&p, env).and_then(|it| it.reason);
             let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
             let message = format!("the process has not ended in time; it is left as it is{why}");
-            fail(&mut p, Reason::StopFailed, message, world);
+            fail(&mut p, Reason::StopFailed, message, env);
         }
-        Some(Phase::Stopped) => stopped(&mut p, rules, world),
+        Some(Phase::Stopped) => start_successor(&mut p, rules, env),
     }
     p
 }
 
 /// Notes what was granted, and asks anew where that was lost before anything was started (7.5).
-fn follow_grant(p: &mut Placement, world: &impl World) {
-    let granted = grant(p, world).map(|it| it.allocation);
-    match (&p.hands.reserved, granted) {
-        (None, Some(allocation)) => p.hands.reserved = Some(allocation),
-        (Some(lost), None) if !launched(p) && !world.has_run(lost) => {
-            p.hands.requests += 1;
-            p.hands.asked_at = world.now();
-            p.hands.reserved = None;
+fn follow_grant(p: &mut Placement, env: &impl Environment) {
+    let granted = grant(p, env).map(|it| it.allocation);
+    match (&p.progress.reserved, granted) {
+        (None, Some(allocation)) => p.progress.reserved = Some(allocation),
+        (Some(lost), None) if !launched(p) && !env.has_run(lost) => {
+            p.progress.requests += 1;
+            p.progress.asked_at = env.now();
+            p.progress.reserved = None;
             p.response_message = "the place that was held was lost; another is asked for".into();
-            p.updated_at = world.now();
+            p.updated_at = env.now();
         }
         _ => {}
     }
@@ -56,103 +56,110 @@ fn launched(p: &Placement) -> bool {
     p.final_host.is_some()
 }
 
-fn grant(p: &Placement, world: &impl World) -> Option<Stand> {
-    world.granted(&p.processor_id, &p.request_id())
+fn grant(p: &Placement, env: &impl Environment) -> Option<LiveContainer> {
+    env.granted(&p.processor_id, &p.request_id())
 }
 
-pub fn predecessor(p: &Placement, world: &impl World) -> Option<Stand> {
-    let id = p.hands.predecessor.as_ref()?;
-    let mut stands = world.stands(&p.processor_id).into_iter();
-    stands.find(|it| it.allocation == *id)
+pub fn predecessor(p: &Placement, env: &impl Environment) -> Option<LiveContainer> {
+    let id = p.progress.predecessor.as_ref()?;
+    let mut live = env.live_containers(&p.processor_id).into_iter();
+    live.find(|it| it.allocation == *id)
 }
 
 /// Nothing has been touched yet.
-fn reserving(p: &mut Placement, rules: &Rules, world: &mut impl World) {
-    let now = world.now();
-    let Some(old) = predecessor(p, world) else {
+fn wait_for_grant(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
+    let now = env.now();
+    let Some(old) = predecessor(p, env) else {
         let message = "the process ended by itself; it is started in the place asked for";
-        p.go_on(Phase::Stopped, message.to_owned(), now);
+        p.set_phase(Phase::Stopped, message.to_owned(), now);
         return;
     };
-    if let Some((host, why)) = closed_target(p, world) {
+    if let Some((host, why)) = closed_target(p, env) {
         let message = format!("{host} takes nothing new any more: {why}");
-        fail(p, Reason::DestinationBlocked, message, world);
+        fail(p, Reason::DestinationBlocked, message, env);
         return;
     }
-    let Some(place) = grant(p, world) else {
-        expire(p, rules, world);
+    let Some(place) = grant(p, env) else {
+        fail_if_expired(p, rules, env);
         return;
     };
     // The checks of the launch, before a healthy process is stopped for it (8).
-    if let Some(why) = unfit(p, &place, world) {
-        if p.hands.host.is_some() {
+    if let Some(why) = unfit_reason(p, &place, env) {
+        if p.progress.host.is_some() {
             let message = format!("{why}; nothing was touched");
-            fail(p, Reason::ConstraintAtLaunch, message, world);
+            fail(p, Reason::ConstraintAtLaunch, message, env);
         } else {
-            try_elsewhere(p, &place, &why, world);
+            request_another_host(p, &place, &why, env);
         }
         return;
     }
-    world.stop(&old.allocation);
-    p.hands.stop_at = Some(now);
+    env.stop(&old.allocation);
+    p.progress.stop_at = Some(now);
     let message = format!(
         "a place is held on {}; the process was told to stop",
         place.host
     );
-    p.go_on(Phase::StopInProgress, message, now);
+    p.set_phase(Phase::StopInProgress, message, now);
 }
 
-fn closed_target(p: &Placement, world: &impl World) -> Option<(NodeName, String)> {
-    let host = p.hands.host.as_ref()?;
-    let why = world.closed(host, &p.processor_id)?;
+fn closed_target(p: &Placement, env: &impl Environment) -> Option<(NodeName, String)> {
+    let host = p.progress.host.as_ref()?;
+    let why = env.closed_reason(host, &p.processor_id)?;
     Some((host.clone(), why))
 }
 
 /// Why what was granted will not do.
-fn unfit(p: &Placement, place: &Stand, world: &impl World) -> Option<String> {
+fn unfit_reason(p: &Placement, place: &LiveContainer, env: &impl Environment) -> Option<String> {
     let (work, host) = (&p.processor_id, &place.host);
-    let shared = conflict(world, work, host).map(|other| format!("{other} is on {host}"));
+    let shared = conflict(env, work, host).map(|other| format!("{other} is on {host}"));
     shared.or_else(|| {
         let untouched = p.phase == Some(Phase::Running);
-        let why = world.closed(host, work).filter(|_| untouched)?;
+        let why = env.closed_reason(host, work).filter(|_| untouched)?;
         Some(format!("{host} takes nothing new: {why}"))
     })
 }
 
-fn try_elsewhere(p: &mut Placement, place: &Stand, why: &str, world: &mut impl World) {
-    world.release(&place.allocation);
-    p.hands.exclude.push(place.host.clone());
+fn request_another_host(
+    p: &mut Placement,
+    place: &LiveContainer,
+    why: &str,
+    env: &mut impl Environment,
+) {
+    env.release(&place.allocation);
+    p.progress.exclude.push(place.host.clone());
     // The clock of the request goes on: it was served badly, not lost.
-    p.hands.requests += 1;
-    p.hands.reserved = None;
+    p.progress.requests += 1;
+    p.progress.reserved = None;
     p.response_message = format!("{why}; another place is asked for");
-    p.updated_at = world.now();
+    p.updated_at = env.now();
 }
 
-fn expire(p: &mut Placement, rules: &Rules, world: &mut impl World) {
+fn fail_if_expired(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
     // Strictly later (7.4).
-    if world.now() > expiry(p, rules) {
+    if env.now() > expiry(p, rules) {
         let waited = p.request_expiry_ms.unwrap_or(rules.request_timeout_ms);
         let wanted = p.resolved_host.as_deref().unwrap_or(ANY_HOST);
-        let why = world.waits(&p.request_id()).map(|why| format!(": {why}"));
+        let why = env
+            .wait_reason(&p.request_id())
+            .map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
         let message = format!("no place on {wanted} within {waited} ms{why}");
-        fail(p, Reason::RequestExpired, message, world);
+        fail(p, Reason::RequestExpired, message, env);
     }
 }
 
 fn expiry(p: &Placement, rules: &Rules) -> Timestamp {
     let limit = p.request_expiry_ms.unwrap_or(rules.request_timeout_ms);
-    p.hands.asked_at.plus_ms(limit)
+    p.progress.asked_at.plus_ms(limit)
 }
 
-fn stopping(p: &mut Placement, rules: &Rules, world: &mut impl World) {
-    let now = world.now();
-    if predecessor(p, world).is_none() {
+fn wait_for_stop(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
+    let now = env.now();
+    if predecessor(p, env).is_none() {
         let message = "the process has ended; its successor is started".to_owned();
-        p.go_on(Phase::Stopped, message, now);
-    } else if stop_limit(p, rules).is_some_and(|limit| now > limit) {
-        p.go_on(
+        p.set_phase(Phase::Stopped, message, now);
+    } else if stop_deadline(p, rules).is_some_and(|limit| now > limit) {
+        p.set_phase(
             Phase::StopFailed,
             "the process does not end".to_owned(),
             now,
@@ -160,19 +167,21 @@ fn stopping(p: &mut Placement, rules: &Rules, world: &mut impl World) {
     }
 }
 
-pub fn stop_limit(p: &Placement, rules: &Rules) -> Option<Timestamp> {
-    p.hands.stop_at.map(|at| at.plus_ms(rules.stop_timeout_ms))
+pub fn stop_deadline(p: &Placement, rules: &Rules) -> Option<Timestamp> {
+    p.progress
+        .stop_at
+        .map(|at| at.plus_ms(rules.stop_timeout_ms))
 }
 
 /// Nothing of the processor runs: the reserved place is all it has.
-fn stopped(p: &mut Placement, rules: &Rules, world: &mut impl World) {
-    let now = world.now();
-    let place = grant(p, world);
+fn start_successor(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
+    let now = env.now();
+    let place = grant(p, env);
     let came_up = p
-        .hands
+        .progress
         .reserved
         .as_ref()
-        .is_some_and(|id| world.has_run(id));
+        .is_some_and(|id| env.has_run(id));
     if came_up {
         p.phase = Some(Phase::Running);
         let host = p.final_host.as_ref().map_or("", NodeName::as_str);
@@ -181,13 +190,13 @@ fn stopped(p: &mut Placement, rules: &Rules, world: &mut impl World) {
         return;
     }
     if !launched(p)
-        && let Some(other) = another(p, world)
+        && let Some(other) = other_container(p, env)
     {
         let message = format!(
             "it was started on {} beside this order; nothing is started twice",
             other.host
         );
-        fail(p, Reason::ConstraintAtLaunch, message, world);
+        fail(p, Reason::ConstraintAtLaunch, message, env);
         return;
     }
     let Some(place) = place else {
@@ -195,53 +204,53 @@ fn stopped(p: &mut Placement, rules: &Rules, world: &mut impl World) {
             let host = p.final_host.take();
             let host = host.as_ref().map_or("its new host", NodeName::as_str);
             let message = format!("it could not be started on {host}");
-            fail(p, Reason::LaunchFailed, message, world);
+            fail(p, Reason::LaunchFailed, message, env);
         } else {
-            expire(p, rules, world);
+            fail_if_expired(p, rules, env);
         }
         return;
     };
-    if place.state != StandState::Held {
+    if place.state != LiveState::Held {
         p.final_host.get_or_insert(place.host);
         return;
     }
-    if let Some(why) = unfit(p, &place, world) {
-        fail(p, Reason::ConstraintAtLaunch, why, world);
+    if let Some(why) = unfit_reason(p, &place, env) {
+        fail(p, Reason::ConstraintAtLaunch, why, env);
         return;
     }
-    world.launch(&place.allocation);
+    env.launch(&place.allocation);
     p.response_message = format!("it is started on {}", place.host);
     p.final_host = Some(place.host);
     p.updated_at = now;
 }
 
 /// Something of the processor that this action did not start, and that is up or coming up.
-fn another(p: &Placement, world: &impl World) -> Option<Stand> {
-    let own = grant(p, world).map(|it| it.allocation);
-    let mut stands = world.stands(&p.processor_id).into_iter();
-    stands.find(|it| it.state != StandState::Held && Some(&it.allocation) != own.as_ref())
+fn other_container(p: &Placement, env: &impl Environment) -> Option<LiveContainer> {
+    let own = grant(p, env).map(|it| it.allocation);
+    let mut live = env.live_containers(&p.processor_id).into_iter();
+    live.find(|it| it.state != LiveState::Held && Some(&it.allocation) != own.as_ref())
 }
 
 /// Ends an action badly. What it held is given back; a processor that is down is left to its
 /// everyday restart, which stands ready once the request is withdrawn (P1).
-pub fn fail(p: &mut Placement, reason: Reason, message: String, world: &mut impl World) {
-    if let Some(place) = grant(p, world)
-        && place.state == StandState::Held
+pub fn fail(p: &mut Placement, reason: Reason, message: String, env: &mut impl Environment) {
+    if let Some(place) = grant(p, env)
+        && place.state == LiveState::Held
     {
-        world.release(&place.allocation);
+        env.release(&place.allocation);
     }
-    let gone = p.hands.predecessor.is_some() && predecessor(p, world).is_none();
-    let down = gone && another(p, world).is_none();
+    let gone = p.progress.predecessor.is_some() && predecessor(p, env).is_none();
+    let down = gone && other_container(p, env).is_none();
     if down && reason != Reason::JobEnded {
-        let affine = world
+        let affine = env
             .processor(&p.processor_id)
             .is_some_and(|(it, _)| it.host_affinity);
         let source = p.source_host.clone().filter(|_| affine);
-        let open = source.filter(|host| world.closed(host, &p.processor_id).is_none());
+        let open = source.filter(|host| env.closed_reason(host, &p.processor_id).is_none());
         p.recovery_host = Some(open.map_or(ANY_HOST.to_owned(), |host| host.to_string()));
     }
     p.final_host = None;
-    p.finish(Status::Failed, Some(reason), message, world.now());
+    p.finish(Status::Failed, Some(reason), message, env.now());
 }
 
 /// When time alone moves it next; just after, as expiry is strict.
@@ -250,9 +259,9 @@ pub fn deadline(p: &Placement, rules: &Rules) -> Option<Timestamp> {
         return None;
     }
     let at = match p.phase {
-        Some(Phase::StopInProgress) => stop_limit(p, rules)?,
+        Some(Phase::StopInProgress) => stop_deadline(p, rules)?,
         Some(Phase::StopFailed) => return Some(p.updated_at),
-        _ if p.hands.reserved.is_some() => return None,
+        _ if p.progress.reserved.is_some() => return None,
         _ => expiry(p, rules),
     };
     Some(at.plus_ms(1))

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
-use crate::environment::{Stand, StandState, World, conflict};
-use crate::model::{Order, Refusal, Rules, Submitted};
+use crate::environment::{Environment, LiveContainer, LiveState, conflict};
+use crate::model::{PlacementRequest, Refusal, Rules, Submitted};
 use crate::placement::Placement;
-use crate::placements::Machine;
-use crate::status::{Destination, Phase, Queued, Reason, Status};
+use crate::placements::Placements;
+use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
 pub const RULES: Rules = Rules {
     request_timeout_ms: 5_000,
@@ -18,37 +18,37 @@ pub const RULES: Rules = Rules {
 pub const DEPLOYMENT: &str = "dep_1";
 
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct TestContainer {
     pub work: WorkId,
     pub host: NodeName,
-    pub state: StandState,
+    pub state: LiveState,
     pub request: Option<String>,
     pub ran: bool,
     pub ended: bool,
 }
 
 #[derive(Default)]
-pub struct Fleet {
+pub struct TestEnvironment {
     pub now_ms: i64,
     pub epoch: u64,
-    pub dead: BTreeSet<String>,
+    pub ended_deployments: BTreeSet<String>,
     pub processors: BTreeMap<WorkId, Processor>,
-    pub room: BTreeMap<NodeName, usize>,
-    pub places: BTreeMap<AllocationId, Place>,
+    pub capacity: BTreeMap<NodeName, usize>,
+    pub containers: BTreeMap<AllocationId, TestContainer>,
     pub closed: BTreeSet<NodeName>,
     /// What the owner has listed, for all processors.
     pub machines: Vec<NodeName>,
-    pub last: BTreeMap<WorkId, NodeName>,
+    pub last_hosts: BTreeMap<WorkId, NodeName>,
     pub stops: Vec<AllocationId>,
     /// Why requests wait, as the scheduler says.
-    pub why: Option<String>,
+    pub wait_reason: Option<String>,
     /// A healthy process was told to stop while nothing was held for it.
-    pub bare_stops: usize,
+    pub unreserved_stops: usize,
 }
 
-pub struct Trial {
-    pub machine: Machine,
-    pub fleet: Fleet,
+pub struct TestFleet {
+    pub placements: Placements,
+    pub env: TestEnvironment,
     /// Orders are given with force.
     pub force: bool,
     next: usize,
@@ -66,24 +66,24 @@ pub fn to(word: &str) -> Destination {
     Destination::try_from(word.to_owned()).unwrap()
 }
 
-impl Fleet {
-    fn of(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &Place)> {
-        let all = self.places.iter();
+impl TestEnvironment {
+    fn of(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &TestContainer)> {
+        let all = self.containers.iter();
         all.filter(move |(_, it)| it.work == *work && !it.ended)
     }
 
     fn used(&self, host: &NodeName) -> usize {
-        let all = self.places.values();
+        let all = self.containers.values();
         all.filter(|it| it.host == *host && !it.ended).count()
     }
 
     pub fn fits(&self, host: &NodeName) -> bool {
-        let room = self.room.get(host).copied().unwrap_or(0);
+        let room = self.capacity.get(host).copied().unwrap_or(0);
         !self.closed.contains(host) && self.used(host) < room
     }
 }
 
-impl World for Fleet {
+impl Environment for TestEnvironment {
     fn now(&self) -> Timestamp {
         Timestamp::from_unix_ms(self.now_ms)
     }
@@ -91,7 +91,7 @@ impl World for Fleet {
         self.epoch
     }
     fn is_live(&self, deployment: &str) -> bool {
-        deployment == DEPLOYMENT && !self.dead.contains(deployment)
+        deployment == DEPLOYMENT && !self.ended_deployments.contains(deployment)
     }
     fn processor(&self, work: &WorkId) -> Option<(Processor, UserName)> {
         let processor = self.processors.get(work)?;
@@ -105,84 +105,84 @@ impl World for Fleet {
     fn is_pool_worker(&self, work: &WorkId) -> bool {
         work.as_str().starts_with("wp_")
     }
-    fn stands(&self, work: &WorkId) -> Vec<Stand> {
-        let stand = |(id, it): (&AllocationId, &Place)| Stand {
+    fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer> {
+        let container = |(id, it): (&AllocationId, &TestContainer)| LiveContainer {
             allocation: id.clone(),
             host: it.host.clone(),
             state: it.state,
             reason: None,
         };
-        self.of(work).map(stand).collect()
+        self.of(work).map(container).collect()
     }
-    fn granted(&self, work: &WorkId, request: &str) -> Option<Stand> {
+    fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
         let mut all = self.of(work);
         let (id, it) = all.find(|(_, it)| it.request.as_deref() == Some(request))?;
-        Some(Stand {
+        Some(LiveContainer {
             allocation: id.clone(),
             host: it.host.clone(),
             state: it.state,
             reason: None,
         })
     }
-    fn waits(&self, _: &str) -> Option<String> {
-        self.why.clone()
+    fn wait_reason(&self, _: &str) -> Option<String> {
+        self.wait_reason.clone()
     }
     fn has_run(&self, allocation: &AllocationId) -> bool {
-        self.places.get(allocation).is_some_and(|it| it.ran)
+        self.containers.get(allocation).is_some_and(|it| it.ran)
     }
     fn last_host(&self, work: &WorkId) -> Option<NodeName> {
-        self.last.get(work).cloned()
+        self.last_hosts.get(work).cloned()
     }
-    fn machines(&self, _: &WorkId) -> Vec<NodeName> {
+    fn listed_hosts(&self, _: &WorkId) -> Vec<NodeName> {
         self.machines.clone()
     }
-    fn closed(&self, host: &NodeName, _: &WorkId) -> Option<String> {
+    fn closed_reason(&self, host: &NodeName, _: &WorkId) -> Option<String> {
         let closed = self.closed.contains(host);
         closed.then(|| "it is blocked".to_owned())
     }
     fn stop(&mut self, allocation: &AllocationId) {
-        let work = self.places[allocation].work.clone();
-        let held = |(_, it): (&AllocationId, &Place)| it.state == StandState::Held;
+        let work = self.containers[allocation].work.clone();
+        let held = |(_, it): (&AllocationId, &TestContainer)| it.state == LiveState::Held;
         let bare = !self.of(&work).any(held);
-        self.bare_stops += usize::from(bare);
+        self.unreserved_stops += usize::from(bare);
         self.stops.push(allocation.clone());
-        self.places.get_mut(allocation).unwrap().state = StandState::Stopping;
+        self.containers.get_mut(allocation).unwrap().state = LiveState::Stopping;
     }
     fn launch(&mut self, allocation: &AllocationId) {
-        let place = self.places.get_mut(allocation).unwrap();
-        assert_eq!(place.state, StandState::Held);
-        place.state = StandState::Pending;
+        let container = self.containers.get_mut(allocation).unwrap();
+        assert_eq!(container.state, LiveState::Held);
+        container.state = LiveState::Pending;
     }
     fn release(&mut self, allocation: &AllocationId) {
-        let place = self.places.get_mut(allocation).unwrap();
-        assert_eq!(place.state, StandState::Held);
-        place.ended = true;
+        let container = self.containers.get_mut(allocation).unwrap();
+        assert_eq!(container.state, LiveState::Held);
+        container.ended = true;
     }
 }
 
-impl Trial {
+impl TestFleet {
     pub fn new() -> Self {
         Self {
-            machine: Machine::default(),
-            fleet: Fleet::default(),
+            placements: Placements::default(),
+            env: TestEnvironment::default(),
             force: false,
             next: 0,
         }
     }
 
     /// Four roomy hosts, with affinity: 0 on `a`, its standby 0-0 on `b`, 1 on `c`; `d` is free.
-    pub fn usual() -> Self {
-        let mut trial = Self::new();
+    pub fn standard() -> Self {
+        let mut fleet = Self::new();
         for name in ["a", "b", "c", "d"] {
-            trial.fleet.room.insert(host(name), 4);
+            fleet.env.capacity.insert(host(name), 4);
         }
-        trial.active("0");
-        trial.standby("0", 0);
-        trial.active("1");
-        trial.runs("0", "a");
-        trial.runs("0-0", "b");
-        trial.runs("1", "c");
-        trial
+        fleet.active("0");
+        fleet.standby("0", 0);
+        fleet.active("1");
+        fleet.runs("0", "a");
+        fleet.runs("0-0", "b");
+        fleet.runs("1", "c");
+        fleet
     }
 
     pub fn active(&mut self, id: &str) {
@@ -204,33 +204,38 @@ impl Trial {
             host_affinity: true,
             failed: false,
         };
-        self.fleet.processors.insert(work(id), processor);
+        self.env.processors.insert(work(id), processor);
     }
 
     pub fn affinity(&mut self, on: bool) {
-        for processor in self.fleet.processors.values_mut() {
+        for processor in self.env.processors.values_mut() {
             processor.host_affinity = on;
         }
     }
 
     pub fn failed(&mut self, id: &str, failed: bool) {
-        self.fleet.processors.get_mut(&work(id)).unwrap().failed = failed;
+        self.env.processors.get_mut(&work(id)).unwrap().failed = failed;
     }
 
     pub fn runs(&mut self, id: &str, on: &str) -> AllocationId {
-        let place = self.place(&work(id), &host(on), None);
-        self.comes_up(&place);
-        place
+        let container = self.add_container(&work(id), &host(on), None);
+        self.start(&container);
+        container
     }
 
-    fn place(&mut self, work: &WorkId, on: &NodeName, request: Option<String>) -> AllocationId {
+    fn add_container(
+        &mut self,
+        work: &WorkId,
+        on: &NodeName,
+        request: Option<String>,
+    ) -> AllocationId {
         self.next += 1;
         let id = AllocationId::new(format!("alc_{}", self.next)).unwrap();
         let state = match request {
-            Some(_) => StandState::Held,
-            None => StandState::Pending,
+            Some(_) => LiveState::Held,
+            None => LiveState::Pending,
         };
-        let place = Place {
+        let container = TestContainer {
             work: work.clone(),
             host: on.clone(),
             state,
@@ -238,24 +243,24 @@ impl Trial {
             ran: false,
             ended: false,
         };
-        self.fleet.places.insert(id.clone(), place);
+        self.env.containers.insert(id.clone(), container);
         id
     }
 
-    pub fn comes_up(&mut self, id: &AllocationId) {
-        let place = self.fleet.places.get_mut(id).unwrap();
-        assert!(!place.ended && place.state == StandState::Pending);
-        (place.state, place.ran) = (StandState::Running, true);
-        let (work, host) = (place.work.clone(), place.host.clone());
-        self.fleet.last.insert(work.clone(), host);
-        self.fleet.processors.get_mut(&work).unwrap().failed = false;
+    pub fn start(&mut self, id: &AllocationId) {
+        let container = self.env.containers.get_mut(id).unwrap();
+        assert!(!container.ended && container.state == LiveState::Pending);
+        (container.state, container.ran) = (LiveState::Running, true);
+        let (work, host) = (container.work.clone(), container.host.clone());
+        self.env.last.insert(work.clone(), host);
+        self.env.processors.get_mut(&work).unwrap().failed = false;
     }
 
-    pub fn ends(&mut self, id: &AllocationId) {
-        self.fleet.places.get_mut(id).unwrap().ended = true;
+    pub fn end(&mut self, id: &AllocationId) {
+        self.env.containers.get_mut(id).unwrap().ended = true;
     }
 
-    pub fn order(&mut self, uuid: &str, id: &str, word: &str) {
+    pub fn request(&mut self, uuid: &str, id: &str, word: &str) {
         self.submit(uuid, id, word, None).unwrap();
         self.tick();
     }
@@ -267,12 +272,18 @@ impl Trial {
         word: &str,
         expiry_ms: Option<u64>,
     ) -> Result<Submitted, Refusal> {
-        let order = self.an_order(uuid, id, word, expiry_ms);
-        self.machine.submit(order, &self.fleet)
+        let request = self.new_request(uuid, id, word, expiry_ms);
+        self.placements.submit(request, &self.env)
     }
 
-    pub fn an_order(&self, uuid: &str, id: &str, word: &str, expiry_ms: Option<u64>) -> Order {
-        Order {
+    pub fn new_request(
+        &self,
+        uuid: &str,
+        id: &str,
+        word: &str,
+        expiry_ms: Option<u64>,
+    ) -> PlacementRequest {
+        PlacementRequest {
             uuid: uuid.to_owned(),
             deployment_id: DEPLOYMENT.to_owned(),
             processor_id: if id.contains('_') {
@@ -283,7 +294,7 @@ impl Trial {
             destination_host: to(word),
             request_expiry_ms: expiry_ms,
             force: self.force,
-            timestamp: self.fleet.now(),
+            timestamp: self.env.now(),
             user: "ann".parse().unwrap(),
             requested_by: "ann".to_owned(),
             reject_if_busy: false,
@@ -291,21 +302,21 @@ impl Trial {
     }
 
     pub fn tick(&mut self) {
-        self.machine.advance(&RULES, &mut self.fleet);
+        self.placements.advance(&RULES, &mut self.env);
         self.take_back();
     }
 
-    pub fn pass(&mut self, ms: i64) {
-        self.fleet.now_ms += ms;
+    pub fn advance_ms(&mut self, ms: i64) {
+        self.env.now_ms += ms;
         self.tick();
     }
 
     /// A new manager on the same rows.
     pub fn restart(&mut self) {
-        let rows: Vec<Placement> = self.machine.iter().cloned().collect();
-        self.machine = Machine::loaded(rows);
-        self.fleet.epoch += 1;
-        self.machine.restarted(&mut self.fleet);
+        let rows: Vec<Placement> = self.placements.iter().cloned().collect();
+        self.placements = Placements::loaded(rows);
+        self.env.epoch += 1;
+        self.placements.resume(&mut self.env);
         self.tick();
     }
 
@@ -313,44 +324,48 @@ impl Trial {
     /// else is left of the process it starts there.
     fn take_back(&mut self) {
         let open: BTreeSet<String> = self.requests().into_keys().collect();
-        let held = self.fleet.places.iter().filter(|(_, it)| {
+        let held = self.env.containers.iter().filter(|(_, it)| {
             let wanted = it.request.as_ref().is_some_and(|id| open.contains(id));
-            !it.ended && it.state == StandState::Held && !wanted
+            !it.ended && it.state == LiveState::Held && !wanted
         });
         let held: Vec<(AllocationId, WorkId)> =
             held.map(|(id, it)| (id.clone(), it.work.clone())).collect();
         for (id, work) in held {
-            let other = self.fleet.of(&work).any(|(other, _)| *other != id);
-            let place = self.fleet.places.get_mut(&id).unwrap();
+            let other = self.env.of(&work).any(|(other, _)| *other != id);
+            let container = self.env.containers.get_mut(&id).unwrap();
             if other {
-                place.ended = true;
+                container.ended = true;
             } else {
-                place.state = StandState::Pending;
+                container.state = LiveState::Pending;
             }
         }
     }
 
     /// Open requests by id: for which processor.
     pub fn requests(&self) -> BTreeMap<String, WorkId> {
-        let open = self.machine.open().filter_map(Placement::request);
+        let open = self.placements.open().filter_map(Placement::request);
         open.map(|request| (request.id, request.work)).collect()
     }
 
     /// The scheduler grants what it can of what is asked for.
     pub fn serve(&mut self) -> Vec<AllocationId> {
-        let open: Vec<_> = self.machine.open().filter_map(Placement::request).collect();
+        let open: Vec<_> = self
+            .placements
+            .open()
+            .filter_map(Placement::request)
+            .collect();
         let mut granted = Vec::new();
         for request in open {
-            if self.fleet.granted(&request.work, &request.id).is_some() {
+            if self.env.granted(&request.work, &request.id).is_some() {
                 continue;
             }
             let good = |host: &&NodeName| {
                 let wanted = request.host.as_ref().is_none_or(|it| it == *host);
-                wanted && !request.exclude.contains(host) && self.fleet.fits(host)
+                wanted && !request.exclude.contains(host) && self.env.fits(host)
             };
-            let found = self.fleet.room.keys().find(good).cloned();
+            let found = self.env.capacity.keys().find(good).cloned();
             if let Some(host) = found {
-                granted.push(self.place(&request.work, &host, Some(request.id)));
+                granted.push(self.add_container(&request.work, &host, Some(request.id)));
             }
         }
         granted
@@ -359,58 +374,58 @@ impl Trial {
     /// The one grant there is to make, on this host whatever was asked for.
     pub fn grant_on(&mut self, name: &str) -> AllocationId {
         let (id, work) = self.requests().into_iter().next().unwrap();
-        let place = self.place(&work, &host(name), Some(id));
+        let container = self.add_container(&work, &host(name), Some(id));
         self.tick();
-        place
+        container
     }
 
     /// Everyday demand: a processor of which nothing is up, and no request stands in for, is
     /// started where it was, or anywhere.
-    pub fn everyday(&mut self) {
-        for work in self.asking() {
-            let open = |host: &NodeName, fleet: &Fleet| {
-                fleet.fits(host) && conflict(fleet, &work, host).is_none()
+    pub fn serve_demand(&mut self) {
+        for work in self.demand() {
+            let open = |host: &NodeName, env: &TestEnvironment| {
+                env.fits(host) && conflict(env, &work, host).is_none()
             };
-            let last = self.fleet.last.get(&work).cloned();
-            let last = last
-                .filter(|it| self.fleet.processors[&work].host_affinity && open(it, &self.fleet));
+            let last = self.env.last.get(&work).cloned();
+            let last =
+                last.filter(|it| self.env.processors[&work].host_affinity && open(it, &self.env));
             let any = || {
-                self.fleet
-                    .room
+                self.env
+                    .capacity
                     .keys()
-                    .find(|it| open(it, &self.fleet))
+                    .find(|it| open(it, &self.env))
                     .cloned()
             };
             if let Some(host) = last.or_else(any) {
-                self.place(&work, &host, None);
+                self.add_container(&work, &host, None);
             }
         }
     }
 
     /// Processors whose everyday demand stands open (P1).
-    pub fn asking(&self) -> Vec<WorkId> {
+    pub fn demand(&self) -> Vec<WorkId> {
         let requests: BTreeSet<WorkId> = self.requests().into_values().collect();
         let asks = |(work, it): &(&WorkId, &Processor)| {
-            !it.failed && self.fleet.of(work).next().is_none() && !requests.contains(*work)
+            !it.failed && self.env.of(work).next().is_none() && !requests.contains(*work)
         };
-        let all = self.fleet.processors.iter().filter(asks);
+        let all = self.env.processors.iter().filter(asks);
         all.map(|(work, _)| work.clone()).collect()
     }
 
     /// Nodes do what they were told.
-    pub fn nodes_act(&mut self) {
-        let told: Vec<(AllocationId, StandState)> = self
-            .fleet
-            .places
+    pub fn run_nodes(&mut self) {
+        let told: Vec<(AllocationId, LiveState)> = self
+            .env
+            .containers
             .iter()
             .filter(|(_, it)| !it.ended)
             .map(|(id, it)| (id.clone(), it.state))
             .collect();
         for (id, state) in told {
             match state {
-                StandState::Pending => self.comes_up(&id),
-                StandState::Stopping => self.ends(&id),
-                StandState::Held | StandState::Running => {}
+                LiveState::Pending => self.start(&id),
+                LiveState::Stopping => self.end(&id),
+                LiveState::Held | LiveState::Running => {}
             }
         }
         self.tick();
@@ -421,18 +436,18 @@ impl Trial {
         for _ in 0..20 {
             self.serve();
             self.tick();
-            self.nodes_act();
-            self.everyday();
-            self.nodes_act();
+            self.run_nodes();
+            self.serve_demand();
+            self.run_nodes();
         }
     }
 
-    pub fn notes(&mut self) -> Vec<crate::events::Note> {
-        self.machine.take_notes()
+    pub fn take_events(&mut self) -> Vec<crate::events::PlacementEvent> {
+        self.placements.take_events()
     }
 
     pub fn at(&self, uuid: &str) -> &Placement {
-        self.machine.get(uuid).unwrap()
+        self.placements.get(uuid).unwrap()
     }
 
     pub fn status(&self, uuid: &str) -> (Status, Option<Reason>) {
@@ -444,22 +459,22 @@ impl Trial {
         self.at(uuid).phase
     }
 
-    pub fn waits(&self, uuid: &str) -> Option<Queued> {
+    pub fn queue_reason(&self, uuid: &str) -> Option<QueueReason> {
         self.at(uuid).queued_because
     }
 
     /// Where it runs.
-    pub fn is_on(&self, id: &str) -> Option<String> {
+    pub fn host_of(&self, id: &str) -> Option<String> {
         let work = work(id);
-        let mut all = self.fleet.of(&work);
-        let found = all.find(|(_, it)| it.state == StandState::Running)?;
+        let mut all = self.env.of(&work);
+        let found = all.find(|(_, it)| it.state == LiveState::Running)?;
         Some(found.1.host.to_string())
     }
 
-    pub fn standing(&self, id: &str) -> AllocationId {
+    pub fn current(&self, id: &str) -> AllocationId {
         let work = work(id);
-        let mut all = self.fleet.of(&work);
-        let found = all.find(|(_, it)| it.state != StandState::Held);
+        let mut all = self.env.of(&work);
+        let found = all.find(|(_, it)| it.state != LiveState::Held);
         found.unwrap().0.clone()
     }
 }

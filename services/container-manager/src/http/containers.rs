@@ -10,13 +10,13 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Api, seen_by, unread};
+use super::{Api, read_failed, visible_owner};
 use crate::store::container::{self, Filter};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ListFilter {
     /// Only on this node.
     #[param(nullable = false, required = false)]
     node: Option<NodeName>,
@@ -34,7 +34,7 @@ pub struct Which {
     cursor: Option<String>,
 }
 
-impl Which {
+impl ListFilter {
     fn listing(&self) -> Listing {
         let state = self.state.map(|state| format!("{state:?}"));
         Listing::of("/v1/containers")
@@ -72,7 +72,7 @@ impl Which {
 /// List containers. Users see those of their own work.
 #[utoipa::path(
     get, path = "/v1/containers", operation_id = "list_containers", tag = "containers",
-    params(Which),
+    params(ListFilter),
     responses(
         (status = 200, description = "in order of id", body = ContainerList),
         (status = 403, description = "not for agents and services", body = Problem,
@@ -84,15 +84,17 @@ impl Which {
 pub async fn list_containers(
     State(api): State<Api>,
     caller: Caller,
-    Query(which): Query<Which>,
+    Query(filter): Query<ListFilter>,
 ) -> Result<Json<ContainerList>, Problem> {
-    let user = seen_by(&caller)?;
+    let user = visible_owner(&caller)?;
     api.publisher().rows_readable()?;
-    let listing = which.listing();
-    let filter = which.filter(user)?;
+    let listing = filter.listing();
+    let filter = filter.filter(user)?;
     // Taken first: what is read is at least as new.
     let revision = api.publisher().revision();
-    let containers = container::page(&api.pool, &filter).await.map_err(unread)?;
+    let containers = container::page(&api.pool, &filter)
+        .await
+        .map_err(read_failed)?;
     let full = containers.len() as u64 == u64::from(filter.limit);
     let next_cursor = containers
         .last()
@@ -129,7 +131,7 @@ pub async fn show_container(
 
 /// A container the caller may see.
 pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<ContainerView, Problem> {
-    let user = seen_by(caller)?;
+    let user = visible_owner(caller)?;
     api.publisher().rows_readable()?;
     let filter = Filter {
         id: Some(id.to_string()),
@@ -137,7 +139,9 @@ pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<Conta
         limit: 1,
         ..Filter::default()
     };
-    let found = container::page(&api.pool, &filter).await.map_err(unread)?;
+    let found = container::page(&api.pool, &filter)
+        .await
+        .map_err(read_failed)?;
     found
         .into_iter()
         .next()

@@ -13,21 +13,21 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{Api, containers, unread};
+use super::{Api, containers, read_failed};
 use crate::store::output;
 
 /// Pieces in one answer at most.
 const PIECES: u32 = 256;
 /// The end of a container rings no bell of its own; this is how late it may be noticed.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Output travels beside the report of the end, not before it: whoever waits for more gets what
 /// arrives within this time after the end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LATE_OUTPUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct From {
+pub struct ReadOptions {
     /// Bytes of output to skip: the `next_offset` of the last answer; 0 when absent.
     #[serde(default)]
     #[param(required = false)]
@@ -41,7 +41,7 @@ pub struct From {
 /// Read the output of a container, and wait for more of it.
 #[utoipa::path(
     get, path = "/v1/containers/{container}/logs", operation_id = "read_logs", tag = "containers",
-    params(("container" = AllocationId, Path, description = "its id"), From),
+    params(("container" = AllocationId, Path, description = "its id"), ReadOptions),
     responses(
         (status = 200, description = "the oldest that is kept from there on", body = Logs),
         (status = 403, description = "not for agents and services", body = Problem,
@@ -54,7 +54,7 @@ pub async fn read_logs(
     State(api): State<Api>,
     caller: Caller,
     Path(id): Path<AllocationId>,
-    Query(from): Query<From>,
+    Query(from): Query<ReadOptions>,
 ) -> Result<Json<Logs>, Problem> {
     let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
     let mut seen_ended = false;
@@ -64,22 +64,22 @@ pub async fn read_logs(
             containers::find(&api, &caller, &id).await?.entry.state == ContainerState::Ended;
         if ended && !seen_ended {
             seen_ended = true;
-            deadline = deadline.min(Instant::now() + LAST_WORDS);
+            deadline = deadline.min(Instant::now() + LATE_OUTPUT);
         }
         let pieces = output::read(&api.pool, &id, from.offset, PIECES)
             .await
-            .map_err(unread)?;
+            .map_err(read_failed)?;
         if !pieces.is_empty() || Instant::now() >= deadline {
-            return Ok(Json(told(id, from.offset, pieces, ended)));
+            return Ok(Json(logs_from(id, from.offset, pieces, ended)));
         }
         tokio::select! {
             () = ear.heard() => {}
-            () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK)) => {}
+            () = tokio::time::sleep_until(deadline.min(Instant::now() + POLL_INTERVAL)) => {}
         }
     }
 }
 
-fn told(id: AllocationId, offset: u64, pieces: Vec<Piece>, ended: bool) -> Logs {
+fn logs_from(id: AllocationId, offset: u64, pieces: Vec<Piece>, ended: bool) -> Logs {
     let mut logs = Logs {
         id,
         offset,

@@ -13,9 +13,9 @@ use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
-use super::{Api, unread};
+use super::{Api, read_failed};
 use crate::command::Command;
-use crate::reports::Foreign;
+use crate::command::ForeignContainers;
 use crate::store::output;
 
 /// Containers in one report; a machine that runs more is not ours.
@@ -54,7 +54,7 @@ pub async fn report_containers(
 ) -> Result<([(HeaderName, String); 1], Json<ReportAnswer>), Problem> {
     caller.require_agent(&node)?;
     check_report(&report)?;
-    let answers = answered(&api, report.cursor.as_deref());
+    let answers = answered_revision(&api, report.cursor.as_deref());
     let ask = |reply| Command::Report {
         node,
         answers,
@@ -74,7 +74,7 @@ pub async fn report_containers(
 
 /// S14: of a container of another node an agent says nothing, and what it says with it is not taken
 /// either.
-fn refused(list: &str, foreign: &Foreign) -> Problem {
+fn refused(list: &str, foreign: &ForeignContainers) -> Problem {
     let detail = "an agent speaks of the containers of its own node alone";
     let problem = Problem::new(Code::Forbidden, detail);
     let places = foreign.0.iter();
@@ -85,7 +85,7 @@ fn refused(list: &str, foreign: &Foreign) -> Problem {
 }
 
 /// The revision a cursor stands for. One of another history proves nothing about ours.
-fn answered(api: &Api, cursor: Option<&str>) -> Option<u64> {
+fn answered_revision(api: &Api, cursor: Option<&str>) -> Option<u64> {
     let cursor = Cursor::parse(cursor?)?;
     (cursor.lineage == api.publisher().lineage()).then_some(cursor.revision)
 }
@@ -141,7 +141,7 @@ pub async fn report_output(
         pieces.entry(chunk.id).or_default().push(piece);
     }
     let grown = output::add(&api.pool, &node, pieces).await;
-    for (container, work) in grown.map_err(unread)? {
+    for (container, work) in grown.map_err(read_failed)? {
         api.bells.ring(&container);
         api.bells.ring(work.split('.').next().unwrap_or(&work));
     }
@@ -156,7 +156,7 @@ fn check_owner(api: &Api, node: &NodeName, chunks: &[OutputChunk]) -> Result<(),
     };
     let all = chunks.iter().enumerate();
     let foreign = all.filter(|(_, chunk)| elsewhere(chunk)).map(|(at, _)| at);
-    Foreign::if_any(foreign.collect()).map_err(|foreign| refused("chunks", &foreign))
+    ForeignContainers::if_any(foreign.collect()).map_err(|foreign| refused("chunks", &foreign))
 }
 
 fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {

@@ -21,8 +21,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, seen_by};
-use crate::command::{Command, Only, Posted, Refusal};
+use super::{Api, visible_owner};
+use crate::command::{Command, OwnerFilter, Refusal, SubmittedRequest};
 use crate::ledger::Ledger;
 use crate::model::Rows;
 
@@ -81,15 +81,15 @@ async fn look<T: Send + 'static>(
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
-            Refusal::Absent(what) => return Self::not_found(what),
-            Refusal::NotYet => Code::Unavailable,
+            Refusal::NotFound(what) => return Self::not_found(what),
+            Refusal::NotSynced => Code::Unavailable,
             Refusal::Changed(_) => Code::PreconditionFailed,
-            Refusal::Dead(_) => Code::Gone,
-            Refusal::OtherBody(_) => {
+            Refusal::DeploymentEnded(_) => Code::Gone,
+            Refusal::UuidReused(_) => {
                 let problem = Self::new(Code::Invalid, refusal.to_string());
                 return problem.at("/uuid", "used before for another order");
             }
-            Refusal::Busy(_) | Refusal::Begun(_) => Code::Conflict,
+            Refusal::Busy(_) | Refusal::AlreadyStarted(_) => Code::Conflict,
             Refusal::NotOfAService(_) => Code::Invalid,
         };
         Self::new(code, refusal.to_string())
@@ -97,7 +97,7 @@ impl From<Refusal> for Problem {
 }
 
 /// Operators act for everybody, users for their own services.
-fn acts_for(caller: &Caller) -> Result<Only, Problem> {
+fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Operator, Scope::Submitter])?;
     Ok((!caller.has(&Scope::Operator)).then(|| caller.name.clone()))
 }
@@ -130,9 +130,9 @@ pub async fn submit_placement(
     Query(trial): Query<Trial>,
     Json(order): Json<PlacementOrder>,
 ) -> Result<Response, Problem> {
-    let only = acts_for(&caller)?;
-    let posted = order::placement(deployment, order, &caller)?;
-    post(&api, posted, only, trial).await
+    let owner = changeable_owner(&caller)?;
+    let submitted = order::placement(deployment, order, &caller)?;
+    post(&api, submitted, owner, trial).await
 }
 
 /// Move one container of a service, unless its process is busy.
@@ -162,19 +162,19 @@ pub async fn move_container(
     Query(trial): Query<Trial>,
     Json(order): Json<MoveOrder>,
 ) -> Result<Response, Problem> {
-    let only = acts_for(&caller)?;
-    let posted = order::movement(container, order, &caller)?;
-    post(&api, posted, only, trial).await
+    let owner = changeable_owner(&caller)?;
+    let submitted = order::movement(container, order, &caller)?;
+    post(&api, submitted, owner, trial).await
 }
 
 async fn post(
     api: &Api,
-    posted: Posted,
-    only: Only,
+    submitted: SubmittedRequest,
+    owner: OwnerFilter,
     Trial { dry_run }: Trial,
 ) -> Result<Response, Problem> {
     let done = ask(api, move |ledger, moment, batch| {
-        ledger.post(posted, &only, moment, batch)
+        ledger.post(submitted, &owner, moment, batch)
     });
     let done = done.await.map_err(|mut problem| {
         // To order something of a dead deployment is a conflict; only to read of it is too late.
@@ -218,8 +218,8 @@ pub async fn show_placement(
     caller: Caller,
     Path((deployment, uuid)): Path<(String, String)>,
 ) -> Result<([(HeaderName, String); 1], Json<PlacementView>), Problem> {
-    let only = seen_by(&caller)?;
-    let found = look(&api, move |ledger| ledger.show(&deployment, &uuid, &only)).await?;
+    let owner = visible_owner(&caller)?;
+    let found = look(&api, move |ledger| ledger.show(&deployment, &uuid, &owner)).await?;
     let tag = (header::ETAG, order::etag(&found.value));
     Ok(([tag], Json(found.value)))
 }
@@ -245,10 +245,10 @@ pub async fn withdraw_placement(
     Path((deployment, uuid)): Path<(String, String)>,
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<StatusCode, Problem> {
-    let only = acts_for(&caller)?;
+    let owner = changeable_owner(&caller)?;
     let unless = order::if_match(&headers)?;
     let withdrawn = ask(&api, move |ledger, _, batch| {
-        ledger.withdraw((&deployment, &uuid), unless, &only, batch)
+        ledger.withdraw((&deployment, &uuid), unless, &owner, batch)
     });
     withdrawn.await?;
     Ok(StatusCode::NO_CONTENT)
@@ -257,7 +257,7 @@ pub async fn withdraw_placement(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ListFilter {
     /// Orders of this process.
     #[param(nullable = false, required = false)]
     processor_id: Option<String>,
@@ -276,7 +276,7 @@ pub struct Which {
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/placements", operation_id = "list_placements",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"), Which),
+    params(("deployment" = String, Path, description = "its id, or that of its service"), ListFilter),
     responses(
         (status = 200, description = "in the order in which they came", body = PlacementList),
         (status = 422, description = "a status that there is not", body = Problem,
@@ -288,17 +288,17 @@ pub async fn list_placements(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
-    Query(which): Query<Which>,
+    Query(filter): Query<ListFilter>,
 ) -> Result<Json<PlacementList>, Problem> {
-    let only = seen_by(&caller)?;
-    let limit = pagination::limit(which.limit, pagination::USUAL)?;
-    if which.status == Some(PlacementStatus::Unknown) {
+    let owner = visible_owner(&caller)?;
+    let limit = paged::limit(filter.limit, paged::USUAL)?;
+    if filter.status == Some(PlacementStatus::Unknown) {
         return Err(order::no_such_status());
     }
     let found = look(&api, move |ledger| {
-        let filter = (which.processor_id.as_deref(), which.status);
-        let page = (which.after.unwrap_or(0), limit);
-        ledger.list(&deployment, filter, page, &only)
+        let filter = (filter.processor_id.as_deref(), filter.status);
+        let page = (filter.after.unwrap_or(0), limit);
+        ledger.list(&deployment, filter, page, &owner)
     });
     let found = found.await?;
     let last = found.value.last().map(|it| it.seq + 1);
@@ -330,10 +330,10 @@ pub async fn list_processors(
     Path(deployment): Path<String>,
     Query(page): Query<Paged>,
 ) -> Result<Json<ProcessorList>, Problem> {
-    let only = seen_by(&caller)?;
+    let owner = visible_owner(&caller)?;
     let list = list_of("processors", &deployment);
     let found = ask(&api, move |ledger, moment, batch| {
-        ledger.processors(&deployment, &only, moment, batch)
+        ledger.processors(&deployment, &owner, moment, batch)
     });
     let Committed { value, revision } = found.await?;
     let (processors, next_cursor) = page.of(&list, value, |process| process.id.to_string())?;
@@ -360,9 +360,9 @@ pub async fn show_processor(
     caller: Caller,
     Path((deployment, processor)): Path<(String, String)>,
 ) -> Result<Json<ProcessorView>, Problem> {
-    let only = seen_by(&caller)?;
+    let owner = visible_owner(&caller)?;
     let found = ask(&api, move |ledger, moment, batch| {
-        ledger.processors(&deployment, &only, moment, batch)
+        ledger.processors(&deployment, &owner, moment, batch)
     });
     let mut all = found.await?.value.into_iter();
     let named = |it: &ProcessorView| {
@@ -389,9 +389,9 @@ pub async fn list_resource_requests(
     Path(deployment): Path<String>,
     Query(page): Query<Paged>,
 ) -> Result<Json<ResourceRequestList>, Problem> {
-    let only = seen_by(&caller)?;
+    let owner = visible_owner(&caller)?;
     let list = list_of("resource-requests", &deployment);
-    let found = look(&api, move |ledger| ledger.requests(&deployment, &only)).await?;
+    let found = look(&api, move |ledger| ledger.requests(&deployment, &owner)).await?;
     let (requests, next_cursor) = page.of(&list, found.value, |request| request.id.clone())?;
     Ok(Json(ResourceRequestList {
         requests,

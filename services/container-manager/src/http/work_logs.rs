@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, WorkLogs, WorkPiece};
-use hayward_container_manager_domain::Reading;
+use hayward_container_manager_domain::LogCursor;
 use hayward_publication::publisher::LONGEST_WAIT;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{Api, seen_by, unread};
+use super::{Api, read_failed, visible_owner};
 use crate::store::work_output::{self, Arrived, Head};
 
 /// Pieces in one answer, and bytes before the last of them.
@@ -28,13 +28,13 @@ const BYTES: u64 = 1 << 20;
 /// Containers told of at once; of more, the newest.
 const CONTAINERS: u32 = 256;
 /// What starts and ends rings no bell; this is how late it may be noticed.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MOST_LINES: u32 = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct From {
+pub struct ReadOptions {
     /// The `cursor` of the last answer. Without one, everything that is kept is told.
     #[param(
         nullable = false,
@@ -61,7 +61,7 @@ pub struct From {
 #[utoipa::path(
     get, path = "/v1/logs/{work}", operation_id = "read_work_logs", tag = "containers",
     params(("work" = WorkId, Path, description = "of a job, a service or an
-        application, or of an instance or a task of it"), From),
+        application, or of an instance or a task of it"), ReadOptions),
     responses(
         (status = 200, description = "in the order it arrived; empty for what never started",
             body = WorkLogs),
@@ -76,27 +76,27 @@ pub async fn read_work_logs(
     State(api): State<Api>,
     caller: Caller,
     Path(work): Path<WorkId>,
-    Query(from): Query<From>,
+    Query(from): Query<ReadOptions>,
 ) -> Result<Json<WorkLogs>, Problem> {
-    let user = seen_by(&caller)?;
+    let user = visible_owner(&caller)?;
     api.publisher().rows_readable()?;
     let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
     let mut ear = api.bells.listen(work.whole().as_str());
     let mut reader = Reader::begin(&api, (work, user), from).await?;
     loop {
-        let told = reader.look(&api).await?;
-        let news = !(told.pieces.is_empty() && told.ended.is_empty());
+        let logs = reader.read(&api).await?;
+        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
         if news || Instant::now() >= deadline {
-            return Ok(Json(told));
+            return Ok(Json(logs));
         }
         tokio::select! {
             () = ear.heard() => {}
-            () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK)) => {}
+            () = tokio::time::sleep_until(deadline.min(Instant::now() + POLL_INTERVAL)) => {}
         }
     }
 }
 
-fn wrong(at: &str, detail: &str) -> Problem {
+fn invalid(at: &str, detail: &str) -> Problem {
     Problem::new(Code::Invalid, "this is no place to read from").at(format!("/query/{at}"), detail)
 }
 
@@ -104,32 +104,33 @@ fn wrong(at: &str, detail: &str) -> Problem {
 struct Reader {
     work: WorkId,
     user: Option<String>,
-    reading: Reading,
+    cursor_at: LogCursor,
 }
 
 impl Reader {
     async fn begin(
         api: &Api,
         (work, user): (WorkId, Option<String>),
-        from: From,
+        from: ReadOptions,
     ) -> Result<Self, Problem> {
         let mut reader = Self {
             work,
             user,
-            reading: Reading::default(),
+            cursor_at: LogCursor::default(),
         };
         let first = from.tail.is_some() || from.since.is_some();
         if from.tail.is_some_and(|lines| lines > MOST_LINES) {
-            return Err(wrong("tail", "at most 1000 lines"));
+            return Err(invalid("tail", "at most 1000 lines"));
         }
         match from.cursor {
             Some(_) if first => {
                 let detail = "goes on from where it was: leave out tail and since";
-                return Err(wrong("cursor", detail));
+                return Err(invalid("cursor", detail));
             }
             Some(cursor) => {
                 let detail = "not the cursor of an answer: leave it out to begin anew";
-                reader.reading = Reading::parse(&cursor).ok_or_else(|| wrong("cursor", detail))?;
+                reader.cursor_at =
+                    LogCursor::parse(&cursor).ok_or_else(|| invalid("cursor", detail))?;
             }
             None if first => reader.skip(api, from.tail, from.since).await?,
             None => {}
@@ -140,7 +141,7 @@ impl Reader {
     async fn heads(&self, api: &Api) -> Result<(Vec<Head>, u64), Problem> {
         let user = self.user.as_deref();
         let heads = work_output::heads(&api.pool, &self.work, user, CONTAINERS).await;
-        heads.map_err(unread)
+        heads.map_err(read_failed)
     }
 
     /// Passes over what was not asked for: of each container, all that is older.
@@ -152,58 +153,58 @@ impl Reader {
     ) -> Result<(), Problem> {
         let (heads, _) = self.heads(api).await?;
         let ids: Vec<String> = heads.iter().map(|head| head.entry.id.to_string()).collect();
-        let mut begins = Vec::new();
+        let mut starts = Vec::new();
         if let Some(lines) = tail {
             let tails = work_output::tails(&api.pool, &ids, lines).await;
-            begins.push(tails.map_err(unread)?);
+            starts.push(tails.map_err(read_failed)?);
         }
         if let Some(at) = since {
             let since = work_output::since(&api.pool, &ids, at).await;
-            begins.push(since.map_err(unread)?);
+            starts.push(since.map_err(read_failed)?);
         }
         for head in heads {
-            let at = |begin: &BTreeMap<String, u64>| {
+            let at = |starts_of: &BTreeMap<String, u64>| {
                 begin
                     .get(head.entry.id.as_str())
                     .copied()
                     .unwrap_or(head.written)
             };
-            let offset = begins.iter().map(at).max().unwrap_or(0);
-            self.reading.0.entry(head.entry.id).or_default().offset = offset;
+            let offset = starts.iter().map(at).max().unwrap_or(0);
+            self.cursor_at.0.entry(head.entry.id).or_default().offset = offset;
         }
         Ok(())
     }
 
     /// What there is now, from where it is on.
-    async fn look(&mut self, api: &Api) -> Result<WorkLogs, Problem> {
+    async fn read(&mut self, api: &Api) -> Result<WorkLogs, Problem> {
         let (heads, left_out) = self.heads(api).await?;
-        let behind = |head: &&Head| self.reading.place(&head.entry.id).offset < head.written;
-        let places: BTreeMap<AllocationId, u64> = heads
+        let behind = |head: &&Head| self.cursor_at.position(&head.entry.id).offset < head.written;
+        let positions: BTreeMap<AllocationId, u64> = heads
             .iter()
             .filter(behind)
             .map(|head| {
                 (
                     head.entry.id.clone(),
-                    self.reading.place(&head.entry.id).offset,
+                    self.cursor_at.position(&head.entry.id).offset,
                 )
             })
             .collect();
-        let arrived = if places.is_empty() {
+        let arrived = if positions.is_empty() {
             Vec::new()
         } else {
-            let found = work_output::follow(&api.pool, &places, PIECES, BYTES).await;
-            found.map_err(unread)?
+            let found = work_output::follow(&api.pool, &positions, PIECES, BYTES).await;
+            found.map_err(read_failed)?
         };
-        Ok(self.tell(&heads, left_out, arrived))
+        Ok(self.collect(&heads, left_out, arrived))
     }
 
-    fn tell(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
+    fn collect(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
         // What is not told of any more needs no place.
-        let places = heads.iter().map(|head| {
+        let positions = heads.iter().map(|head| {
             let id = &head.entry.id;
-            (id.clone(), self.reading.place(id))
+            (id.clone(), self.cursor_at.position(id))
         });
-        let mut places: BTreeMap<_, _> = places.collect();
+        let mut positions: BTreeMap<_, _> = positions.collect();
         let by_id: BTreeMap<&AllocationId, &Head> =
             heads.iter().map(|head| (&head.entry.id, head)).collect();
         let mut pieces = Vec::new();
@@ -213,13 +214,14 @@ impl Reader {
             piece,
         } in arrived
         {
-            let (Some(head), Some(place)) = (by_id.get(&container), places.get_mut(&container))
+            let (Some(head), Some(position)) =
+                (by_id.get(&container), positions.get_mut(&container))
             else {
                 continue;
             };
-            let missed_bytes = piece.start.saturating_sub(place.offset);
-            let piece = piece.from(place.offset);
-            place.offset = piece.end();
+            let missed_bytes = piece.start.saturating_sub(position.offset);
+            let piece = piece.from(position.offset);
+            position.offset = piece.end();
             pieces.push(WorkPiece {
                 container,
                 work: head.entry.work.clone(),
@@ -233,26 +235,26 @@ impl Reader {
         let live = heads.iter().filter(|head| !is_over(head)).count() as u64;
         let mut ended = Vec::new();
         for head in heads {
-            let Some(place) = places.get_mut(&head.entry.id) else {
+            let Some(position) = positions.get_mut(&head.entry.id) else {
                 continue;
             };
             // Nothing of it is kept any more.
-            if head.kept_from.is_none() && place.offset < head.written {
-                pieces.push(lost(head, place.offset));
-                place.offset = head.written;
+            if head.kept_from.is_none() && position.offset < head.written {
+                pieces.push(lost(head, position.offset));
+                position.offset = head.written;
             }
-            if is_over(head) && !place.ended && place.offset >= head.written {
-                place.ended = true;
+            if is_over(head) && !position.ended && position.offset >= head.written {
+                position.ended = true;
                 ended.push(head.entry.clone());
             }
         }
-        self.reading = Reading(places);
+        self.cursor_at = LogCursor(positions);
         WorkLogs {
             pieces,
             ended,
             live,
             left_out,
-            cursor: self.reading.to_string(),
+            cursor: self.cursor_at.to_string(),
         }
     }
 }

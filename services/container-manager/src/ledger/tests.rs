@@ -68,7 +68,7 @@ fn update(
 
 fn empty() -> Ledger {
     let limits = crate::config::Settings::default().limits();
-    Ledger::new(limits.into(), Placements::default())
+    Ledger::new(limits.into(), PlacementState::default())
 }
 
 fn absorb(ledger: &mut Ledger, update: Update<AllocationEntry>, revision: u64) -> Rows {
@@ -104,7 +104,9 @@ fn what_is_written_is_what_changed() {
     let mut ledger = empty();
     let all: Vec<AllocationEntry> = (0..10_000).map(allocation).collect();
     assert_eq!(
-        absorb(&mut ledger, update(true, &all, &[]), 1).born.len(),
+        absorb(&mut ledger, update(true, &all, &[]), 1)
+            .created
+            .len(),
         all.len()
     );
     let again = absorb(&mut ledger, update(true, &all, &[]), 2);
@@ -129,12 +131,12 @@ fn what_is_written_is_what_changed() {
         containers: vec![item(&all[7]), item(&all[107]), item(&all[8])],
     };
     let mut batch = Batch::default();
-    let taken = ledger.take_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let taken = ledger.apply_report(&node, (Some(2), &report), &moment(3), &mut batch);
     let places = taken.map_err(|foreign| foreign.0).err();
     assert_eq!(places, Some(vec![2]), "that of another node");
     assert_eq!(Ledger::weight(&batch.rows), 0, "nor the rest of it");
     report.containers.pop();
-    let taken = ledger.take_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let taken = ledger.apply_report(&node, (Some(2), &report), &moment(3), &mut batch);
     assert!(taken.is_ok());
     let changed: Vec<&str> = batch
         .rows
@@ -145,13 +147,13 @@ fn what_is_written_is_what_changed() {
     assert_eq!(changed, ["alc_000007", "alc_000107"]);
     report.sequence = 2;
     let mut batch = Batch::default();
-    let taken = ledger.take_report(&node, (Some(2), &report), &moment(4), &mut batch);
+    let taken = ledger.apply_report(&node, (Some(2), &report), &moment(4), &mut batch);
     assert!(taken.is_ok());
     assert_eq!(Ledger::weight(&batch.rows), 0);
     report.sequence = 3;
     report.containers.clear();
     let mut batch = Batch::default();
-    let taken = ledger.take_report(&node, (Some(4), &report), &moment(5), &mut batch);
+    let taken = ledger.apply_report(&node, (Some(4), &report), &moment(5), &mut batch);
     assert!(taken.is_ok());
     assert_eq!(
         batch.rows.changed.len(),

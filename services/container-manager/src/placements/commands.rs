@@ -4,18 +4,20 @@ use hayward_container_manager_api::placements::{
     PlacementStatus, PlacementView, ProcessorState, ProcessorView, ResourceRequestView,
 };
 use hayward_container_manager_placement as placement;
-use hayward_container_manager_placement::{Destination, Order, StandState, Submitted, World};
+use hayward_container_manager_placement::{
+    Destination, Environment, LiveState, PlacementRequest, Submitted,
+};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use super::effects::Hand;
-use crate::command::{Named, Only, Posted, Refusal};
+use super::effects::Effects;
+use crate::command::{OwnerFilter, Refusal, SubmittedRequest, Target};
 use crate::ledger::Ledger;
 use crate::model::Rows;
 
 impl Ledger {
     /// A deployment by its id, or by that of its service the one that is live or ended last.
-    fn deployment(&self, id: &str, only: &Only) -> Result<String, Refusal> {
+    fn deployment(&self, id: &str, owner: &OwnerFilter) -> Result<String, Refusal> {
         let places = &self.placements;
         let of_service = || {
             let all = places.deployments.iter();
@@ -25,62 +27,66 @@ impl Ledger {
         let found = places.deployments.get_key_value(id);
         let found = found
             .or_else(of_service)
-            .filter(|(_, it)| only.as_ref().is_none_or(|user| it.user.as_str() == user));
+            .filter(|(_, it)| owner.as_ref().is_none_or(|user| it.user.as_str() == user));
         match found {
-            Some((id, it)) if it.ended_at.is_some() => Err(Refusal::Dead(id.clone())),
+            Some((id, it)) if it.ended_at.is_some() => Err(Refusal::DeploymentEnded(id.clone())),
             Some((id, _)) => Ok(id.clone()),
-            None if !places.informed() => Err(Refusal::NotYet),
-            None => Err(Refusal::Absent(format!("deployment {id}"))),
+            None if !places.is_synced() => Err(Refusal::NotSynced),
+            None => Err(Refusal::NotFound(format!("deployment {id}"))),
         }
     }
 
     /// Takes an order in; true where it was not there before.
     pub(crate) fn post(
         &mut self,
-        posted: Posted,
-        only: &Only,
+        request: SubmittedRequest,
+        owner: &OwnerFilter,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(bool, PlacementView), Refusal> {
-        let (deployment, processor) = self.named(&posted.processor, only)?;
+        let (deployment, processor) = self.resolve_target(&submitted.processor, owner)?;
         let user = self.placements.deployments[&deployment].user.clone();
-        let uuid = posted.uuid.clone();
-        let order = Order {
-            uuid: posted.uuid,
+        let uuid = submitted.uuid.clone();
+        let order = PlacementRequest {
+            uuid: submitted.uuid,
             deployment_id: deployment,
             processor_id: processor,
-            destination_host: posted.destination,
-            request_expiry_ms: posted.request_expiry_ms,
-            force: posted.force,
-            timestamp: posted.timestamp.unwrap_or(moment.now),
+            destination_host: submitted.destination,
+            request_expiry_ms: submitted.request_expiry_ms,
+            force: submitted.force,
+            timestamp: submitted.timestamp.unwrap_or(moment.now),
             user,
-            requested_by: posted.requested_by,
-            reject_if_busy: posted.reject_if_busy,
+            requested_by: submitted.requested_by,
+            reject_if_busy: submitted.reject_if_busy,
         };
-        let mut machine = std::mem::take(&mut self.placements.machine);
-        let hand = Hand {
+        let mut actions = std::mem::take(&mut self.placements.actions);
+        let effects = Effects {
             ledger: self,
             moment,
             batch,
         };
-        let submitted = machine.submit(order, &hand);
-        self.placements.machine = machine;
+        let submitted = actions.submit(order, &effects);
+        self.placements.actions = actions;
         let fresh = match submitted {
-            Ok(Submitted::Fresh(_)) => true,
-            Ok(Submitted::Replay(_)) => false,
+            Ok(Submitted::New(_)) => true,
+            Ok(Submitted::Repeated(_)) => false,
             Err(placement::Refusal::Busy(other)) => return Err(Refusal::Busy(other)),
-            Err(_) => return Err(Refusal::OtherBody(uuid)),
+            Err(_) => return Err(Refusal::UuidReused(uuid)),
         };
         // Looked at within this batch, so that the answer says what has become of it already.
-        self.place(moment, batch);
-        let view = self.placements.machine.get(&uuid).map(view);
-        Ok((fresh, view.ok_or(Refusal::Absent(uuid))?))
+        self.advance_placements(moment, batch);
+        let view = self.placements.actions.get(&uuid).map(view);
+        Ok((fresh, view.ok_or(Refusal::NotFound(uuid))?))
     }
 
-    fn named(&self, named: &Named, only: &Only) -> Result<(String, WorkId), Refusal> {
+    fn resolve_target(
+        &self,
+        target: &Target,
+        owner: &OwnerFilter,
+    ) -> Result<(String, WorkId), Refusal> {
         match named {
-            Named::Processor { deployment, id } => {
-                let found = self.deployment(deployment, only)?;
+            Target::Processor { deployment, id } => {
+                let found = self.deployment(deployment, owner)?;
                 let service = &self.placements.deployments[&found].service;
                 let full = if id.contains('_') {
                     id.clone()
@@ -88,14 +94,14 @@ impl Ledger {
                     format!("{service}.{id}")
                 };
                 let work = WorkId::new(full);
-                let work = work.map_err(|bad| Refusal::Absent(bad.to_string()))?;
+                let work = work.map_err(|bad| Refusal::NotFound(bad.to_string()))?;
                 Ok((found, work))
             }
-            Named::Container(id) => {
-                let absent = || Refusal::Absent(format!("container {id}"));
+            Target::Container(id) => {
+                let absent = || Refusal::NotFound(format!("container {id}"));
                 let container = self.containers.get(id).ok_or_else(absent)?;
                 let user = container.user.as_str();
-                if only.as_ref().is_some_and(|only| only != user) {
+                if owner.as_ref().is_some_and(|owner| owner != user) {
                     return Err(absent());
                 }
                 let work = container.work.clone();
@@ -116,14 +122,14 @@ impl Ledger {
         &self,
         deployment: &str,
         uuid: &str,
-        only: &Only,
+        owner: &OwnerFilter,
     ) -> Result<PlacementView, Refusal> {
-        let deployment = self.deployment(deployment, only)?;
-        let found = self.placements.machine.get(uuid);
+        let deployment = self.deployment(deployment, owner)?;
+        let found = self.placements.actions.get(uuid);
         let found = found.filter(|it| it.deployment_id == deployment);
         found
             .map(view)
-            .ok_or_else(|| Refusal::Absent(format!("placement {uuid}")))
+            .ok_or_else(|| Refusal::NotFound(format!("placement {uuid}")))
     }
 
     pub(crate) fn list(
@@ -131,9 +137,9 @@ impl Ledger {
         deployment: &str,
         (processor, status): (Option<&str>, Option<PlacementStatus>),
         (after, limit): (u64, usize),
-        only: &Only,
+        owner: &OwnerFilter,
     ) -> Result<Vec<PlacementView>, Refusal> {
-        let deployment = self.deployment(deployment, only)?;
+        let deployment = self.deployment(deployment, owner)?;
         let wanted = |it: &&placement::Placement| {
             let id = it.processor_id.as_str();
             let own = id.split_once('.').map(|(_, own)| own);
@@ -141,7 +147,7 @@ impl Ledger {
                 && it.seq >= after
                 && processor.is_none_or(|name| name == id || Some(name) == own)
         };
-        let mut found: Vec<_> = self.placements.machine.iter().filter(wanted).collect();
+        let mut found: Vec<_> = self.placements.actions.iter().filter(wanted).collect();
         found.sort_by_key(|it| it.seq);
         let views = found.into_iter().map(view);
         let views = views.filter(|it| status.is_none_or(|status| it.status_code == status));
@@ -152,56 +158,58 @@ impl Ledger {
         &mut self,
         (deployment, uuid): (&str, &str),
         unless: Option<u64>,
-        only: &Only,
+        owner: &OwnerFilter,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        self.show(deployment, uuid, only)?;
-        let known = self.placements.machine.get(uuid);
+        self.show(deployment, uuid, owner)?;
+        let known = self.placements.actions.get(uuid);
         let known = known.filter(|it| unless.is_some_and(|from| from != it.generation));
         if let Some(other) = known {
             return Err(Refusal::Changed(other.status_code.as_str()));
         }
-        match self.placements.machine.withdraw(uuid) {
+        match self.placements.actions.withdraw(uuid) {
             Ok(()) => {
                 batch.rows.placements.remove(uuid);
-                batch.rows.forgotten.insert(uuid.to_owned());
+                batch.rows.deleted_placements.insert(uuid.to_owned());
                 Ok(())
             }
-            Err(placement::Refusal::Begun(status)) => Err(Refusal::Begun(status.as_str())),
-            Err(_) => Err(Refusal::Absent(format!("placement {uuid}"))),
+            Err(placement::Refusal::AlreadyStarted(status)) => {
+                Err(Refusal::AlreadyStarted(status.as_str()))
+            }
+            Err(_) => Err(Refusal::NotFound(format!("placement {uuid}"))),
         }
     }
 
     pub(crate) fn processors(
         &mut self,
         deployment: &str,
-        only: &Only,
+        owner: &OwnerFilter,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<Vec<ProcessorView>, Refusal> {
-        let deployment = self.deployment(deployment, only)?;
+        let deployment = self.deployment(deployment, owner)?;
         let all = self.placements.processors.iter().map(|(_, it)| it.clone());
         let ours: Vec<_> = all
             .filter(|it| it.processor.deployment == deployment)
             .collect();
-        let hand = Hand {
+        let effects = Effects {
             ledger: self,
             moment,
             batch,
         };
         let seen = ours.into_iter().map(|entry| {
-            let mut stands = hand.stands(&entry.work);
-            stands.retain(|it| it.state != StandState::Held);
-            stands.sort_by_key(|it| it.state == StandState::Stopping);
-            let stand = stands.into_iter().next();
-            let state = match stand.as_ref().map(|it| it.state) {
-                Some(StandState::Running | StandState::Stopping) => ProcessorState::Running,
+            let mut live = effects.live_containers(&entry.work);
+            live.retain(|it| it.state != LiveState::Held);
+            live.sort_by_key(|it| it.state == LiveState::Stopping);
+            let container = live.into_iter().next();
+            let state = match container.as_ref().map(|it| it.state) {
+                Some(LiveState::Running | LiveState::Stopping) => ProcessorState::Running,
                 Some(_) => ProcessorState::Pending,
                 None if entry.processor.failed => ProcessorState::Failed,
                 None => ProcessorState::Waiting,
             };
-            let machine = &hand.ledger.placements.machine;
-            let mut open = machine.open().filter(|it| it.is_in_flight());
+            let actions = &effects.ledger.placements.actions;
+            let mut open = actions.open().filter(|it| it.is_in_flight());
             let flight = open.find(|it| it.processor_id == entry.work);
             ProcessorView {
                 deployment_id: entry.processor.deployment,
@@ -209,11 +217,11 @@ impl Ledger {
                 role: entry.processor.role,
                 host_affinity: entry.processor.host_affinity,
                 state,
-                host: stand
+                host: container
                     .as_ref()
                     .map(|it| it.host.clone())
-                    .or_else(|| hand.last_host(&entry.work)),
-                resource_id: stand.map(|it| it.allocation),
+                    .or_else(|| effects.last_host(&entry.work)),
+                resource_id: container.map(|it| it.allocation),
                 in_flight: flight.map(|it| it.uuid.clone()),
                 id: entry.work,
             }
@@ -224,10 +232,10 @@ impl Ledger {
     pub(crate) fn requests(
         &self,
         deployment: &str,
-        only: &Only,
+        owner: &OwnerFilter,
     ) -> Result<Vec<ResourceRequestView>, Refusal> {
-        let deployment = self.deployment(deployment, only)?;
-        let open = self.placements.machine.open();
+        let deployment = self.deployment(deployment, owner)?;
+        let open = self.placements.actions.open();
         let ours = open.filter(|it| it.deployment_id == deployment);
         let requests = ours.filter_map(|it| {
             let request = it.request()?;
@@ -238,8 +246,8 @@ impl Ledger {
                 processor_id: request.work,
                 placement: it.uuid.clone(),
                 exclude: request.exclude,
-                asked_at: it.hands.asked_at,
-                granted: it.hands.reserved.clone(),
+                asked_at: it.progress.asked_at,
+                granted: it.progress.reserved.clone(),
             })
         });
         Ok(requests.collect())
@@ -257,11 +265,11 @@ fn view(placement: &placement::Placement) -> PlacementView {
         request_expiry_ms: it.request_expiry_ms,
         force: it.force,
         timestamp: it.timestamp,
-        status_code: spoken(Some(it.status_code)).unwrap_or(PlacementStatus::Unknown),
+        status_code: to_wire(Some(it.status_code)).unwrap_or(PlacementStatus::Unknown),
         response_message: it.response_message,
-        reason_code: spoken(it.reason_code),
-        queued_because: spoken(it.queued_because),
-        phase: spoken(it.phase),
+        reason_code: to_wire(it.reason_code),
+        queued_because: to_wire(it.queued_because),
+        phase: to_wire(it.phase),
         resolved_host: it.resolved_host,
         source_host: it.source_host,
         final_host: it.final_host,
@@ -276,7 +284,7 @@ fn view(placement: &placement::Placement) -> PlacementView {
 }
 
 /// A word of the machine as a word of the wire: they are spelled alike.
-fn spoken<T: serde::Serialize, W: serde::de::DeserializeOwned>(word: Option<T>) -> Option<W> {
-    let written = serde_json::to_value(word?).ok()?;
+fn to_wire<T: serde::Serialize, W: serde::de::DeserializeOwned>(value: Option<T>) -> Option<W> {
+    let written = serde_json::to_value(value?).ok()?;
     serde_json::from_value(written).ok()
 }

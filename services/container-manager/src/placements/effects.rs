@@ -1,7 +1,7 @@
 //! The machine's eyes and hands: containers as they stand in this batch.
 
 use hayward_container_manager_domain::{Fact, State};
-use hayward_container_manager_placement::{Stand, StandState, World};
+use hayward_container_manager_placement::{Environment, LiveContainer, LiveState};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
@@ -9,41 +9,41 @@ use super::POOL;
 use crate::ledger::Ledger;
 use crate::model::{Container, Rows};
 
-pub struct Hand<'a> {
+pub struct Effects<'a> {
     pub ledger: &'a mut Ledger,
     pub moment: &'a Moment,
     pub batch: &'a mut Batch<Rows>,
 }
 
-impl Hand<'_> {
-    fn of_work(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
+impl Effects<'_> {
+    fn live(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
         let ids = self.ledger.by_work.get(work).into_iter().flatten();
         let known = ids.filter_map(|id| self.ledger.containers.get(id));
         known.filter(|container| !container.life.has_ended())
     }
 
-    fn learn(&mut self, id: &AllocationId, fact: Fact<'_>) {
+    fn apply_fact(&mut self, id: &AllocationId, fact: Fact<'_>) {
         self.ledger
-            .learn(id.as_str(), fact, self.moment, self.batch);
+            .apply_fact(id.as_str(), fact, self.moment, self.batch);
     }
 }
 
-fn stand(container: &Container) -> Stand {
+fn live_container(container: &Container) -> LiveContainer {
     let life = &container.life;
-    Stand {
+    LiveContainer {
         allocation: container.id.clone(),
         host: container.node.clone(),
         state: match life.state {
-            _ if life.held => StandState::Held,
-            State::Ordered | State::Launching => StandState::Pending,
-            State::Running => StandState::Running,
-            State::Stopping | State::Ended => StandState::Stopping,
+            _ if life.held => LiveState::Held,
+            State::Ordered | State::Launching => LiveState::Pending,
+            State::Running => LiveState::Running,
+            State::Stopping | State::Ended => LiveState::Stopping,
         },
         reason: life.reason.clone(),
     }
 }
 
-impl World for Hand<'_> {
+impl Environment for Effects<'_> {
     fn now(&self) -> Timestamp {
         self.moment.now
     }
@@ -72,17 +72,17 @@ impl World for Hand<'_> {
         work.as_str().starts_with(POOL)
     }
 
-    fn stands(&self, work: &WorkId) -> Vec<Stand> {
-        self.of_work(work).map(stand).collect()
+    fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer> {
+        self.live(work).map(live_container).collect()
     }
 
-    fn granted(&self, work: &WorkId, request: &str) -> Option<Stand> {
-        let mut all = self.of_work(work);
+    fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
+        let mut all = self.live(work);
         let found = all.find(|container| container.request.as_deref() == Some(request));
-        found.map(stand)
+        found.map(live_container)
     }
 
-    fn waits(&self, request: &str) -> Option<String> {
+    fn wait_reason(&self, request: &str) -> Option<String> {
         let mut known = self.ledger.placements.processors.iter();
         known.find_map(|(_, entry)| entry.waits.get(request).cloned())
     }
@@ -96,12 +96,12 @@ impl World for Hand<'_> {
         self.ledger.placements.last_hosts.get(work).cloned()
     }
 
-    fn machines(&self, work: &WorkId) -> Vec<NodeName> {
+    fn listed_hosts(&self, work: &WorkId) -> Vec<NodeName> {
         let entry = self.ledger.placements.processors.get(work.as_str());
         entry.map_or_else(Vec::new, |entry| entry.machines.clone())
     }
 
-    fn closed(&self, host: &NodeName, work: &WorkId) -> Option<String> {
+    fn closed_reason(&self, host: &NodeName, work: &WorkId) -> Option<String> {
         let closed = &self.ledger.placements.closed;
         let whole = work.whole();
         let keys = [
@@ -114,15 +114,15 @@ impl World for Hand<'_> {
     }
 
     fn stop(&mut self, allocation: &AllocationId) {
-        self.learn(allocation, Fact::Stop);
+        self.apply_fact(allocation, Fact::Stop);
     }
 
     fn launch(&mut self, allocation: &AllocationId) {
-        self.learn(allocation, Fact::Launch);
+        self.apply_fact(allocation, Fact::Launch);
     }
 
     fn release(&mut self, allocation: &AllocationId) {
         // Held, so nobody knows of it: it ends here and now.
-        self.learn(allocation, Fact::Stop);
+        self.apply_fact(allocation, Fact::Stop);
     }
 }

@@ -1,38 +1,38 @@
 //! What is counted of placements (container placement, 17), and the one event that has no row.
 
-use hayward_container_manager_placement::Note;
+use hayward_container_manager_placement::PlacementEvent;
 use hayward_service::metrics::catalogue::{
     PLACEMENT_EXPIRATIONS, PLACEMENT_FAILURES, PLACEMENT_FORCED_STOP_FAILURES, PLACEMENT_HOST,
     PLACEMENT_MATCHES, PLACEMENT_REASON, PLACEMENT_REQUESTS,
 };
 
 /// Attributes are words of closed lists, so the number of series is bounded.
-pub fn count(note: &Note) {
+pub fn count(event: &PlacementEvent) {
     let host = |preferred: bool| {
         let word = if preferred { "preferred" } else { "any" };
         [PLACEMENT_HOST.is(word)]
     };
-    match note {
-        Note::Requested { preferred } => PLACEMENT_REQUESTS.add(1, &host(*preferred)),
-        Note::Matched { preferred } => PLACEMENT_MATCHES.add(1, &host(*preferred)),
-        Note::Expired { preferred } => PLACEMENT_EXPIRATIONS.add(1, &host(*preferred)),
-        Note::Failed(reason) => {
+    match event {
+        PlacementEvent::Requested { preferred } => PLACEMENT_REQUESTS.add(1, &host(*preferred)),
+        PlacementEvent::Matched { preferred } => PLACEMENT_MATCHES.add(1, &host(*preferred)),
+        PlacementEvent::Expired { preferred } => PLACEMENT_EXPIRATIONS.add(1, &host(*preferred)),
+        PlacementEvent::Failed(reason) => {
             let reason = PLACEMENT_REASON.is(reason.as_str());
             PLACEMENT_FAILURES.add(1, &[reason]);
         }
-        Note::ForceStopFailed {
+        PlacementEvent::ForceStopFailed {
             uuid,
             processor,
-            stand,
+            container,
         } => {
             PLACEMENT_FORCED_STOP_FAILURES.add(1, &[]);
             tracing::warn!(
                 event = "FORCE_STOP_FAILED",
                 placement = uuid,
                 %processor,
-                container = %stand.allocation,
-                node = %stand.host,
-                reason = stand.reason.as_deref(),
+                container = %container.allocation,
+                node = %container.host,
+                reason = container.reason.as_deref(),
                 "a forced restart told a process to end, and it has not"
             );
         }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, PgPool};
 
 use super::{signed, unsigned};
-use crate::model::{Container, spoken};
+use crate::model::{Container, api_state};
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
@@ -73,7 +73,7 @@ fn read(row: Row) -> Result<Container, Fault> {
     Ok(Container {
         id: row.id.try_into()?,
         work: row.work.try_into()?,
-        kind: word(&row.kind)?,
+        kind: from_wire(&row.kind)?,
         user: row.user_name.try_into()?,
         node: row.node.try_into()?,
         size: serde_json::from_str(&row.size)?,
@@ -97,7 +97,7 @@ fn optional<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, Fault>
 }
 
 /// A word of the wire, as an enumeration has it.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+fn from_wire<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     Ok(serde_json::from_value(serde_json::Value::from(text))?)
 }
 
@@ -123,7 +123,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(rows: &BTreeMap<AllocationId, Container>) -> Result<Self, sqlx::Error> {
+    fn from_containers(rows: &BTreeMap<AllocationId, Container>) -> Result<Self, sqlx::Error> {
         let mut columns = Self::default();
         for (id, container) in rows {
             let life = &container.life;
@@ -156,7 +156,7 @@ pub async fn insert(
     if rows.is_empty() {
         return Ok(());
     }
-    let columns = Columns::of(rows)?;
+    let columns = Columns::from_containers(rows)?;
     let text = |pick: fn(&Container) -> &str| -> Vec<String> {
         rows.values()
             .map(|container| pick(container).to_owned())
@@ -226,7 +226,7 @@ pub async fn update(
     if rows.is_empty() {
         return Ok(());
     }
-    let columns = Columns::of(rows)?;
+    let columns = Columns::from_containers(rows)?;
     sqlx::query!(
         "update container
             set state = new.state, epoch = new.epoch, launched = new.launched, stop = new.stop,
@@ -315,7 +315,7 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
 /// What everybody may know of a container, from its columns.
 pub fn entry(
     (id, work, node): (String, String, String),
-    said: &str,
+    state_text: &str,
     started_at_ms: Option<i64>,
     (reason, exit): (Option<String>, Option<&str>),
 ) -> Result<ContainerEntry, sqlx::Error> {
@@ -324,7 +324,7 @@ pub fn entry(
             id: id.try_into()?,
             work: work.try_into()?,
             node: node.try_into()?,
-            state: spoken(state(said)?),
+            state: api_state(state(state_text)?),
             started_at: started_at_ms.map(Timestamp::from_unix_ms),
             reason,
             exit: optional(exit)?,

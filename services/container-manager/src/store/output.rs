@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_container_manager_domain::{Piece, admit};
+use hayward_container_manager_domain::{Piece, new_part};
 use hayward_vocabulary::{AllocationId, NodeName};
 use sqlx::PgPool;
 
@@ -44,12 +44,12 @@ pub async fn add(
     )
     .fetch_all(&mut *tx)
     .await?;
-    let (mut new, mut grown) = (New::default(), Vec::new());
+    let (mut new, mut grown) = (NewRows::default(), Vec::new());
     for head in heads {
         let Some(pieces) = pieces.get(head.id.as_str()) else {
             continue;
         };
-        if new.take(&head.id, unsigned(head.written), pieces) {
+        if new.push(&head.id, unsigned(head.written), pieces) {
             grown.push((head.id, head.work));
         }
     }
@@ -62,7 +62,7 @@ pub async fn add(
 
 /// What of the pieces is new, a vector per column.
 #[derive(Default)]
-struct New {
+struct NewRows {
     id: Vec<String>,
     start: Vec<i64>,
     bytes: Vec<i64>,
@@ -71,12 +71,12 @@ struct New {
     written: Vec<i64>,
 }
 
-impl New {
+impl NewRows {
     /// True when there is any.
-    fn take(&mut self, id: &str, known: u64, pieces: &[Piece]) -> bool {
+    fn push(&mut self, id: &str, known: u64, pieces: &[Piece]) -> bool {
         let mut written = known;
         for piece in pieces {
-            let Some(piece) = admit(written, piece.clone()) else {
+            let Some(piece) = new_part(written, piece.clone()) else {
                 continue;
             };
             written = piece.end();

@@ -7,9 +7,9 @@ use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use sqlx::PgConnection;
 
 use super::signed;
-use crate::model::{Deployment, Loaded};
+use crate::model::{Deployment, StoredPlacements};
 
-pub async fn load(tx: &mut PgConnection) -> Result<Loaded, sqlx::Error> {
+pub async fn load(tx: &mut PgConnection) -> Result<StoredPlacements, sqlx::Error> {
     let bad = |error: serde_json::Error| sqlx::Error::Decode(error.into());
     let placements = sqlx::query!(r#"select body::text as "body!" from placement"#)
         .fetch_all(&mut *tx)
@@ -42,7 +42,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<Loaded, sqlx::Error> {
     let last_hosts = last
         .into_iter()
         .filter_map(|row| Some((WorkId::new(row.work).ok()?, NodeName::new(row.node).ok()?)));
-    Ok(Loaded {
+    Ok(StoredPlacements {
         placements,
         deployments,
         last_hosts: last_hosts.collect(),
@@ -89,7 +89,7 @@ pub async fn upsert(
             &text(|it| it.status_code.as_str()),
             &rows
                 .iter()
-                .map(|it| it.hands.under_parent)
+                .map(|it| it.progress.under_parent)
                 .collect::<Vec<_>>(),
             &rows
                 .iter()

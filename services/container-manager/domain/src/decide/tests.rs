@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 const ORDER: u64 = 10;
 
-fn seen(state: State, answers: u64) -> Sighting {
+fn seen(state: State, answers: u64) -> Observation {
     let exit = (state == State::Ended).then(|| Exit {
         code: Some(3),
         ..Exit::of(ExitCause::UserError, "status 3")
     });
-    Sighting {
+    Observation {
         incarnation: 1,
         state,
         pid: Some(7),
@@ -36,21 +36,21 @@ fn at(state: State) -> Life {
     let mut life = match state {
         State::Ordered => return life,
         _ => road.iter().fold(life, |life, state| {
-            after(&life, Fact::Seen(&seen(*state, ORDER)), 20)
+            after(&life, Fact::Observed(&seen(*state, ORDER)), 20)
         }),
     };
     if state == State::Launching {
         life = after(
             &Life::ordered(1),
-            Fact::Seen(&seen(State::Launching, ORDER)),
+            Fact::Observed(&seen(State::Launching, ORDER)),
             20,
         );
     }
     if state == State::Stopping {
-        life = after(&life, Fact::Allocation(Standing::Leaving), 30);
+        life = after(&life, Fact::Allocation(AllocationStatus::Leaving), 30);
     }
     if state == State::Ended {
-        life = after(&life, Fact::Seen(&seen(State::Ended, ORDER)), 25);
+        life = after(&life, Fact::Observed(&seen(State::Ended, ORDER)), 25);
     }
     assert_eq!(life.state, state);
     life
@@ -90,21 +90,21 @@ fn the_table_of_transitions_by_allocations() {
     let (kept, node, stopping) = (ended(UserError), ended(Node), on(Stopping));
     let allocation = Fact::Allocation;
     let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
-    row("wanted", allocation(Standing::Wanted), as_they_are);
+    row("wanted", allocation(AllocationStatus::Wanted), as_they_are);
     row(
         "leaving",
-        allocation(Standing::Leaving),
+        allocation(AllocationStatus::Leaving),
         [stopping, stopping, stopping, stopping, kept],
     );
     row(
         "purged",
-        allocation(Standing::Purged),
+        allocation(AllocationStatus::Purged),
         [node, node, node, node, kept],
     );
     let buried = (Ended, Some(UserError), true);
     row(
         "gone",
-        allocation(Standing::Gone),
+        allocation(AllocationStatus::Gone),
         [stopping, stopping, stopping, stopping, buried],
     );
 }
@@ -115,7 +115,7 @@ fn the_table_of_transitions_by_reports() {
     let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
     let report = |state, answers, expected: [Outcome; 5]| {
         let name = format!("reported {state:?}, answering {answers}");
-        row(&name, Fact::Seen(&seen(state, answers)), expected);
+        row(&name, Fact::Observed(&seen(state, answers)), expected);
     };
     report(Ordered, 35, as_they_are);
     report(
@@ -158,7 +158,11 @@ fn desired_follows_the_stop_and_ends_with_the_end() {
 
 #[test]
 fn what_was_never_started_and_told_to_stop_is_over_once_the_node_answers() {
-    let told = after(&Life::ordered(1), Fact::Allocation(Standing::Leaving), 30);
+    let told = after(
+        &Life::ordered(1),
+        Fact::Allocation(AllocationStatus::Leaving),
+        30,
+    );
     assert_eq!(
         outcome(&told, Fact::Missing { answers: 29 }),
         (State::Stopping, None, false)
@@ -169,14 +173,18 @@ fn what_was_never_started_and_told_to_stop_is_over_once_the_node_answers() {
 
 #[test]
 fn an_orphan_is_stopped_first_and_buried_when_it_has_ended() {
-    let orphan = after(&at(State::Running), Fact::Allocation(Standing::Gone), 30);
+    let orphan = after(
+        &at(State::Running),
+        Fact::Allocation(AllocationStatus::Gone),
+        30,
+    );
     assert_eq!(
         (orphan.state, orphan.desired()),
         (State::Stopping, Some(Goal::Stop))
     );
-    assert!(outcome(&orphan, Fact::Seen(&seen(Ended, 31))).2);
-    let back = after(&orphan, Fact::Allocation(Standing::Leaving), 32);
-    assert!(!outcome(&back, Fact::Seen(&seen(Ended, 33))).2);
+    assert!(outcome(&orphan, Fact::Observed(&seen(Ended, 31))).2);
+    let back = after(&orphan, Fact::Allocation(AllocationStatus::Leaving), 32);
+    assert!(!outcome(&back, Fact::Observed(&seen(Ended, 33))).2);
 }
 
 /// The fate of a node with containers on it.
@@ -189,12 +197,17 @@ enum Fate {
 
 /// The facts that follow from a fate, in the order in which they may come: for a container that has
 /// an allocation, and for one whose allocation is gone.
-fn facts(fate: Fate, standing: Standing) -> Vec<Vec<Fact<'static>>> {
-    let (purged, gone) = (Standing::Purged, Fact::Allocation(Standing::Gone));
-    let asked = match standing {
+fn facts(fate: Fate, status: AllocationStatus) -> Vec<Vec<Fact<'static>>> {
+    let (purged, gone) = (
+        AllocationStatus::Purged,
+        Fact::Allocation(AllocationStatus::Gone),
+    );
+    let asked = match status {
         // While its work wants it, only that its node is back lets it go on.
-        Standing::Wanted | Standing::Leaving => vec![Fact::Allocation(purged), gone],
-        Standing::Purged | Standing::Gone => vec![gone],
+        AllocationStatus::Wanted | AllocationStatus::Leaving => {
+            vec![Fact::Allocation(purged), gone]
+        }
+        AllocationStatus::Purged | AllocationStatus::Gone => vec![gone],
     };
     match fate {
         Fate::Lost | Fate::Forgotten => {
@@ -212,14 +225,14 @@ fn facts(fate: Fate, standing: Standing) -> Vec<Vec<Fact<'static>>> {
 
 #[test]
 fn every_container_comes_to_an_end_whatever_becomes_of_its_node() {
-    use Standing::{Gone, Leaving, Purged, Wanted};
+    use AllocationStatus::{Gone, Leaving, Purged, Wanted};
     let held = Life::held(1);
     let lives = State::ALL.map(at).into_iter().chain([held]);
     for life in lives {
-        for standing in [Wanted, Leaving, Purged, Gone] {
-            let life = after(&life, Fact::Allocation(standing), 40);
+        for status in [Wanted, Leaving, Purged, Gone] {
+            let life = after(&life, Fact::Allocation(status), 40);
             for fate in [Fate::Lost, Fate::Forgotten, Fate::Back] {
-                for road in facts(fate, standing) {
+                for road in facts(fate, status) {
                     let walk = |life: Life, fact: &Fact<'_>| after(&life, *fact, 50);
                     let end = road.iter().fold(life.clone(), walk);
                     let over = end.has_ended() && end.orphan && end.desired().is_none();
@@ -240,12 +253,12 @@ fn a_lost_node_alone_ends_nothing_that_has_an_allocation() {
 
 #[test]
 fn another_incarnation_does_not_concern_it() {
-    let other = Sighting {
+    let other = Observation {
         incarnation: 2,
         ..seen(State::Ended, 50)
     };
     assert_eq!(
-        decide(&at(State::Running), Fact::Seen(&other), 40),
+        decide(&at(State::Running), Fact::Observed(&other), 40),
         Step::Stay
     );
 }
@@ -263,14 +276,14 @@ fn only_ends_that_a_stop_explains_are_called_intended() {
         (Node, Node),
     ];
     for (reported, expected) in told {
-        let sighting = Sighting {
+        let observation = Observation {
             exit: Some(Exit {
                 signal: Some(15),
                 ..Exit::of(reported, "m")
             }),
             ..seen(State::Ended, 30)
         };
-        let life = after(&at(State::Stopping), Fact::Seen(&sighting), 40);
+        let life = after(&at(State::Stopping), Fact::Observed(&observation), 40);
         let exit = life.exit.unwrap();
         assert_eq!(
             (exit.cause, exit.signal),
@@ -284,11 +297,11 @@ fn only_ends_that_a_stop_explains_are_called_intended() {
 #[test]
 fn messages_are_short_and_fit_a_row() {
     let exit = Exit::of(ExitCause::UserError, format!("a\0{}", "x".repeat(5000)));
-    let sighting = Sighting {
+    let observation = Observation {
         exit: Some(exit),
         ..seen(State::Ended, ORDER)
     };
-    let message = after(&at(State::Running), Fact::Seen(&sighting), 40)
+    let message = after(&at(State::Running), Fact::Observed(&observation), 40)
         .exit
         .unwrap()
         .message;
@@ -298,36 +311,36 @@ fn messages_are_short_and_fit_a_row() {
 
 #[test]
 fn why_it_does_not_end_is_what_its_node_said_last() {
-    let says = |reason: &str| Sighting {
+    let says = |reason: &str| Observation {
         reason: Some(reason.to_owned()),
         ..seen(State::Running, 30)
     };
     let stuck = after(
         &at(State::Stopping),
-        Fact::Seen(&says("it is in disk sleep")),
+        Fact::Observed(&says("it is in disk sleep")),
         40,
     );
     assert_eq!(stuck.state, State::Stopping);
     assert_eq!(stuck.reason.as_deref(), Some("it is in disk sleep"));
-    let again = decide(&stuck, Fact::Seen(&says("it is in disk sleep")), 41);
+    let again = decide(&stuck, Fact::Observed(&says("it is in disk sleep")), 41);
     assert_eq!(again, Step::Stay, "the same words are no news");
-    let loud = after(&stuck, Fact::Seen(&says(&"\0x".repeat(5_000))), 42);
+    let loud = after(&stuck, Fact::Observed(&says(&"\0x".repeat(5_000))), 42);
     let kept = loud.reason.clone().unwrap();
     assert!(kept.starts_with("\u{fffd}x") && kept.chars().count() == MESSAGE_LIMIT);
-    let calm = after(&loud, Fact::Seen(&seen(State::Running, 30)), 43);
+    let calm = after(&loud, Fact::Observed(&seen(State::Running, 30)), 43);
     assert_eq!(calm.reason, None);
-    let ended = after(&stuck, Fact::Seen(&seen(State::Ended, 30)), 44);
+    let ended = after(&stuck, Fact::Observed(&seen(State::Ended, 30)), 44);
     assert_eq!(ended.reason, None, "its exit says the rest");
 }
 
-fn reports() -> impl Strategy<Value = Vec<Sighting>> {
+fn reports() -> impl Strategy<Value = Vec<Observation>> {
     let states = [
         State::Ordered,
         State::Launching,
         State::Running,
         State::Ended,
     ];
-    let all: Vec<Sighting> = states.into_iter().map(|state| seen(state, ORDER)).collect();
+    let all: Vec<Observation> = states.into_iter().map(|state| seen(state, ORDER)).collect();
     proptest::collection::vec(0..4_usize, 0..12).prop_map(move |picks| {
         let mut order: Vec<usize> = picks;
         order.push(3);
@@ -346,7 +359,7 @@ proptest! {
         let mut ends = 0;
         for (at, report) in reports.iter().enumerate() {
             let revision = ORDER + 1 + at as u64;
-            let next = after(&life, Fact::Seen(report), revision);
+            let next = after(&life, Fact::Observed(report), revision);
             ends += usize::from(next.has_ended() && !life.has_ended());
             prop_assert!(next.state >= life.state);
             life = after(&next, Fact::Missing { answers: late }, revision);
@@ -360,13 +373,13 @@ proptest! {
     fn terminal_states_absorb(facts in proptest::collection::vec((0..9_u8, 0..60_u64), 0..30)) {
         let mut life = Life::ordered(1);
         for (revision, (kind, answers)) in facts.into_iter().enumerate() {
-            let sighting = seen(State::ALL[usize::from(kind % 5)], answers);
+            let observation = seen(State::ALL[usize::from(kind % 5)], answers);
             let fact = match kind {
-                0 => Fact::Allocation(Standing::Wanted),
-                1 => Fact::Allocation(Standing::Leaving),
-                2 => Fact::Allocation(Standing::Purged),
+                0 => Fact::Allocation(AllocationStatus::Wanted),
+                1 => Fact::Allocation(AllocationStatus::Leaving),
+                2 => Fact::Allocation(AllocationStatus::Purged),
                 3 => Fact::Missing { answers },
-                _ => Fact::Seen(&sighting),
+                _ => Fact::Observed(&observation),
             };
             let next = after(&life, fact, revision as u64);
             prop_assert!(next.state >= life.state);
@@ -384,7 +397,7 @@ fn what_is_held_is_told_to_nobody_and_ends_at_once_when_it_is_given_back() {
     let held = Life::held(2);
     assert_eq!(held.desired(), None);
     assert_eq!(decide(&held, Fact::Missing { answers: 99 }, 5), Step::Stay);
-    for fact in [Fact::Stop, Fact::Allocation(Standing::Leaving)] {
+    for fact in [Fact::Stop, Fact::Allocation(AllocationStatus::Leaving)] {
         let over = after(&held, fact, 5);
         let cause = over.exit.as_ref().map(|exit| exit.cause);
         assert_eq!((over.state, cause), (Ended, Some(Intended)));
@@ -402,7 +415,10 @@ fn what_is_held_is_told_to_nobody_and_ends_at_once_when_it_is_given_back() {
 fn a_stop_for_a_move_is_like_any_other_and_its_end_is_intended() {
     let told = after(&at(Running), Fact::Stop, 30);
     assert_eq!((told.state, told.desired()), (Stopping, Some(Goal::Stop)));
-    assert_eq!(after(&told, Fact::Allocation(Standing::Wanted), 31), told);
-    let over = after(&told, Fact::Seen(&seen(Ended, 30)), 32);
+    assert_eq!(
+        after(&told, Fact::Allocation(AllocationStatus::Wanted), 31),
+        told
+    );
+    let over = after(&told, Fact::Observed(&seen(Ended, 30)), 32);
     assert_eq!(over.exit.unwrap().cause, Intended);
 }

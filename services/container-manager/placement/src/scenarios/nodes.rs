@@ -14,7 +14,7 @@ enum Fate {
 /// How far a move of `1` from `c` to `d` is when the node is lost.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    Queued,
+    QueueReason,
     Asked,
     Granted,
     Stopping,
@@ -35,61 +35,61 @@ const STAGES: [Stage; 8] = [
     Stage::Over,
 ];
 
-fn at(stage: Stage) -> Trial {
-    let mut trial = Trial::usual();
-    let old = trial.standing("1");
+fn at(stage: Stage) -> TestFleet {
+    let mut fleet = TestFleet::standard();
+    let old = fleet.current("1");
     match stage {
         Stage::Queued => {
-            trial.order("u", "1", "d");
-            trial.order("v", "1", "b");
-            assert_eq!(trial.status("v").0, Created);
-            return trial;
+            fleet.request("u", "1", "d");
+            fleet.request("v", "1", "b");
+            assert_eq!(fleet.status("v").0, Created);
+            return fleet;
         }
-        _ => trial.order("u", "1", "d"),
+        _ => fleet.request("u", "1", "d"),
     }
     if matches!(stage, Stage::Asked) {
-        return trial;
+        return fleet;
     }
-    trial.serve();
+    fleet.serve();
     if matches!(stage, Stage::Granted) {
-        return trial;
+        return fleet;
     }
-    trial.tick();
-    assert_eq!(trial.phase("u"), Some(Phase::StopInProgress));
+    fleet.tick();
+    assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
     match stage {
         Stage::Stopped => {
-            trial.ends(&old);
+            fleet.end(&old);
         }
         Stage::Starting => {
-            trial.ends(&old);
-            trial.tick();
+            fleet.end(&old);
+            fleet.tick();
         }
         Stage::StopFailed => {
             let late = i64::try_from(RULES.stop_timeout_ms).unwrap() + 1;
-            trial.pass(late);
-            assert_eq!(trial.status("u"), (Failed, Some(Reason::StopFailed)));
+            fleet.advance_ms(late);
+            assert_eq!(fleet.status("u"), (Failed, Some(Reason::StopFailed)));
         }
-        Stage::Over => trial.settle(),
+        Stage::Over => fleet.settle(),
         _ => {}
     }
-    trial
+    fleet
 }
 
 /// The caller gives up the containers there, and nothing new fits there for as long.
-fn lose(trial: &mut Trial, name: &str, fate: Fate) {
-    let places = trial.fleet.places.iter();
+fn lose(fleet: &mut TestFleet, name: &str, fate: Fate) {
+    let places = fleet.env.containers.iter();
     let there = places.filter(|(_, it)| it.host == host(name) && !it.ended);
     let there: Vec<_> = there.map(|(id, _)| id.clone()).collect();
     for id in there {
-        trial.ends(&id);
+        fleet.end(&id);
     }
-    let room = trial.fleet.room.insert(host(name), 0);
+    let room = fleet.env.capacity.insert(host(name), 0);
     if fate == Fate::Forgotten {
-        trial.fleet.room.remove(&host(name));
+        fleet.env.capacity.remove(&host(name));
     }
-    trial.settle();
+    fleet.settle();
     if fate == Fate::Back {
-        trial.fleet.room.insert(host(name), room.unwrap());
+        fleet.env.capacity.insert(host(name), room.unwrap());
     }
 }
 
@@ -98,17 +98,17 @@ fn every_action_comes_to_an_end_whatever_becomes_of_its_nodes() {
     for stage in STAGES {
         for name in ["c", "d"] {
             for fate in [Fate::Lost, Fate::Forgotten, Fate::Back] {
-                let mut trial = at(stage);
-                lose(&mut trial, name, fate);
+                let mut fleet = at(stage);
+                lose(&mut fleet, name, fate);
                 for _ in 0..4 {
-                    trial.settle();
-                    trial.pass(60_001);
+                    fleet.settle();
+                    fleet.advance_ms(60_001);
                 }
-                trial.settle();
-                let open: Vec<_> = trial.machine.open().collect();
+                fleet.settle();
+                let open: Vec<_> = fleet.placements.open().collect();
                 assert!(open.is_empty(), "{stage:?} {name} {fate:?}: {open:?}");
-                assert!(trial.requests().is_empty() && trial.asking().is_empty());
-                assert!(trial.is_on("1").is_some(), "{stage:?} {name} {fate:?}");
+                assert!(fleet.requests().is_empty() && fleet.demand().is_empty());
+                assert!(fleet.host_of("1").is_some(), "{stage:?} {name} {fate:?}");
             }
         }
     }

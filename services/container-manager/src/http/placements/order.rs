@@ -8,7 +8,7 @@ use hayward_service::http::problem::{Code, Problem};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::AllocationId;
 
-use crate::command::{Named, Posted};
+use crate::command::{SubmittedRequest, Target};
 
 /// A day: longer than any operator waits, and no clock comes near its end by adding it.
 const LONGEST_EXPIRY_MS: u64 = 24 * 3_600_000;
@@ -17,10 +17,10 @@ pub fn placement(
     deployment: String,
     order: PlacementOrder,
     caller: &Caller,
-) -> Result<Posted, Problem> {
-    Ok(Posted {
+) -> Result<SubmittedRequest, Problem> {
+    Ok(SubmittedRequest {
         uuid: uuid(order.uuid)?,
-        processor: Named::Processor {
+        processor: Target::Processor {
             deployment,
             id: processor(order.processor_id)?,
         },
@@ -37,10 +37,10 @@ pub fn movement(
     container: AllocationId,
     order: MoveOrder,
     caller: &Caller,
-) -> Result<Posted, Problem> {
-    Ok(Posted {
+) -> Result<SubmittedRequest, Problem> {
+    Ok(SubmittedRequest {
         uuid: uuid(order.uuid)?,
-        processor: Named::Container(container),
+        processor: Target::Container(container),
         destination: destination(order.destination_host)?,
         request_expiry_ms: expiry(order.request_expiry_ms)?,
         force: order.force,

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::{Vacate, VacateReason};
 use hayward_vocabulary::{Processor, Role};
 
 use super::*;
-use crate::command::{Named, Posted};
+use crate::command::{SubmittedRequest, Target};
 
 const WORK: &str = "svc_1.0";
 const DEPLOYMENT: &str = "dep_1";
@@ -118,7 +118,7 @@ impl Fleet {
         let old = std::mem::replace(&mut self.ledger, empty());
         self.ledger.placements = old.placements.reloaded();
         for container in old.containers.into_values() {
-            self.ledger.hold(container);
+            self.ledger.insert(container);
         }
         self.introduce();
     }
@@ -170,9 +170,9 @@ impl Fleet {
 
     fn order(&mut self, destination: Destination) {
         self.orders += 1;
-        let posted = Posted {
+        let submitted = SubmittedRequest {
             uuid: format!("u{}", self.orders),
-            processor: Named::Processor {
+            processor: Target::Processor {
                 deployment: DEPLOYMENT.to_owned(),
                 id: "0".to_owned(),
             },
@@ -184,7 +184,7 @@ impl Fleet {
             reject_if_busy: false,
         };
         self.act(|ledger, moment, batch| {
-            ledger.post(posted, &None, moment, batch).unwrap();
+            ledger.post(submitted, &None, moment, batch).unwrap();
         });
     }
 
@@ -351,7 +351,7 @@ impl Fleet {
         if let Some((answers, report)) = self.nodes[at].on_the_way.pop_front() {
             self.act(|ledger, moment, batch| {
                 ledger
-                    .take_report(&node(at), (answers, &report), moment, batch)
+                    .apply_report(&node(at), (answers, &report), moment, batch)
                     .unwrap();
             });
         }
