@@ -1,31 +1,31 @@
-//! One fact about one container, and what it makes of it.
+//! Applies one fact to one container.
 //!
-//! The hard part is absence: *an empty report is not an empty node*. That a node no longer has a
-//! container is proven only by a complete report that answers a revision at or after the one at
-//! which the container was known to be there: such a report was composed later, whatever way and
-//! however often it travelled. A container never heard of is simply not started yet, unless the
-//! node answers an order to stop it: then it will never start.
+//! Absence is the hard case, because an empty report is not an empty node. A node has lost a
+//! container only if a complete report omits it and answers a revision at or after the one at which
+//! the node was known to have it. Such a report was written later, even if it was delayed or
+//! repeated. A container that was never reported has not started yet. If its node answers an order
+//! to stop it, the container will never start.
 
 use hayward_vocabulary::{Exit, ExitCause, Timestamp};
 
 use crate::life::{Life, State};
 
-/// Longest message of an exit that is kept, in characters.
+/// Maximum length of a stored exit message, in characters.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// How the allocation of a container stands above.
+/// State of the container's allocation in rm-scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocationStatus {
     Wanted,
-    /// It has to go; its end is awaited.
+    /// It must end, and its end is awaited.
     Leaving,
-    /// Its node cannot answer: nothing more is awaited from it.
+    /// Its node is lost; no answer is awaited.
     Purged,
-    /// Its entry is no longer there.
+    /// rm-scheduler has removed the allocation.
     Gone,
 }
 
-/// What an agent reported of one container.
+/// One container in an agent's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     pub incarnation: u64,
@@ -34,36 +34,37 @@ pub struct Observation {
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
     pub reason: Option<String>,
-    /// Revision of the desired set the report answers, where there is one.
+    /// Revision of the desired set that the report answers, if any.
     pub answers: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum Fact<'a> {
     Allocation(AllocationStatus),
-    /// It is to end for the sake of a move or a restart; its allocation says nothing of it.
+    /// A move or restart ends it; its allocation is unchanged.
     Stop,
-    /// What it waited for has come: its node may start it.
+    /// It is no longer held: its node may start it.
     Launch,
     Observed(&'a Observation),
-    /// Not in a complete report that answers this revision.
+    /// Absent from a complete report that answers this revision.
     Missing {
         answers: u64,
     },
-    /// Its node was given up or forgotten. While it has an allocation, that one says what follows.
+    /// Its node was declared lost or removed. Effective only without an allocation; otherwise the
+    /// allocation decides.
     NodeLost,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing new.
+    /// No change.
     Stay,
     Become(Life),
-    /// Ended, and wanted by nobody: it leaves every set.
+    /// Ended without an allocation: it is removed from every set.
     Bury(Life),
 }
 
-/// Decides about one fact learned at `revision` (the one its consequence will be committed as).
+/// Decides the next state. `revision` is the one at which the result will be committed.
 pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
     let mut next = life.clone();
     match fact {
@@ -85,17 +86,18 @@ pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
 }
 
 impl Life {
-    /// A container whose allocation had to go before anybody was told to start it: the rung above
-    /// still waits to hear that it is over.
+    /// A container whose allocation was withdrawn before any node was ordered to start it.
+    /// rm-scheduler still waits for its end.
     pub fn never_started(incarnation: u64, status: AllocationStatus) -> Self {
         let mut life = Self::ordered(incarnation);
         life.end(match status {
-            AllocationStatus::Purged => {
-                Exit::of(ExitCause::Node, "its node was lost before it was started")
-            }
+            AllocationStatus::Purged => Exit::of(
+                ExitCause::Node,
+                "the node was lost before the container started",
+            ),
             _ => Exit::of(
                 ExitCause::Intended,
-                "it was taken back before it was started",
+                "the allocation was withdrawn before the container started",
             ),
         });
         life
@@ -112,10 +114,10 @@ impl Life {
 
     fn order_stop(&mut self, revision: u64) {
         if self.held {
-            // No node knows of it, so there is nobody to wait for.
+            // No node has the order, so no answer is awaited.
             self.end(Exit::of(
                 ExitCause::Intended,
-                "its place was given back before anything was started in it",
+                "the allocation was released before the container started",
             ));
         } else if !self.has_ended() && self.stop.is_none() {
             self.stop = Some(revision);
@@ -124,12 +126,12 @@ impl Life {
     }
 
     fn apply_observation(&mut self, observation: &Observation, revision: u64) {
-        let heard = !matches!(observation.state, State::Ordered);
-        if self.has_ended() || observation.incarnation != self.incarnation || !heard {
+        let launched = !matches!(observation.state, State::Ordered);
+        if self.has_ended() || observation.incarnation != self.incarnation || !launched {
             return;
         }
         self.launched.get_or_insert(revision);
-        // Set once, so that a report which arrives late cannot bring an older value back.
+        // Set once: a late report cannot restore an older value.
         self.pid = self.pid.or(observation.pid);
         self.started_at = self.started_at.or(observation.started_at);
         if observation.state == State::Ended {
@@ -140,21 +142,20 @@ impl Life {
         }
     }
 
-    /// Whose doing the end was (W15). A node that answers the order to stop has carried it out,
-    /// even where the program took the signal well; one that does not know of the order yet tells
-    /// of an end the program came to by itself.
+    /// Attributes the end to its cause. If the node had seen the order to stop, the end is intended,
+    /// even if the program exited cleanly. If it had not, the program ended by itself (W15).
     fn exit_of(&self, observation: &Observation) -> Exit {
-        let told = self
+        let knew_stop = self
             .stop
             .zip(observation.answers)
             .is_some_and(|(stop, answers)| answers >= stop);
         let mut exit = observation.exit.clone().unwrap_or_else(|| {
             Exit::of(
                 ExitCause::Node,
-                "its agent reported the end and nothing about it",
+                "the agent reported the end without details",
             )
         });
-        if told && matches!(exit.cause, ExitCause::Success | ExitCause::UserError) {
+        if knew_stop && matches!(exit.cause, ExitCause::Success | ExitCause::UserError) {
             exit.cause = ExitCause::Intended;
         }
         exit.message = exit.message.map(|message| clean(&message));
@@ -162,19 +163,19 @@ impl Life {
     }
 
     fn apply_absence(&mut self, answers: u64) {
-        // The report may be older than the news that the node has it.
+        // The report may predate the one that showed the container on its node.
         if self.launched.is_some_and(|known| answers < known) {
             return;
         }
         if self.stop.is_some_and(|stop| answers >= stop) {
             self.end(Exit::of(
                 ExitCause::Intended,
-                "it was told to end and its node does not have it",
+                "it was ordered to stop, and the node no longer has it",
             ));
         } else if self.launched.is_some() {
             self.end(Exit::of(
                 ExitCause::Node,
-                "its node had it and no longer knows it",
+                "the node no longer knows the container",
             ));
         }
     }
@@ -189,14 +190,10 @@ impl Life {
 }
 
 fn lost_node_exit() -> Exit {
-    Exit::of(
-        ExitCause::Node,
-        "its node was lost and nothing is awaited from it",
-    )
+    Exit::of(ExitCause::Node, "the node was lost; no answer is awaited")
 }
 
-/// A message comes from a machine that runs other people's programs: short, and nothing in it that
-/// a row cannot hold.
+/// Truncates an untrusted message and replaces NUL, which Postgres text cannot store.
 fn clean(message: &str) -> String {
     message
         .chars()

@@ -1,10 +1,10 @@
-//! The pure heart of container-manager: what becomes of a container when a fact is learned, which
-//! reports of an agent count, and which output is new.
+//! The decisions of container-manager as pure functions: the next state of a container
+//! ([`decide`]), which reports of an agent are new ([`report_filter`]), and which output is new
+//! ([`output`]).
 //!
-//! No clock, no i/o, no randomness (decision D5). Time appears only as revisions of this service:
-//! a report that answers revision r was composed after everything committed up to r was known to
-//! its node, and that order is the only one these decisions rely on. Sequence numbers, instances
-//! and instants of other machines never prove anything.
+//! There is no clock, no I/O and no randomness. Time appears only as a revision of this service: an
+//! agent that answers revision r had seen everything committed up to r when it wrote the report.
+//! No decision relies on sequence numbers, agent instances or clocks of other machines (D5).
 
 pub mod decide;
 pub mod life;

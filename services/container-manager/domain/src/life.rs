@@ -5,17 +5,17 @@
 
 use hayward_vocabulary::{Exit, Timestamp};
 
-/// In order of life: a later state is never left for an earlier one.
+/// In order: a container never returns to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// The node has been told; nothing was heard of it yet.
+    /// In the desired set of its node; not reported yet.
     Ordered,
-    /// The agent has journalled its intent.
+    /// The agent has recorded in its journal that it will start it.
     Launching,
     Running,
-    /// Told to end, not yet proven gone.
+    /// Ordered to stop; its end is not proven yet.
     Stopping,
-    /// Proven gone, or given up with its node.
+    /// Proven to have ended, or its node was declared lost.
     Ended,
 }
 
@@ -43,34 +43,34 @@ impl State {
     }
 }
 
-/// What the node is told about a container.
+/// What the desired set of the node says about a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     Run,
     Stop,
 }
 
-/// Everything that decisions about a container depend on.
+/// The facts that decisions about a container depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
     pub state: State,
-    /// The attempt this container is; what is said of another one does not concern it.
+    /// Number of the attempt. Reports about other attempts are ignored.
     pub incarnation: u64,
-    /// Reserved: its node is told nothing of it yet.
+    /// Not yet in the desired set of its node: it waits for its predecessor or for an action.
     pub held: bool,
-    /// Revision at which it became known here that the node had it.
+    /// Revision at which the node was first known to have it.
     pub launched: Option<u64>,
-    /// Revision at which the node was told to end it.
+    /// Revision at which its node was ordered to stop it.
     pub stop: Option<u64>,
-    /// Its allocation is gone above: it is buried as soon as it has ended.
+    /// Its allocation is gone: it is removed as soon as it has ended.
     pub orphan: bool,
     pub pid: Option<u32>,
-    /// By the node's clock; shown, never compared (R4).
+    /// By the clock of the node; shown to users, never compared (R4).
     pub started_at: Option<Timestamp>,
-    /// Why it is as it is, in the words of its node: above all why it does not end (F31). Shown,
-    /// and nothing rests on it.
+    /// Why it is in its state, as its node reported; above all why it does not end. Shown to users;
+    /// no decision uses it (F31).
     pub reason: Option<String>,
-    /// Present exactly when ended.
+    /// Set only when ended.
     pub exit: Option<Exit>,
 }
 
@@ -90,7 +90,7 @@ impl Life {
         }
     }
 
-    /// Reserved for a process whose predecessor has not ended yet.
+    /// Held until the predecessor of its process has ended.
     pub fn held(incarnation: u64) -> Self {
         Self {
             held: true,
@@ -102,10 +102,10 @@ impl Life {
         self.state == State::Ended
     }
 
-    /// What the node's desired set says about it; nothing once it has ended.
+    /// Its entry in the desired set of its node; none once it has ended or while it is held.
     ///
-    /// An ended container leaves the set although its burial may take a while: its exit is durable
-    /// here, and a node that has lost its journal must not find an order to run it again (I3).
+    /// It leaves the set at its end, before it is removed here. Otherwise a node that lost its
+    /// journal would find an order to run it again (I3).
     pub fn desired(&self) -> Option<Goal> {
         match (self.has_ended() || self.held, self.stop) {
             (true, _) => None,

@@ -1,8 +1,7 @@
-//! How far somebody has read the output of the many containers of one piece of work.
+//! Cursor of a reader over the output of all containers of one work item.
 //!
-//! It is told as one text, the reader's cursor, so that nobody has to be remembered here. Each
-//! container has a place of its own: what arrived late in one is never passed over because another
-//! one was ahead.
+//! The client keeps the cursor as text, so the service stores nothing per reader. Each container has
+//! its own position: output that arrives late in one is not skipped because another was ahead.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,18 +10,18 @@ use hayward_vocabulary::AllocationId;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Bytes of output that were read or passed over.
+    /// Bytes of output that were read or skipped.
     pub offset: u64,
-    /// Its end was told.
+    /// The reader was informed of its end.
     pub ended: bool,
 }
 
-/// A place in each container that was met.
+/// Positions by container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCursor(pub BTreeMap<AllocationId, LogPosition>);
 
 impl LogCursor {
-    /// What [`fmt::Display`] wrote; none where it is something else.
+    /// Parses the text of [`fmt::Display`].
     pub fn parse(text: &str) -> Option<Self> {
         let parts = text.split(',').filter(|part| !part.is_empty());
         let positions = parts.map(|part| {
@@ -56,8 +55,8 @@ impl fmt::Display for LogCursor {
     }
 }
 
-/// Where in `text` the last `lines` lines begin, in bytes. What follows the last line break is a
-/// line as well, unless it is nothing and the output ends there (`is_end`).
+/// Byte offset in `text` at which the last `lines` lines begin. Text after the last line break
+/// counts as a line, unless it is empty and the output ends there (`is_end`).
 pub fn last_lines(text: &str, lines: u64, is_end: bool) -> usize {
     let Some(breaks) = lines.checked_sub(1) else {
         return text.len();
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_as_it_was_and_nonsense_does_not() {
+    fn cursors_round_trip_and_invalid_text_is_rejected() {
         let position = |offset, ended| LogPosition { offset, ended };
         let id = |id: &str| AllocationId::new(id).unwrap();
         let cursor = LogCursor(BTreeMap::from([

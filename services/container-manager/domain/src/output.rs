@@ -1,15 +1,15 @@
-//! Which part of a reported piece of output is new.
+//! Finds the new part of a reported piece of output.
 //!
-//! Pieces are placed by the bytes the program wrote before them. An agent repeats a piece until it
-//! is acknowledged, and may cut it elsewhere after a restart; what is kept never overlaps, and only
-//! grows at its end. A gap is what the agent had to drop.
+//! The position of a piece is the number of bytes written before it. An agent repeats a piece until
+//! it is acknowledged, and may cut it at other offsets after a restart. Stored pieces never overlap,
+//! and output only grows at its end. A gap is output that the agent had to drop.
 
 /// A piece of output, or what is left of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Bytes of output before it.
     pub start: u64,
-    /// Bytes of output it stands for.
+    /// Length in bytes of the original output.
     pub bytes: u64,
     pub text: String,
 }
@@ -19,8 +19,8 @@ impl Piece {
         self.start.saturating_add(self.bytes)
     }
 
-    /// The part from `offset` on. Where bytes had to be replaced, text cannot be cut by bytes: then
-    /// all of it stays, because text told twice is better than text lost.
+    /// The part from `offset` on. Text in which bytes were replaced cannot be cut by byte offsets;
+    /// it is returned whole, because repeated text is better than lost text.
     #[must_use]
     pub fn from(mut self, offset: u64) -> Self {
         let cut = offset.saturating_sub(self.start).min(self.bytes);
@@ -36,14 +36,13 @@ impl Piece {
     }
 }
 
-/// What of `piece` comes after the `written` bytes that are already kept.
+/// The part of `piece` after the first `written` bytes, which are already stored.
 pub fn new_part(written: u64, piece: Piece) -> Option<Piece> {
     if piece.bytes == 0 || piece.end() <= written {
         return None;
     }
     let mut piece = piece.from(written);
-    // A row cannot hold it. Replaced last: the replacement is longer, and what is no longer exact
-    // cannot be cut.
+    // Postgres text cannot store NUL. Replaced last, because text with replacements cannot be cut.
     if piece.text.contains('\0') {
         piece.text = piece.text.replace('\0', "\u{fffd}");
     }
@@ -70,13 +69,13 @@ mod tests {
         assert_eq!(
             new_part(2, piece(9, "late")),
             Some(piece(9, "late")),
-            "a gap is kept a gap"
+            "a gap stays a gap"
         );
         assert_eq!(new_part(0, piece(0, "")), None);
     }
 
     #[test]
-    fn text_that_cannot_be_cut_is_kept_whole() {
+    fn text_with_replaced_bytes_is_not_cut() {
         let lossy = Piece {
             start: 0,
             bytes: 4,
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_a_row_cannot_hold() {
+    fn nul_bytes_are_replaced() {
         assert_eq!(new_part(0, piece(0, "a\0b")).unwrap().text, "a\u{fffd}b");
         assert_eq!(
             new_part(2, piece(0, "ab\0c")),
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_numbers_is_no_panic() {
+    fn offsets_near_the_maximum_do_not_overflow() {
         let last = Piece {
             start: u64::MAX - 1,
             bytes: u64::MAX,

@@ -1,14 +1,12 @@
-//! Which reports of a node's agent are worth reading.
+//! Drops reports of an agent that are certainly old.
 //!
-//! An agent numbers the reports of each of its instances, and instances follow each other without a
-//! number. This memory drops what is certainly old. It may be lost at any time: decisions do not
-//! rest on it (see [`crate::decide`]), so a report read twice or late changes nothing; it only
-//! saves the work, and keeps a line out of the log.
+//! An agent numbers its reports within one instance (one run of the agent); instances have no
+//! order. The filter may be lost at any time, because [`crate::decide`] also handles old and
+//! repeated reports. It only saves work and log lines.
 
 use std::collections::VecDeque;
 
-/// Instances remembered as over, per node. An agent that restarts more often than this within the
-/// life of one request has other worries.
+/// Ended instances remembered per node.
 const MAX_FINISHED: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,11 +19,10 @@ pub struct ReportFilter {
 }
 
 impl ReportFilter {
-    /// Whether a report is new; notes it when it is.
+    /// True if the report is new; then it is recorded.
     ///
-    /// An instance that is over may have been taken for over wrongly, when a report of an even
-    /// older one arrived late. It proves itself by answering a revision nobody answered before, as
-    /// an agent that lives soon does.
+    /// A live instance may be wrongly considered ended when a report of an older one arrives late.
+    /// It is accepted again as soon as it answers a revision that no report has answered before.
     pub fn accepts(&mut self, instance: &str, sequence: u64, answers: Option<u64>) -> bool {
         if instance == self.instance {
             if sequence <= self.sequence {
@@ -67,25 +64,25 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_over_stays_over() {
+    fn an_ended_instance_stays_ended() {
         let mut filter = ReportFilter::default();
         assert!(filter.accepts("a", 9, Some(4)));
         assert!(filter.accepts("b", 1, None));
         assert!(!filter.accepts("a", 10, Some(4)));
         assert!(
             !filter.accepts("z", 1, Some(3)),
-            "answers less than was answered before"
+            "it answers an older revision than was answered before"
         );
         assert!(filter.accepts("b", 2, Some(4)));
     }
 
     #[test]
-    fn a_living_instance_taken_for_over_comes_back() {
+    fn a_live_instance_considered_ended_is_accepted_again() {
         let mut filter = ReportFilter::default();
         assert!(filter.accepts("b", 1, Some(4)));
         assert!(
             filter.accepts("late", 5, Some(4)),
-            "cannot be told from a new one"
+            "it is indistinguishable from a new one"
         );
         assert!(!filter.accepts("b", 2, Some(4)));
         assert!(filter.accepts("b", 3, Some(5)));

@@ -1,4 +1,4 @@
-//! May a request be looked at now (5.1), is it valid (5.2), and what it is then (5.3).
+//! Admission of a queued request: whether it may start, whether it is valid, and its first step.
 
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
@@ -10,7 +10,7 @@ use crate::placement::{Placement, Progress};
 use crate::placements::Placements;
 use crate::status::{ANY_HOST, Destination, Phase, QueueReason, Reason, Status};
 
-/// Looks at a request that waits: it goes on waiting, is refused, or begins.
+/// The request stays queued, is refused, or starts.
 pub fn admit(
     placements: &mut Placements,
     mut p: Placement,
@@ -26,7 +26,7 @@ pub fn admit(
     let force = p.destination_host == Destination::ForceRestartLastSeen;
     let parent = p.parent_uuid.as_deref();
     let waits = blocking_action(placements, &p.processor_id, parent, env).map(|(why, _)| why);
-    // A forced restart needs something to end and waits for nothing to come up (5.2-6).
+    // A forced restart needs a running process and does not wait for one to start.
     let down = || !force && !processor.failed && !is_up(env, &p.processor_id);
     let waits = waits.or_else(|| down().then_some(QueueReason::NotRunningYet));
     if let Some(why) = waits {
@@ -51,13 +51,14 @@ pub fn admit(
 fn queue_message(why: QueueReason) -> &'static str {
     match why {
         QueueReason::SelfInFlight => "another action of this processor is in flight",
-        QueueReason::ActiveInFlight => "an action of the processor it stands by for is in flight",
+        QueueReason::ActiveInFlight => "an action of its active processor is in flight",
         QueueReason::StandbyInFlight => "an action of one of its standbys is in flight",
-        QueueReason::NotRunningYet => "the processor does not run yet",
+        QueueReason::NotRunningYet => "the processor is not running yet",
     }
 }
 
-/// The action in flight that a request of this processor waits for; `parent` is its own.
+/// The action in flight that a request of this processor waits for. `parent` is its own parent
+/// action, which does not block it.
 pub fn blocking_action(
     placements: &Placements,
     work: &WorkId,
@@ -77,7 +78,7 @@ pub fn blocking_action(
         Role::Standby { of, .. } => {
             action_of(&of).map(|uuid| (QueueReason::ActiveInFlight, Some(uuid)))
         }
-        // Siblings do not keep each other waiting.
+        // Standbys of the same active do not block each other.
         Role::Active => partners(env, work)
             .iter()
             .find_map(|(standby, _)| action_of(standby))
@@ -87,16 +88,16 @@ pub fn blocking_action(
 
 type Refused = (Reason, String);
 
-/// 5.2-3, 5.2-8, 5.2-1 and the list of machines: before anything is waited for, so that nothing
-/// waits for ever.
+/// Checks that must hold before a request may queue, so that none queues forever.
 fn check_known(p: &Placement, env: &impl Environment) -> Result<Processor, Refused> {
     let work = &p.processor_id;
     if !env.is_live(&p.deployment_id) {
-        let detail = format!("deployment {} is over", p.deployment_id);
+        let detail = format!("deployment {} has ended", p.deployment_id);
         return Err((Reason::StaleDeployment, detail));
     }
     if env.is_pool_worker(work) {
-        let detail = format!("{work} is a worker of a pool: its owner alone moves it");
+        let detail =
+            format!("{work} is a worker of a pool; only the owner of the pool may move it");
         return Err((Reason::PoolManaged, detail));
     }
     let processor = env.processor(work).map(|(processor, _)| processor);
@@ -127,31 +128,32 @@ fn validate(
     if let Some(host) = host {
         let reserved = || reserved_by_partner(placements, work, &host, env);
         if let Some(other) = conflict(env, work, &host).or_else(reserved) {
-            let detail = format!("{other} is on {host} or will be, and must not share a host");
+            let detail =
+                format!("{other} is or will be on {host}, and the two must not share a host");
             return Err((Reason::StandbyConstraint, detail));
         }
         check_listed(p, &host, env)?;
         if let Some(why) = env.closed_reason(&host, work) {
-            let detail = format!("{host} takes nothing new: {why}");
+            let detail = format!("{host} accepts no new processes: {why}");
             return Err((Reason::DestinationBlocked, detail));
         }
     }
     if p.destination_host == Destination::ForceRestartLastSeen && !is_up(env, work) {
-        return Err((Reason::NotRunning, format!("{work} does not run")));
+        return Err((Reason::NotRunning, format!("{work} is not running")));
     }
     if p.destination_host == Destination::Standby {
         if !matches!(processor.role, Role::Active) {
-            return Err((Reason::NoStandby, format!("{work} is a standby itself")));
+            return Err((Reason::NoStandby, format!("{work} is itself a standby")));
         }
         if composite::choose_standby(p, env).is_none() {
-            let detail = format!("{work} has no standby that runs on a host open to it");
+            let detail = format!("{work} has no running standby on a host that accepts it");
             return Err((Reason::NoStandby, detail));
         }
     }
     Ok(())
 }
 
-/// A host narrows the list of the service, and goes beyond it by force alone.
+/// Refuses a host that the service does not list, unless `force` is set.
 fn check_listed(p: &Placement, host: &NodeName, env: &impl Environment) -> Result<(), Refused> {
     if p.force || !is_unlisted(env, &p.processor_id, host) {
         return Ok(());
@@ -159,14 +161,13 @@ fn check_listed(p: &Placement, host: &NodeName, env: &impl Environment) -> Resul
     let machines = env.listed_hosts(&p.processor_id);
     let names: Vec<&str> = machines.iter().map(NodeName::as_str).collect();
     let detail = format!(
-        "{host} is none of the machines of the service ({}); name one of them, or order it with \
-         `force`",
+        "{host} is not in the `machines` of the service ({}); name one of them, or set `force`",
         names.join(", ")
     );
     Err((Reason::NotAListedMachine, detail))
 }
 
-/// A partner whose action in flight has asked for this host.
+/// A partner with an action in flight to this host.
 fn reserved_by_partner(
     placements: &Placements,
     work: &WorkId,
@@ -188,7 +189,7 @@ fn accept(p: &mut Placement, processor: &Processor, env: &impl Environment) {
     let (now, work) = (env.now(), p.processor_id.clone());
     let container = current_container(&work, env);
     let source = last_known_host(&work, env);
-    // Taking over a standby's host is about that host alone, so affinity does not matter there.
+    // A takeover of a standby's host needs exactly that host, whatever the affinity.
     let affine = processor.host_affinity || p.progress.under_parent;
     let host = match &p.destination_host {
         Destination::Host(host) => Some(host.clone()),
@@ -211,17 +212,17 @@ fn accept(p: &mut Placement, processor: &Processor, env: &impl Environment) {
     };
     let phase = match p.progress.predecessor {
         Some(_) => Phase::Running,
-        // Nothing to stop: it had failed.
+        // The process has failed: there is nothing to stop.
         None => Phase::Stopped,
     };
     let message = format!(
-        "a place is asked for on {}",
+        "a place is requested on {}",
         p.resolved_host.as_deref().unwrap_or("")
     );
     p.set_phase(phase, message, now);
 }
 
-/// 6.7: the stop is all that is reported of it; what follows is everyday.
+/// Succeeds as soon as the stop is ordered; the demand of the process restarts it.
 fn force_restart(p: &mut Placement, env: &mut impl Environment) {
     let now = env.now();
     let Some(container) = current_container(&p.processor_id, env) else {
@@ -234,6 +235,6 @@ fn force_restart(p: &mut Placement, env: &mut impl Environment) {
     p.phase = Some(Phase::StopInProgress);
     p.resolved_host = Some(container.host.to_string());
     p.source_host = Some(container.host);
-    let message = "it was told to stop; the everyday restart follows".to_owned();
+    let message = "the process was ordered to stop; its restart follows".to_owned();
     p.finish(Status::Succeeded, None, message, now);
 }

@@ -1,4 +1,4 @@
-//! Takes requests in, and moves the actions on.
+//! Accepts requests and advances the actions.
 
 use hayward_vocabulary::{Timestamp, WorkId};
 
@@ -12,7 +12,8 @@ use crate::{admit, composite, step};
 
 impl Placements {
     /// # Errors
-    /// When the uuid stands for something else, or the processor is busy and that was not wanted.
+    /// If the uuid belongs to another request, or the processor is busy and the request says to
+    /// reject then.
     pub fn submit(
         &mut self,
         request: PlacementRequest,
@@ -47,7 +48,7 @@ impl Placements {
             user: request.user,
             requested_by: request.requested_by,
             status_code: Status::Created,
-            response_message: "it waits to be looked at".to_owned(),
+            response_message: "queued".to_owned(),
             reason_code: None,
             queued_because: None,
             phase: None,
@@ -65,14 +66,14 @@ impl Placements {
         Ok(Submitted::New(placement))
     }
 
-    /// What a new request of this processor would have to wait for.
+    /// The action that a new request of this processor would wait for.
     fn blocked_by(&self, work: &WorkId, env: &impl Environment) -> Option<String> {
         let (_, other) = admit::blocking_action(self, work, None, env)?;
         let queued = || self.open().find(|it| it.processor_id == *work);
         other.or_else(|| queued().map(|it| it.uuid.clone()))
     }
 
-    /// A new term: what had touched nothing yet fails, the rest goes on where it was (12.1).
+    /// Starts a new term: actions that have changed nothing yet fail, the others continue.
     pub fn resume(&mut self, env: &mut impl Environment) {
         let reserving = |it: &&Placement| {
             let begun = it.phase == Some(Phase::Running) && !it.is_parent();
@@ -81,8 +82,8 @@ impl Placements {
         let lost: Vec<Placement> = self.active().filter(reserving).cloned().collect();
         for before in lost {
             let mut placement = before.clone();
-            let message = "the manager was restarted before the place was given; nothing was \
-                           touched, ask again";
+            let message = "the manager was restarted before a place was granted; nothing was \
+                           changed, submit it again";
             step::fail(
                 &mut placement,
                 Reason::ManagerRestarted,
@@ -94,14 +95,14 @@ impl Placements {
         }
     }
 
-    /// Everything that can happen now, happens.
+    /// Takes all steps that are possible now.
     pub fn advance(&mut self, rules: &Rules, env: &mut impl Environment) {
-        // Each pass brings something nearer to its end, or is the last.
+        // Terminates: each pass but the last moves an action closer to its end.
         while self.pass(rules, env) {}
         self.report_forced_stops(rules, env);
     }
 
-    /// 6.7: that a forced restart did not end its process is told after the fact, once.
+    /// Emits one event for each forced restart whose process did not end in time.
     fn report_forced_stops(&mut self, rules: &Rules, env: &impl Environment) {
         let forced_stops = std::mem::take(&mut self.forced_stops);
         for uuid in forced_stops {
@@ -143,7 +144,7 @@ impl Placements {
         moved
     }
 
-    /// When time alone moves something next.
+    /// The next time at which an action can step without a new fact.
     pub fn deadline(&self, rules: &Rules) -> Option<Timestamp> {
         let forced_stops = self
             .forced_stops
@@ -156,7 +157,7 @@ impl Placements {
             .min()
     }
 
-    /// Actions that time alone should have moved on by now, and for how many milliseconds.
+    /// Active actions, and by how many milliseconds each is past its deadline.
     pub fn overdue(
         &self,
         rules: &Rules,

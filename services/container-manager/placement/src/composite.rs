@@ -1,5 +1,7 @@
-//! `STANDBY`: an active takes over the host of one of its standbys (6.5). Two actions, one after
-//! the other, under a parent that holds the active's place in flight from beginning to end.
+//! `STANDBY`: an active takes over the host of one of its standbys.
+//!
+//! Two child actions run in sequence: the standby moves away, then the active moves in. Their parent
+//! counts as the action in flight of the active throughout.
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
@@ -10,7 +12,7 @@ use crate::placement::{Placement, Progress};
 use crate::placements::Placements;
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
-/// The standby that gives up its host: one that runs, the lowest number first, and its host open.
+/// The running standby with the lowest number whose host accepts the active.
 pub fn choose_standby(p: &Placement, env: &impl Environment) -> Option<(WorkId, NodeName)> {
     let active = &p.processor_id;
     let open = |host: &NodeName| {
@@ -54,11 +56,7 @@ pub fn begin(placements: &mut Placements, mut p: Placement, env: &impl Environme
     p.queued_because = None;
     p.progress.epoch = env.epoch();
     p.progress.standby = Some((standby.clone(), host));
-    p.set_phase(
-        Phase::Running,
-        format!("{standby} is moved away first"),
-        now,
-    );
+    p.set_phase(Phase::Running, format!("{standby} moves away first"), now);
     let child = child(placements, &p, (1, standby, Destination::AnyHost), first);
     placements.put(p.clone());
     placements.put(child);
@@ -77,7 +75,7 @@ fn child(
         destination_host: destination,
         seq: placements.next_sequence(),
         status_code: Status::Created,
-        response_message: "it waits to be looked at".to_owned(),
+        response_message: "queued".to_owned(),
         reason_code: None,
         queued_because: None::<QueueReason>,
         phase: None,
@@ -92,12 +90,12 @@ fn child(
     }
 }
 
-/// Clients name their requests with uuids, so nobody can have taken it.
+/// Never equal to an id from a client, because those are uuids.
 fn child_id(parent: &Placement, number: u8) -> String {
     format!("{}.{number}", parent.uuid)
 }
 
-/// The parent says what its running child says.
+/// The parent shows the phase and message of its running child.
 pub fn step(placements: &mut Placements, mut p: Placement, env: &impl Environment) -> Placement {
     let now = env.now();
     let first = placements.get(&child_id(&p, 1)).cloned();
@@ -106,7 +104,7 @@ pub fn step(placements: &mut Placements, mut p: Placement, env: &impl Environmen
         p.finish(
             Status::Failed,
             Some(Reason::JobEnded),
-            "its parts are gone".to_owned(),
+            "its child actions are gone".to_owned(),
             now,
         );
         return p;

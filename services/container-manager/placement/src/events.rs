@@ -1,4 +1,4 @@
-//! What there is to count of placements (17), told by what a step changed.
+//! Events of placement actions for metrics, derived from what a step changed.
 
 use hayward_vocabulary::WorkId;
 
@@ -8,15 +8,15 @@ use crate::status::{Reason, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlacementEvent {
-    /// A place was asked for: on a preferred host, or on any.
+    /// A place was requested: on a preferred host, or on any.
     Requested { preferred: bool },
     /// It was granted.
     Matched { preferred: bool },
-    /// It was not, in its time.
+    /// The request expired.
     Expired { preferred: bool },
     /// An action failed.
     Failed(Reason),
-    /// `FORCE_STOP_FAILED`: what a forced restart told to stop has not ended in time.
+    /// `FORCE_STOP_FAILED`: the process of a forced restart has not ended in time.
     ForceStopFailed {
         uuid: String,
         processor: WorkId,
@@ -49,7 +49,7 @@ mod tests {
     use crate::test_fleet::{TestFleet, host};
 
     #[test]
-    fn an_action_is_counted_once_at_each_of_its_turns() {
+    fn each_step_of_an_action_emits_one_event() {
         let mut fleet = TestFleet::standard();
         fleet.request("u1", "1", "d");
         assert_eq!(
@@ -64,20 +64,20 @@ mod tests {
             [PlacementEvent::Matched { preferred: true }]
         );
         fleet.env.capacity.insert(host("c"), 0);
-        fleet.env.wait_reason = Some("all of it is taken".to_owned());
+        fleet.env.wait_reason = Some("the host is full".to_owned());
         fleet.request("u2", "0", "c");
         fleet.advance_ms(5_001);
         fleet.tick();
         let expired = PlacementEvent::Expired { preferred: true };
         let failed = PlacementEvent::Failed(Reason::RequestExpired);
-        let asked = PlacementEvent::Requested { preferred: true };
-        assert_eq!(fleet.take_events(), [asked, expired, failed]);
+        let requested = PlacementEvent::Requested { preferred: true };
+        assert_eq!(fleet.take_events(), [requested, expired, failed]);
         let message = &fleet.at("u2").response_message;
-        assert!(message.contains("all of it is taken"), "{message}");
+        assert!(message.contains("the host is full"), "{message}");
     }
 
     #[test]
-    fn a_forced_stop_that_fails_is_told_once() {
+    fn a_failed_forced_stop_emits_one_event() {
         let mut fleet = TestFleet::standard();
         fleet.request("u1", "1", "FORCE_RESTART_LAST_SEEN");
         assert_eq!(fleet.at("u1").status_code, Status::Succeeded);
@@ -86,11 +86,11 @@ mod tests {
         let events = fleet.take_events();
         assert!(
             matches!(&*events, [PlacementEvent::ForceStopFailed { uuid, .. }] if uuid == "u1"),
-            "{notes:?}"
+            "{events:?}"
         );
         fleet.advance_ms(1_000_000);
         assert_eq!(fleet.take_events(), []);
-        // One that ended in time is not told of.
+        // No event for a process that ended in time.
         fleet.request("u2", "0", "FORCE_RESTART_LAST_SEEN");
         let stopped = fleet.env.stops.last().cloned().expect("its stop");
         fleet.end(&stopped);

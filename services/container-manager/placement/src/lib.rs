@@ -1,14 +1,13 @@
-//! Placement actions (container placement), pure: which request may begin, what an action does
-//! next, and how it ends.
+//! Placement actions as pure functions: when a request may start, the next step of an action, and
+//! how it ends.
 //!
-//! The machine holds the actions and nothing else. What stands where it sees through [`Environment`], and
-//! through it acts; so it is driven by facts and not by calls, a fact that comes twice changes
-//! nothing, and a new term goes on from the rows. No clock, no i/o, no randomness (D5).
+//! [`Placements`] holds only the actions. It reads and changes containers through [`Environment`].
+//! Every step depends on the current state, so repeated facts change nothing and a new term resumes
+//! from the rows. There is no clock, no I/O and no randomness.
 //!
-//! On the ladder the everyday restart of a process is its demand, which never goes away; the
-//! scheduler holds it back only while a request of an action stands in for one that has ended.
-//! So an action that fails has nothing to start: it withdraws its request, and by that leaves
-//! exactly one asking (P1).
+//! The permanent demand of a process restarts it whenever it is down. rm-scheduler suspends that
+//! demand while a request of an action replaces it. A failed action therefore starts nothing: it
+//! withdraws its request, and the demand applies again (P1).
 
 mod admit;
 mod advance;

@@ -1,4 +1,4 @@
-//! What is asked of placements, and the answers.
+//! Requests to place a processor, and their answers.
 
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
@@ -7,13 +7,13 @@ use crate::status::{Destination, Status};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// How long a request waits where it does not say (17).
+    /// Default time that a request for a place may wait.
     pub request_timeout_ms: u64,
-    /// How long a process is given to end before its stop counts as failed.
+    /// Time after which a stop counts as failed.
     pub stop_timeout_ms: u64,
 }
 
-/// What a controller asks for (3.1).
+/// A request to move or restart a processor.
 #[derive(Debug, Clone)]
 pub struct PlacementRequest {
     pub uuid: String,
@@ -21,29 +21,29 @@ pub struct PlacementRequest {
     pub processor_id: WorkId,
     pub destination_host: Destination,
     pub request_expiry_ms: Option<u64>,
-    /// Also to a host outside the machines of the service.
+    /// Allow a host outside the `machines` of the service.
     pub force: bool,
     pub timestamp: Timestamp,
     pub user: UserName,
     pub requested_by: String,
-    /// Refuse rather than queue behind an action in flight.
+    /// Refuse instead of queueing behind another action.
     pub reject_if_busy: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
     New(Placement),
-    /// The same was asked before.
+    /// The same request was submitted before.
     Repeated(Placement),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The uuid stands for something else (5.2).
+    /// The uuid belongs to another request.
     UuidReused,
-    /// This one is in flight, or waits before it.
+    /// Another action, with this uuid, is in flight or queued before it.
     Busy(String),
     NotFound,
-    /// Too late to withdraw.
+    /// Too late to withdraw: it has started.
     AlreadyStarted(Status),
 }

@@ -1,11 +1,11 @@
-//! One placement: what was asked, what has become of it, and what it has in hand.
+//! One placement: the request, its status, and the progress of its action.
 
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
-/// Its field names are those of the wire: a row is what is shown of it, and what it has in hand.
+/// The stored row. Field names are those of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub uuid: String,
@@ -14,14 +14,14 @@ pub struct Placement {
     pub destination_host: Destination,
     #[serde(default)]
     pub request_expiry_ms: Option<u64>,
-    /// A named host need not be one of the machines of the service.
+    /// The host may be outside the `machines` of the service.
     #[serde(default)]
     pub force: bool,
-    /// By the clock of the client: requests are looked at in this order, and nothing expires by it.
+    /// By the clock of the client. Requests are served in this order; no deadline depends on it.
     pub timestamp: Timestamp,
-    /// In the order in which they came.
+    /// Order of arrival.
     pub seq: u64,
-    /// Whose service it is.
+    /// Owner of the service.
     pub user: UserName,
     pub requested_by: String,
 
@@ -33,14 +33,14 @@ pub struct Placement {
     pub queued_because: Option<QueueReason>,
     #[serde(default)]
     pub phase: Option<Phase>,
-    /// `ANY_HOST`, or a host.
+    /// `ANY_HOST` or a host.
     #[serde(default)]
     pub resolved_host: Option<String>,
     #[serde(default)]
     pub source_host: Option<NodeName>,
     #[serde(default)]
     pub final_host: Option<NodeName>,
-    /// Where its everyday restart would best be, when it failed with the processor down (P1).
+    /// Best host for the restart, if the action failed with the processor down (P1).
     #[serde(default)]
     pub recovery_host: Option<String>,
     #[serde(default)]
@@ -48,7 +48,7 @@ pub struct Placement {
     #[serde(default)]
     pub request_consumed_at: Option<Timestamp>,
     pub updated_at: Timestamp,
-    /// Counts its changes.
+    /// Number of changes.
     #[serde(default)]
     pub generation: u64,
 
@@ -56,29 +56,29 @@ pub struct Placement {
     pub progress: Progress,
 }
 
-/// What an action has to remember.
+/// Progress of an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Term in which it was accepted.
     pub epoch: u64,
-    /// What it replaces; absent for a processor that had failed.
+    /// The container it replaces; absent if the processor had failed.
     pub predecessor: Option<AllocationId>,
-    /// Absent: any host.
+    /// Absent if any host will do.
     pub host: Option<NodeName>,
     pub exclude: Vec<NodeName>,
-    /// Counts its requests; 0 before the first and for a parent.
+    /// Number of its requests so far; 0 for a parent.
     pub requests: u32,
     pub asked_at: Timestamp,
-    /// What was granted.
+    /// The container granted for its request.
     pub reserved: Option<AllocationId>,
     pub stop_at: Option<Timestamp>,
-    /// Of a parent: the standby that gives up its host, and that host.
+    /// Parents only: the standby that gives up its host, and that host.
     pub standby: Option<(WorkId, NodeName)>,
-    /// Second child: its parent holds the place in flight already.
+    /// Set for the second child, whose parent already counts as the action in flight.
     pub under_parent: bool,
 }
 
-/// A second place for a processor, asked of the scheduler.
+/// Request to rm-scheduler for a second place of a processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceRequest {
     pub id: String,
@@ -86,12 +86,12 @@ pub struct ResourceRequest {
     pub predecessor: Option<AllocationId>,
     pub host: Option<NodeName>,
     pub exclude: Vec<NodeName>,
-    /// The host need not be one of its machines.
+    /// The host may be outside the `machines` of the service.
     pub force: bool,
 }
 
 impl Placement {
-    /// The request that is open now.
+    /// The open request, if any.
     pub fn request(&self) -> Option<ResourceRequest> {
         let open = self.status_code.is_active() && self.progress.requests > 0;
         open.then(|| ResourceRequest {
@@ -104,7 +104,7 @@ impl Placement {
         })
     }
 
-    /// Never used twice: a second request of one action has another number.
+    /// Unique: each request of an action has its own number.
     pub(crate) fn request_id(&self) -> String {
         format!("req_{}-{}", self.uuid, self.progress.requests)
     }
@@ -113,13 +113,13 @@ impl Placement {
         self.progress.standby.is_some()
     }
 
-    /// A forced restart whose process may not have ended yet (6.7).
+    /// Whether it is a forced restart whose process may not have ended yet.
     pub(crate) fn is_forced_stop(&self) -> bool {
-        let told = self.phase == Some(Phase::StopInProgress) && self.progress.stop_at.is_some();
-        told && self.status_code == Status::Succeeded
+        let stopping = self.phase == Some(Phase::StopInProgress) && self.progress.stop_at.is_some();
+        stopping && self.status_code == Status::Succeeded
     }
 
-    /// Holds the one place in flight of its processor.
+    /// Whether it is the one action in flight of its processor.
     pub fn is_in_flight(&self) -> bool {
         self.status_code.is_active() && !self.progress.under_parent
     }

@@ -12,26 +12,26 @@ use crate::status::Status;
 #[derive(Debug, Default, Clone)]
 pub struct Placements {
     pub(crate) all: BTreeMap<String, Placement>,
-    /// Those that are not over.
+    /// Ids of placements that are not final.
     open: BTreeSet<String>,
     next_seq: u64,
-    /// What differs from the rows.
+    /// Ids of placements that differ from their rows.
     changed: BTreeSet<String>,
     /// Forced restarts whose processes may not have ended yet.
     pub(crate) forced_stops: BTreeSet<String>,
-    /// What is to be counted and was not asked for yet.
+    /// Events not yet taken by [`Self::take_events`].
     pub(crate) events: Vec<PlacementEvent>,
 }
 
 impl Placements {
     pub fn loaded(placements: impl IntoIterator<Item = Placement>) -> Self {
-        let mut placements = Self::default();
+        let mut loaded = Self::default();
         for placement in placements {
-            placements.next_seq = placements.next_seq.max(placement.seq + 1);
-            placements.put(placement);
+            loaded.next_seq = loaded.next_seq.max(placement.seq + 1);
+            loaded.put(placement);
         }
-        placements.changed.clear();
-        placements
+        loaded.changed.clear();
+        loaded
     }
 
     pub fn get(&self, uuid: &str) -> Option<&Placement> {
@@ -42,29 +42,28 @@ impl Placements {
         self.all.values()
     }
 
-    /// Those that are not over.
+    /// Placements that are not final.
     pub fn open(&self) -> impl Iterator<Item = &Placement> {
         self.open.iter().filter_map(|uuid| self.all.get(uuid))
     }
 
-    /// Those that hold a place in flight, or will soon.
+    /// Placements that were accepted and are not final.
     pub(crate) fn active(&self) -> impl Iterator<Item = &Placement> {
         self.open().filter(|it| it.status_code.is_active())
     }
 
-    /// What has changed since this was asked last, by uuid.
+    /// Placements that changed since the last call, by uuid.
     pub fn take_changed(&mut self) -> Vec<Placement> {
         let changed = std::mem::take(&mut self.changed);
         let found = changed.iter().filter_map(|uuid| self.all.get(uuid));
         found.cloned().collect()
     }
 
-    /// What there is to count since this was asked last.
+    /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<PlacementEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// Drops one that nobody may read any more.
     pub fn forget(&mut self, uuid: &str) {
         self.all.remove(uuid);
         self.open.remove(uuid);
@@ -95,10 +94,10 @@ impl Placements {
         seq
     }
 
-    /// Takes a request back that waits.
+    /// Withdraws a queued request.
     ///
     /// # Errors
-    /// When there is none, or it has begun.
+    /// If there is none, or it has started.
     pub fn withdraw(&mut self, uuid: &str) -> Result<(), Refusal> {
         let known = self.all.get(uuid).ok_or(Refusal::NotFound)?;
         match known.status_code {
@@ -110,25 +109,25 @@ impl Placements {
         }
     }
 
-    /// By the clock of the client, then as they came.
+    /// Ids of open placements by client timestamp, then by arrival.
     pub(crate) fn in_order(&self) -> Vec<String> {
         let mut open: Vec<&Placement> = self.open().collect();
         open.sort_by_key(|it| (it.timestamp, it.seq));
         open.into_iter().map(|it| it.uuid.clone()).collect()
     }
 
-    /// Those that are over and kept for readers.
+    /// Number of final placements that are still stored.
     pub fn finished_count(&self) -> usize {
         self.all.len() - self.open.len()
     }
 
-    /// The open action whose request this is.
+    /// The active action with this open request.
     pub fn by_request(&self, request: &str) -> Option<&Placement> {
         self.active()
             .find(|it| it.request().is_some_and(|open| open.id == request))
     }
 
-    /// An end of this allocation was wanted, or is made up for, by an action.
+    /// Whether an active action replaces this allocation.
     pub fn replaces(&self, allocation: &AllocationId) -> bool {
         self.active()
             .any(|it| it.progress.predecessor.as_ref() == Some(allocation))

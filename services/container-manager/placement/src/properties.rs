@@ -1,4 +1,4 @@
-//! What holds whatever happens, in whatever order.
+//! Invariants under random sequences of events.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::test_fleet::{TestFleet, host, work};
 enum Act {
     Submit(usize, usize),
     Serve,
-    Everyday,
+    ServeDemand,
     Nodes,
     /// A process ends by itself.
     Crash(usize),
-    /// A place that was granted is lost.
+    /// A granted place is lost.
     Lose(usize),
     Pass(i64),
     Close(usize, bool),
@@ -28,7 +28,7 @@ enum Act {
 
 const IDS: [&str; 5] = ["0", "0-0", "0-1", "1", "2"];
 const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
-const WORDS: [&str; 8] = [
+const DESTINATIONS: [&str; 8] = [
     "a",
     "b",
     "c",
@@ -41,9 +41,9 @@ const WORDS: [&str; 8] = [
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => (0..IDS.len(), 0..WORDS.len()).prop_map(|(id, word)| Act::Submit(id, word)),
+        4 => (0..IDS.len(), 0..DESTINATIONS.len()).prop_map(|(id, destination)| Act::Submit(id, destination)),
         4 => Just(Act::Serve),
-        3 => Just(Act::Everyday),
+        3 => Just(Act::ServeDemand),
         5 => Just(Act::Nodes),
         2 => (0..IDS.len()).prop_map(Act::Crash),
         1 => (0..8_usize).prop_map(Act::Lose),
@@ -79,13 +79,18 @@ fn full_fleet(capacity: usize) -> TestFleet {
 
 fn run(fleet: &mut TestFleet, at: usize, act: &Act) {
     match act {
-        Act::Submit(id, word) => {
+        Act::Submit(id, destination) => {
             fleet
-                .submit(&format!("u{at}"), IDS[*id], WORDS[*word], None)
+                .submit(
+                    &format!("u{at}"),
+                    IDS[*id],
+                    DESTINATIONS[*destination],
+                    None,
+                )
                 .unwrap();
         }
         Act::Serve => drop(fleet.serve()),
-        Act::Everyday => fleet.serve_demand(),
+        Act::ServeDemand => fleet.serve_demand(),
         Act::Nodes => fleet.run_nodes(),
         Act::Crash(id) => {
             let up = fleet.env.live_containers(&work(IDS[*id])).into_iter();
@@ -123,19 +128,19 @@ fn check(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
             "{id}: a successor was started before its predecessor had ended"
         );
         let open = fleet.placements.open().filter(|it| it.is_in_flight());
-        let flying = open.filter(|it| it.processor_id == work(id)).count();
-        assert!(flying <= 1, "{id}: {flying} actions in flight");
-        // P1: one asking, or one up; never both, never none.
-        let asks = fleet.demand().contains(&work(id));
-        let stands_in = fleet.requests().values().any(|it| *it == work(id));
+        let in_flight = open.filter(|it| it.processor_id == work(id)).count();
+        assert!(in_flight <= 1, "{id}: {in_flight} actions in flight");
+        // Exactly one of: a running container, a request, the demand (P1).
+        let has_demand = fleet.demand().contains(&work(id));
+        let has_request = fleet.requests().values().any(|it| *it == work(id));
         let failed = fleet.env.processors[&work(id)].failed;
         assert!(
-            failed || up == 1 || asks != stands_in,
-            "{id}: down, and nobody asks for it"
+            failed || up == 1 || has_demand != has_request,
+            "{id}: down without a request or demand"
         );
-        assert!(!(up == 1 && asks), "{id}: up, and asked for");
+        assert!(!(up == 1 && has_demand), "{id}: up and in demand");
         let held = live.iter().filter(|it| it.state == LiveState::Held).count();
-        assert!(held == 0 || stands_in, "{id}: held for nobody");
+        assert!(held == 0 || has_request, "{id}: held without a request");
     }
     for placement in fleet
         .placements
@@ -145,9 +150,12 @@ fn check(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
         let known = finals
             .entry(placement.uuid.clone())
             .or_insert_with(|| placement.clone());
-        assert_eq!(known, placement, "what is final never changes");
+        assert_eq!(known, placement, "a final placement never changes");
         if placement.status_code == Status::BadRequest {
-            assert_eq!(placement.progress.requests, 0, "it touched nothing");
+            assert_eq!(
+                placement.progress.requests, 0,
+                "a refused request changed nothing"
+            );
         }
     }
 }
@@ -156,7 +164,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn p1_one_in_flight_and_never_two_up(
+    fn one_action_is_in_flight_and_one_container_runs_at_most(
         capacity in 2..4_usize,
         acts in proptest::collection::vec(act(), 1..60),
     ) {
@@ -166,7 +174,7 @@ proptest! {
             run(&mut fleet, at, act);
             check(&fleet, &mut finals);
         }
-        // With room, open hosts and time, everything comes to its end.
+        // With capacity, open hosts and time, every action ends.
         for name in HOSTS {
             fleet.env.capacity.insert(host(name), 20);
         }
@@ -181,7 +189,7 @@ proptest! {
             prop_assert!(failed || fleet.host_of(id).is_some(), "{} never came back", id);
         }
         let open: Vec<_> = fleet.placements.open().map(|it| it.response_message.clone()).collect();
-        // What waits for a failed one that never comes back may wait; nothing else.
+        // Only requests behind a failed processor may still wait.
         let any_failed = IDS.iter().any(|id| fleet.env.processors[&work(id)].failed);
         prop_assert!(open.is_empty() || any_failed, "{open:?}");
     }

@@ -1,7 +1,4 @@
-//! The scenarios of the specification (13) and its worked examples (18), by number.
-//!
-//! 35–40 speak of processes without an action: their preferred host, their failover. Those are
-//! decided by the rungs above; what is held here is that the machine keeps out of it.
+//! Scenarios 1 to 18 of the specification of placements, in its order: moves and restarts.
 
 mod nodes;
 mod others;
@@ -23,7 +20,10 @@ fn done(fleet: &TestFleet, uuid: &str, id: &str, on: &str) {
     );
     assert_eq!(fleet.host_of(id).as_deref(), Some(on));
     assert_eq!(fleet.at(uuid).final_host, Some(host(on)));
-    assert_eq!(fleet.env.unreserved_stops, 0, "no place, no stop");
+    assert_eq!(
+        fleet.env.unreserved_stops, 0,
+        "no stop without a reserved place"
+    );
 }
 
 fn failed(fleet: &TestFleet, uuid: &str, reason: Reason) {
@@ -37,7 +37,7 @@ fn refused(fleet: &TestFleet, uuid: &str, reason: Reason) {
 }
 
 #[test]
-fn s01_move_to_a_free_host() {
+fn a_move_reserves_then_stops_then_starts() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.request("u", "1", "d");
@@ -45,13 +45,16 @@ fn s01_move_to_a_free_host() {
         (fleet.status("u").0, fleet.phase("u")),
         (InProgress, Some(Phase::Running))
     );
-    assert!(fleet.env.stops.is_empty(), "no place yet, no stop");
+    assert!(
+        fleet.env.stops.is_empty(),
+        "no stop before a place is reserved"
+    );
     fleet.serve();
     fleet.tick();
     assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
     assert_eq!(fleet.env.stops, std::slice::from_ref(&old));
     fleet.tick();
-    assert_eq!(fleet.env.stops.len(), 1, "nothing is sent again");
+    assert_eq!(fleet.env.stops.len(), 1, "the stop is ordered once");
     fleet.end(&old);
     fleet.tick();
     assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
@@ -62,7 +65,7 @@ fn s01_move_to_a_free_host() {
 }
 
 #[test]
-fn s02_move_to_the_current_host() {
+fn a_move_to_the_current_host_restarts_there() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.request("u", "1", "c");
@@ -70,7 +73,7 @@ fn s02_move_to_the_current_host() {
     assert_eq!(
         fleet.env.containers.len(),
         4,
-        "two places on one host for a moment"
+        "both containers are on one host for a moment"
     );
     fleet.settle();
     done(&fleet, "u", "1", "c");
@@ -78,7 +81,7 @@ fn s02_move_to_the_current_host() {
 }
 
 #[test]
-fn s03_last_seen_of_what_runs() {
+fn last_seen_restarts_a_running_process_on_its_host() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "LAST_SEEN");
     assert_eq!(fleet.at("u").resolved_host.as_deref(), Some("c"));
@@ -87,7 +90,7 @@ fn s03_last_seen_of_what_runs() {
 }
 
 #[test]
-fn s04_any_host_may_be_the_same() {
+fn any_host_may_be_the_current_one() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "ANY_HOST");
     fleet.grant_on("c");
@@ -97,7 +100,7 @@ fn s04_any_host_may_be_the_same() {
 }
 
 #[test]
-fn s05_without_affinity_the_target_is_ignored() {
+fn without_affinity_the_target_is_ignored() {
     let mut fleet = TestFleet::standard();
     fleet.affinity(false);
     fleet.request("u", "1", "d");
@@ -109,7 +112,7 @@ fn s05_without_affinity_the_target_is_ignored() {
 }
 
 #[test]
-fn s06_a_target_never_granted_expires() {
+fn a_request_that_is_never_granted_expires() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
     fleet.request("u", "1", "d");
@@ -118,7 +121,7 @@ fn s06_a_target_never_granted_expires() {
     assert_eq!(
         fleet.status("u").0,
         InProgress,
-        "strictly later than its time"
+        "it expires only after its time"
     );
     fleet.advance_ms(1);
     failed(&fleet, "u", Reason::RequestExpired);
@@ -128,7 +131,7 @@ fn s06_a_target_never_granted_expires() {
 }
 
 #[test]
-fn s07_the_stop_of_the_old_one_fails() {
+fn a_failed_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.serve();
@@ -140,10 +143,10 @@ fn s07_the_stop_of_the_old_one_fails() {
         .containers
         .values()
         .any(|it| it.state == LiveState::Held && !it.ended);
-    assert!(!held, "what was held is surplus");
+    assert!(!held, "the reserved place is released");
 }
 
-/// Up to where the successor is told to start.
+/// A move whose successor was ordered to start.
 fn launched(fleet: &mut TestFleet) -> hayward_vocabulary::AllocationId {
     fleet.request("u", "1", "d");
     let place = fleet.grant_on("d");
@@ -155,20 +158,20 @@ fn launched(fleet: &mut TestFleet) -> hayward_vocabulary::AllocationId {
 }
 
 #[test]
-fn s08_the_launch_on_the_target_fails() {
+fn a_failed_launch_on_the_target_fails_the_move() {
     let mut fleet = TestFleet::standard();
     let place = launched(&mut fleet);
     fleet.end(&place);
     fleet.tick();
     failed(&fleet, "u", Reason::LaunchFailed);
     assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("c"));
-    assert_eq!(fleet.demand(), [work("1")], "exactly one asking (P1)");
+    assert_eq!(fleet.demand(), [work("1")], "the demand applies again (P1)");
     fleet.settle();
     assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
 }
 
 #[test]
-fn s09_as_8_without_affinity() {
+fn a_failed_launch_without_affinity_recovers_anywhere() {
     let mut fleet = TestFleet::standard();
     fleet.affinity(false);
     let place = launched(&mut fleet);
@@ -181,22 +184,22 @@ fn s09_as_8_without_affinity() {
 }
 
 #[test]
-fn s10_as_8_and_the_source_fails_too() {
+fn a_failed_restart_after_a_failed_launch_changes_no_status() {
     let mut fleet = TestFleet::standard();
     let place = launched(&mut fleet);
     fleet.end(&place);
     fleet.tick();
-    let said = fleet.at("u").clone();
+    let before = fleet.at("u").clone();
     fleet.serve_demand();
     let again = fleet.current("1");
     fleet.end(&again);
     fleet.tick();
-    assert_eq!(*fleet.at("u"), said, "no second status");
+    assert_eq!(*fleet.at("u"), before, "the status does not change");
     assert_eq!(fleet.demand(), [work("1")]);
 }
 
 #[test]
-fn s11_it_dies_while_a_place_is_sought() {
+fn a_process_that_ends_before_the_grant_starts_on_the_target() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     let old = fleet.current("1");
@@ -205,18 +208,18 @@ fn s11_it_dies_while_a_place_is_sought() {
     assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
     assert!(
         fleet.demand().is_empty(),
-        "the request stands in for the everyday restart"
+        "the request replaces the demand of the process"
     );
     assert!(
         fleet.placements.replaces(&old),
-        "so its end counts as no failure"
+        "its end does not count as a failure"
     );
     fleet.settle();
     done(&fleet, "u", "1", "d");
 }
 
 #[test]
-fn s12_as_11_and_the_request_expires() {
+fn a_process_that_ends_before_an_expired_request_is_restarted() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
     fleet.request("u", "1", "d");
@@ -225,13 +228,13 @@ fn s12_as_11_and_the_request_expires() {
     fleet.advance_ms(5_001);
     failed(&fleet, "u", Reason::RequestExpired);
     assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("c"));
-    assert_eq!(fleet.demand(), [work("1")], "P1");
+    assert_eq!(fleet.demand(), [work("1")], "the demand applies again (P1)");
     fleet.settle();
     assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
 }
 
 #[test]
-fn s13_the_reserved_place_is_lost_during_the_stop() {
+fn a_place_lost_during_the_stop_is_requested_again() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     let place = fleet.grant_on("d");
@@ -248,13 +251,17 @@ fn s13_the_reserved_place_is_lost_during_the_stop() {
     let old = fleet.current("1");
     fleet.end(&old);
     fleet.advance_ms(4_000);
-    assert_eq!(fleet.status("u").0, InProgress, "its clock began anew");
+    assert_eq!(
+        fleet.status("u").0,
+        InProgress,
+        "the new request has its full time"
+    );
     fleet.settle();
     done(&fleet, "u", "1", "d");
 }
 
 #[test]
-fn s14_an_unknown_processor() {
+fn an_unknown_processor_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "7", "d");
     refused(&fleet, "u", Reason::UnknownProcessor);
@@ -263,7 +270,7 @@ fn s14_an_unknown_processor() {
 }
 
 #[test]
-fn s15_a_uuid_used_again() {
+fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     let first = fleet.at("u").clone();
@@ -274,17 +281,17 @@ fn s15_a_uuid_used_again() {
     );
     let replay = fleet.submit("u", "1", "d", None);
     assert_eq!(replay, Ok(Submitted::Repeated(first.clone())));
-    assert_eq!(*fleet.at("u"), first, "the first outcome is kept");
+    assert_eq!(*fleet.at("u"), first, "the first outcome stays");
 }
 
 #[test]
-fn s16_a_dead_deployment() {
+fn an_ended_deployment_fails_its_requests() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.submit("v", "1", "a", None).unwrap();
     fleet
         .env
-        .dead
+        .ended_deployments
         .insert(crate::test_fleet::DEPLOYMENT.to_owned());
     fleet.env.processors.clear();
     fleet.tick();
@@ -297,7 +304,7 @@ fn s16_a_dead_deployment() {
 }
 
 #[test]
-fn s17_a_second_request_waits_its_turn() {
+fn a_second_request_queues_or_is_rejected() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.env.now_ms += 1;
@@ -317,7 +324,7 @@ fn s17_a_second_request_waits_its_turn() {
 }
 
 #[test]
-fn s18_a_request_while_it_is_being_started() {
+fn a_request_waits_until_the_process_has_started() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.end(&old);

@@ -1,15 +1,14 @@
-//! The words of placements, as they travel and as they are in rows.
+//! Status, phase, reason and destination of a placement, as in the API and in rows.
 
 use std::fmt;
 
 use hayward_vocabulary::NodeName;
 use serde::{Deserialize, Serialize};
 
-/// 4.1
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// Waits in the queue.
+    /// Queued.
     Created,
     Accepted,
     InProgress,
@@ -19,12 +18,10 @@ pub enum Status {
 }
 
 impl Status {
-    /// Holds the one place in flight of its processor.
     pub fn is_active(self) -> bool {
         matches!(self, Self::Accepted | Self::InProgress)
     }
 
-    /// Never changes again.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::BadRequest)
     }
@@ -41,7 +38,7 @@ impl Status {
     }
 }
 
-/// 4.2
+/// Progress of the affected process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Phase {
@@ -51,7 +48,7 @@ pub enum Phase {
     StopFailed,
 }
 
-/// Why it failed (4.3), or was refused (5.2).
+/// Why it failed or was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Reason {
@@ -92,7 +89,7 @@ impl Reason {
     }
 }
 
-/// Why it is not looked at yet (5.1).
+/// Why it is still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum QueueReason {
@@ -102,7 +99,7 @@ pub enum QueueReason {
     NotRunningYet,
 }
 
-/// 3.3
+/// Target host of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Destination {
@@ -114,7 +111,7 @@ pub enum Destination {
 }
 
 pub const ANY_HOST: &str = "ANY_HOST";
-const WORDS: [&str; 4] = [ANY_HOST, "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"];
+const KEYWORDS: [&str; 4] = [ANY_HOST, "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"];
 
 impl TryFrom<String> for Destination {
     type Error = String;
@@ -127,7 +124,7 @@ impl TryFrom<String> for Destination {
             "STANDBY" => Ok(Self::Standby),
             _ => match NodeName::new(text) {
                 Ok(host) => Ok(Self::Host(host)),
-                Err(bad) => Err(format!("{bad}; or one of {}", WORDS.join(", "))),
+                Err(bad) => Err(format!("{bad}; or one of {}", KEYWORDS.join(", "))),
             },
         }
     }
@@ -144,9 +141,9 @@ impl fmt::Display for Destination {
         f.write_str(match self {
             Self::Host(host) => host.as_str(),
             Self::AnyHost => ANY_HOST,
-            Self::LastSeen => WORDS[1],
-            Self::ForceRestartLastSeen => WORDS[2],
-            Self::Standby => WORDS[3],
+            Self::LastSeen => KEYWORDS[1],
+            Self::ForceRestartLastSeen => KEYWORDS[2],
+            Self::Standby => KEYWORDS[3],
         })
     }
 }

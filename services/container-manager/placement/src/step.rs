@@ -1,4 +1,4 @@
-//! What an action does next (4.2, 7.4, 7.5, 8), looked up from what stands now.
+//! The next step of an action, derived from the current state.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -14,8 +14,8 @@ pub fn step(mut p: Placement, rules: &Rules, env: &mut impl Environment) -> Plac
     if live.is_none() {
         let id = &p.processor_id;
         let message = format!(
-            "process {id} is not part of the service any more: it was scaled down, deployed \
-             again, or ended"
+            "process {id} is no longer part of the service: it was scaled down, redeployed or \
+             ended"
         );
         fail(&mut p, Reason::JobEnded, message, env);
         return p;
@@ -27,7 +27,7 @@ pub fn step(mut p: Placement, rules: &Rules, env: &mut impl Environment) -> Plac
         Some(Phase::StopFailed) => {
             let why = predecessor(&p, env).and_then(|it| it.reason);
             let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-            let message = format!("the process has not ended in time; it is left as it is{why}");
+            let message = format!("the process did not end in time and was left running{why}");
             fail(&mut p, Reason::StopFailed, message, env);
         }
         Some(Phase::Stopped) => start_successor(&mut p, rules, env),
@@ -35,7 +35,7 @@ pub fn step(mut p: Placement, rules: &Rules, env: &mut impl Environment) -> Plac
     p
 }
 
-/// Notes what was granted, and asks anew where that was lost before anything was started (7.5).
+/// Records the grant. If it is lost before the launch, requests another.
 fn follow_grant(p: &mut Placement, env: &impl Environment) {
     let granted = grant(p, env).map(|it| it.allocation);
     match (&p.progress.reserved, granted) {
@@ -44,14 +44,14 @@ fn follow_grant(p: &mut Placement, env: &impl Environment) {
             p.progress.requests += 1;
             p.progress.asked_at = env.now();
             p.progress.reserved = None;
-            p.response_message = "the place that was held was lost; another is asked for".into();
+            p.response_message = "the reserved place was lost; another is requested".into();
             p.updated_at = env.now();
         }
         _ => {}
     }
 }
 
-/// A node has been told to start what was reserved.
+/// Whether the successor was ordered to start.
 fn launched(p: &Placement) -> bool {
     p.final_host.is_some()
 }
@@ -66,16 +66,16 @@ pub fn predecessor(p: &Placement, env: &impl Environment) -> Option<LiveContaine
     live.find(|it| it.allocation == *id)
 }
 
-/// Nothing has been touched yet.
+/// Waits for a grant; nothing was changed yet.
 fn wait_for_grant(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
     let now = env.now();
     let Some(old) = predecessor(p, env) else {
-        let message = "the process ended by itself; it is started in the place asked for";
+        let message = "the process ended by itself; it will start in the requested place";
         p.set_phase(Phase::Stopped, message.to_owned(), now);
         return;
     };
     if let Some((host, why)) = closed_target(p, env) {
-        let message = format!("{host} takes nothing new any more: {why}");
+        let message = format!("{host} no longer accepts new processes: {why}");
         fail(p, Reason::DestinationBlocked, message, env);
         return;
     }
@@ -83,10 +83,10 @@ fn wait_for_grant(p: &mut Placement, rules: &Rules, env: &mut impl Environment) 
         fail_if_expired(p, rules, env);
         return;
     };
-    // The checks of the launch, before a healthy process is stopped for it (8).
+    // The launch checks run before a healthy process is stopped.
     if let Some(why) = unfit_reason(p, &place, env) {
         if p.progress.host.is_some() {
-            let message = format!("{why}; nothing was touched");
+            let message = format!("{why}; nothing was changed");
             fail(p, Reason::ConstraintAtLaunch, message, env);
         } else {
             request_another_host(p, &place, &why, env);
@@ -96,7 +96,7 @@ fn wait_for_grant(p: &mut Placement, rules: &Rules, env: &mut impl Environment) 
     env.stop(&old.allocation);
     p.progress.stop_at = Some(now);
     let message = format!(
-        "a place is held on {}; the process was told to stop",
+        "a place is reserved on {}; the process was ordered to stop",
         place.host
     );
     p.set_phase(Phase::StopInProgress, message, now);
@@ -108,14 +108,14 @@ fn closed_target(p: &Placement, env: &impl Environment) -> Option<(NodeName, Str
     Some((host.clone(), why))
 }
 
-/// Why what was granted will not do.
+/// Why the granted place cannot be used.
 fn unfit_reason(p: &Placement, place: &LiveContainer, env: &impl Environment) -> Option<String> {
     let (work, host) = (&p.processor_id, &place.host);
     let shared = conflict(env, work, host).map(|other| format!("{other} is on {host}"));
     shared.or_else(|| {
         let untouched = p.phase == Some(Phase::Running);
         let why = env.closed_reason(host, work).filter(|_| untouched)?;
-        Some(format!("{host} takes nothing new: {why}"))
+        Some(format!("{host} accepts no new processes: {why}"))
     })
 }
 
@@ -127,15 +127,14 @@ fn request_another_host(
 ) {
     env.release(&place.allocation);
     p.progress.exclude.push(place.host.clone());
-    // The clock of the request goes on: it was served badly, not lost.
+    // The expiry keeps running: the grant was unusable, not lost.
     p.progress.requests += 1;
     p.progress.reserved = None;
-    p.response_message = format!("{why}; another place is asked for");
+    p.response_message = format!("{why}; another place is requested");
     p.updated_at = env.now();
 }
 
 fn fail_if_expired(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
-    // Strictly later (7.4).
     if env.now() > expiry(p, rules) {
         let waited = p.request_expiry_ms.unwrap_or(rules.request_timeout_ms);
         let wanted = p.resolved_host.as_deref().unwrap_or(ANY_HOST);
@@ -156,14 +155,10 @@ fn expiry(p: &Placement, rules: &Rules) -> Timestamp {
 fn wait_for_stop(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
     let now = env.now();
     if predecessor(p, env).is_none() {
-        let message = "the process has ended; its successor is started".to_owned();
+        let message = "the process has ended; its successor will start".to_owned();
         p.set_phase(Phase::Stopped, message, now);
     } else if stop_deadline(p, rules).is_some_and(|limit| now > limit) {
-        p.set_phase(
-            Phase::StopFailed,
-            "the process does not end".to_owned(),
-            now,
-        );
+        p.set_phase(Phase::StopFailed, "the process did not end".to_owned(), now);
     }
 }
 
@@ -173,7 +168,7 @@ pub fn stop_deadline(p: &Placement, rules: &Rules) -> Option<Timestamp> {
         .map(|at| at.plus_ms(rules.stop_timeout_ms))
 }
 
-/// Nothing of the processor runs: the reserved place is all it has.
+/// Starts the successor in the reserved place; the predecessor has ended.
 fn start_successor(p: &mut Placement, rules: &Rules, env: &mut impl Environment) {
     let now = env.now();
     let place = grant(p, env);
@@ -185,7 +180,7 @@ fn start_successor(p: &mut Placement, rules: &Rules, env: &mut impl Environment)
     if came_up {
         p.phase = Some(Phase::Running);
         let host = p.final_host.as_ref().map_or("", NodeName::as_str);
-        let message = format!("it runs on {host}");
+        let message = format!("running on {host}");
         p.finish(Status::Succeeded, None, message, now);
         return;
     }
@@ -193,7 +188,7 @@ fn start_successor(p: &mut Placement, rules: &Rules, env: &mut impl Environment)
         && let Some(other) = other_container(p, env)
     {
         let message = format!(
-            "it was started on {} beside this order; nothing is started twice",
+            "another container was started on {}; a second one is not started",
             other.host
         );
         fail(p, Reason::ConstraintAtLaunch, message, env);
@@ -202,8 +197,8 @@ fn start_successor(p: &mut Placement, rules: &Rules, env: &mut impl Environment)
     let Some(place) = place else {
         if launched(p) {
             let host = p.final_host.take();
-            let host = host.as_ref().map_or("its new host", NodeName::as_str);
-            let message = format!("it could not be started on {host}");
+            let host = host.as_ref().map_or("the new host", NodeName::as_str);
+            let message = format!("the process could not be started on {host}");
             fail(p, Reason::LaunchFailed, message, env);
         } else {
             fail_if_expired(p, rules, env);
@@ -219,20 +214,20 @@ fn start_successor(p: &mut Placement, rules: &Rules, env: &mut impl Environment)
         return;
     }
     env.launch(&place.allocation);
-    p.response_message = format!("it is started on {}", place.host);
+    p.response_message = format!("starting on {}", place.host);
     p.final_host = Some(place.host);
     p.updated_at = now;
 }
 
-/// Something of the processor that this action did not start, and that is up or coming up.
+/// A container of the processor that is not held and was not started by this action.
 fn other_container(p: &Placement, env: &impl Environment) -> Option<LiveContainer> {
     let own = grant(p, env).map(|it| it.allocation);
     let mut live = env.live_containers(&p.processor_id).into_iter();
     live.find(|it| it.state != LiveState::Held && Some(&it.allocation) != own.as_ref())
 }
 
-/// Ends an action badly. What it held is given back; a processor that is down is left to its
-/// everyday restart, which stands ready once the request is withdrawn (P1).
+/// Fails an action and releases its reserved place. A processor that is down is restarted by its
+/// permanent demand once the request is withdrawn (P1).
 pub fn fail(p: &mut Placement, reason: Reason, message: String, env: &mut impl Environment) {
     if let Some(place) = grant(p, env)
         && place.state == LiveState::Held
@@ -253,7 +248,8 @@ pub fn fail(p: &mut Placement, reason: Reason, message: String, env: &mut impl E
     p.finish(Status::Failed, Some(reason), message, env.now());
 }
 
-/// When time alone moves it next; just after, as expiry is strict.
+/// The next time at which it can step without a new fact. 1 ms is added because a deadline must be
+/// exceeded.
 pub fn deadline(p: &Placement, rules: &Rules) -> Option<Timestamp> {
     if p.is_parent() {
         return None;

@@ -1,5 +1,5 @@
-//! A pretend fleet for tests: hosts with room, a scheduler that serves requests and everyday
-//! demand, and nodes that do what they are told, each step when the test says so.
+//! A simulated fleet for tests: hosts with capacity, a scheduler that serves requests and demand,
+//! and nodes that obey. The test triggers each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,20 +36,20 @@ pub struct TestEnvironment {
     pub capacity: BTreeMap<NodeName, usize>,
     pub containers: BTreeMap<AllocationId, TestContainer>,
     pub closed: BTreeSet<NodeName>,
-    /// What the owner has listed, for all processors.
+    /// The `machines` of all processors; empty if any host will do.
     pub machines: Vec<NodeName>,
     pub last_hosts: BTreeMap<WorkId, NodeName>,
     pub stops: Vec<AllocationId>,
-    /// Why requests wait, as the scheduler says.
+    /// Why requests wait, according to the scheduler.
     pub wait_reason: Option<String>,
-    /// A healthy process was told to stop while nothing was held for it.
+    /// Stops of a healthy process that had no reserved successor.
     pub unreserved_stops: usize,
 }
 
 pub struct TestFleet {
     pub placements: Placements,
     pub env: TestEnvironment,
-    /// Orders are given with force.
+    /// Requests are submitted with `force`.
     pub force: bool,
     next: usize,
 }
@@ -62,12 +62,12 @@ pub fn host(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-pub fn to(word: &str) -> Destination {
-    Destination::try_from(word.to_owned()).unwrap()
+pub fn destination(text: &str) -> Destination {
+    Destination::try_from(text.to_owned()).unwrap()
 }
 
 impl TestEnvironment {
-    fn of(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &TestContainer)> {
+    fn live(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &TestContainer)> {
         let all = self.containers.iter();
         all.filter(move |(_, it)| it.work == *work && !it.ended)
     }
@@ -112,10 +112,10 @@ impl Environment for TestEnvironment {
             state: it.state,
             reason: None,
         };
-        self.of(work).map(container).collect()
+        self.live(work).map(container).collect()
     }
     fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
-        let mut all = self.of(work);
+        let mut all = self.live(work);
         let (id, it) = all.find(|(_, it)| it.request.as_deref() == Some(request))?;
         Some(LiveContainer {
             allocation: id.clone(),
@@ -143,7 +143,7 @@ impl Environment for TestEnvironment {
     fn stop(&mut self, allocation: &AllocationId) {
         let work = self.containers[allocation].work.clone();
         let held = |(_, it): (&AllocationId, &TestContainer)| it.state == LiveState::Held;
-        let bare = !self.of(&work).any(held);
+        let bare = !self.live(&work).any(held);
         self.unreserved_stops += usize::from(bare);
         self.stops.push(allocation.clone());
         self.containers.get_mut(allocation).unwrap().state = LiveState::Stopping;
@@ -170,7 +170,8 @@ impl TestFleet {
         }
     }
 
-    /// Four roomy hosts, with affinity: 0 on `a`, its standby 0-0 on `b`, 1 on `c`; `d` is free.
+    /// Four hosts with capacity 4 and affinity: 0 on `a`, its standby 0-0 on `b`, 1 on `c`; `d` is
+    /// free.
     pub fn standard() -> Self {
         let mut fleet = Self::new();
         for name in ["a", "b", "c", "d"] {
@@ -252,7 +253,7 @@ impl TestFleet {
         assert!(!container.ended && container.state == LiveState::Pending);
         (container.state, container.ran) = (LiveState::Running, true);
         let (work, host) = (container.work.clone(), container.host.clone());
-        self.env.last.insert(work.clone(), host);
+        self.env.last_hosts.insert(work.clone(), host);
         self.env.processors.get_mut(&work).unwrap().failed = false;
     }
 
@@ -260,8 +261,8 @@ impl TestFleet {
         self.env.containers.get_mut(id).unwrap().ended = true;
     }
 
-    pub fn request(&mut self, uuid: &str, id: &str, word: &str) {
-        self.submit(uuid, id, word, None).unwrap();
+    pub fn request(&mut self, uuid: &str, id: &str, to: &str) {
+        self.submit(uuid, id, to, None).unwrap();
         self.tick();
     }
 
@@ -269,10 +270,10 @@ impl TestFleet {
         &mut self,
         uuid: &str,
         id: &str,
-        word: &str,
+        to: &str,
         expiry_ms: Option<u64>,
     ) -> Result<Submitted, Refusal> {
-        let request = self.new_request(uuid, id, word, expiry_ms);
+        let request = self.new_request(uuid, id, to, expiry_ms);
         self.placements.submit(request, &self.env)
     }
 
@@ -280,7 +281,7 @@ impl TestFleet {
         &self,
         uuid: &str,
         id: &str,
-        word: &str,
+        to: &str,
         expiry_ms: Option<u64>,
     ) -> PlacementRequest {
         PlacementRequest {
@@ -291,7 +292,7 @@ impl TestFleet {
             } else {
                 work(id)
             },
-            destination_host: to(word),
+            destination_host: destination(to),
             request_expiry_ms: expiry_ms,
             force: self.force,
             timestamp: self.env.now(),
@@ -311,7 +312,7 @@ impl TestFleet {
         self.tick();
     }
 
-    /// A new manager on the same rows.
+    /// Restarts the manager from its rows.
     pub fn restart(&mut self) {
         let rows: Vec<Placement> = self.placements.iter().cloned().collect();
         self.placements = Placements::loaded(rows);
@@ -320,8 +321,8 @@ impl TestFleet {
         self.tick();
     }
 
-    /// The scheduler takes back what was granted for a request that is withdrawn; where nothing
-    /// else is left of the process it starts there.
+    /// The scheduler releases grants of withdrawn requests. If the process has no other container,
+    /// the grant is started instead.
     fn take_back(&mut self) {
         let open: BTreeSet<String> = self.requests().into_keys().collect();
         let held = self.env.containers.iter().filter(|(_, it)| {
@@ -331,7 +332,7 @@ impl TestFleet {
         let held: Vec<(AllocationId, WorkId)> =
             held.map(|(id, it)| (id.clone(), it.work.clone())).collect();
         for (id, work) in held {
-            let other = self.env.of(&work).any(|(other, _)| *other != id);
+            let other = self.env.live(&work).any(|(other, _)| *other != id);
             let container = self.env.containers.get_mut(&id).unwrap();
             if other {
                 container.ended = true;
@@ -341,13 +342,13 @@ impl TestFleet {
         }
     }
 
-    /// Open requests by id: for which processor.
+    /// Processors of open requests, by request id.
     pub fn requests(&self) -> BTreeMap<String, WorkId> {
         let open = self.placements.open().filter_map(Placement::request);
         open.map(|request| (request.id, request.work)).collect()
     }
 
-    /// The scheduler grants what it can of what is asked for.
+    /// The scheduler grants the requests that fit.
     pub fn serve(&mut self) -> Vec<AllocationId> {
         let open: Vec<_> = self
             .placements
@@ -371,7 +372,7 @@ impl TestFleet {
         granted
     }
 
-    /// The one grant there is to make, on this host whatever was asked for.
+    /// Grants the only open request on this host, whatever it asks for.
     pub fn grant_on(&mut self, name: &str) -> AllocationId {
         let (id, work) = self.requests().into_iter().next().unwrap();
         let container = self.add_container(&work, &host(name), Some(id));
@@ -379,14 +380,13 @@ impl TestFleet {
         container
     }
 
-    /// Everyday demand: a processor of which nothing is up, and no request stands in for, is
-    /// started where it was, or anywhere.
+    /// Starts processors that are down and have no request, on their last host or any other.
     pub fn serve_demand(&mut self) {
         for work in self.demand() {
             let open = |host: &NodeName, env: &TestEnvironment| {
                 env.fits(host) && conflict(env, &work, host).is_none()
             };
-            let last = self.env.last.get(&work).cloned();
+            let last = self.env.last_hosts.get(&work).cloned();
             let last =
                 last.filter(|it| self.env.processors[&work].host_affinity && open(it, &self.env));
             let any = || {
@@ -402,26 +402,26 @@ impl TestFleet {
         }
     }
 
-    /// Processors whose everyday demand stands open (P1).
+    /// Processors whose permanent demand is not met (P1).
     pub fn demand(&self) -> Vec<WorkId> {
         let requests: BTreeSet<WorkId> = self.requests().into_values().collect();
-        let asks = |(work, it): &(&WorkId, &Processor)| {
-            !it.failed && self.env.of(work).next().is_none() && !requests.contains(*work)
+        let has_demand = |(work, it): &(&WorkId, &Processor)| {
+            !it.failed && self.env.live(work).next().is_none() && !requests.contains(*work)
         };
-        let all = self.env.processors.iter().filter(asks);
+        let all = self.env.processors.iter().filter(has_demand);
         all.map(|(work, _)| work.clone()).collect()
     }
 
-    /// Nodes do what they were told.
+    /// Nodes carry out their orders.
     pub fn run_nodes(&mut self) {
-        let told: Vec<(AllocationId, LiveState)> = self
+        let ordered: Vec<(AllocationId, LiveState)> = self
             .env
             .containers
             .iter()
             .filter(|(_, it)| !it.ended)
             .map(|(id, it)| (id.clone(), it.state))
             .collect();
-        for (id, state) in told {
+        for (id, state) in ordered {
             match state {
                 LiveState::Pending => self.start(&id),
                 LiveState::Stopping => self.end(&id),
@@ -431,7 +431,7 @@ impl TestFleet {
         self.tick();
     }
 
-    /// Everybody does their part until nothing moves any more.
+    /// Scheduler and nodes act until nothing changes.
     pub fn settle(&mut self) {
         for _ in 0..20 {
             self.serve();
@@ -463,17 +463,17 @@ impl TestFleet {
         self.at(uuid).queued_because
     }
 
-    /// Where it runs.
+    /// The host on which it runs.
     pub fn host_of(&self, id: &str) -> Option<String> {
         let work = work(id);
-        let mut all = self.env.of(&work);
+        let mut all = self.env.live(&work);
         let found = all.find(|(_, it)| it.state == LiveState::Running)?;
         Some(found.1.host.to_string())
     }
 
     pub fn current(&self, id: &str) -> AllocationId {
         let work = work(id);
-        let mut all = self.env.of(&work);
+        let mut all = self.env.live(&work);
         let found = all.find(|(_, it)| it.state != LiveState::Held);
         found.unwrap().0.clone()
     }

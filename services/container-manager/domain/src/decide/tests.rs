@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const ORDER: u64 = 10;
 
-fn seen(state: State, answers: u64) -> Observation {
+fn observed(state: State, answers: u64) -> Observation {
     let exit = (state == State::Ended).then(|| Exit {
         code: Some(3),
         ..Exit::of(ExitCause::UserError, "status 3")
@@ -29,20 +29,20 @@ fn after(life: &Life, fact: Fact<'_>, revision: u64) -> Life {
     }
 }
 
-/// A life in each state, as the ordinary road leads there. Known at 20, told to stop at 30.
+/// A life in each state, reached the ordinary way. Launched at 20, ordered to stop at 30.
 fn at(state: State) -> Life {
     let life = Life::ordered(1);
-    let road = [State::Launching, State::Running];
+    let path = [State::Launching, State::Running];
     let mut life = match state {
         State::Ordered => return life,
-        _ => road.iter().fold(life, |life, state| {
-            after(&life, Fact::Observed(&seen(*state, ORDER)), 20)
+        _ => path.iter().fold(life, |life, state| {
+            after(&life, Fact::Observed(&observed(*state, ORDER)), 20)
         }),
     };
     if state == State::Launching {
         life = after(
             &Life::ordered(1),
-            Fact::Observed(&seen(State::Launching, ORDER)),
+            Fact::Observed(&observed(State::Launching, ORDER)),
             20,
         );
     }
@@ -50,13 +50,13 @@ fn at(state: State) -> Life {
         life = after(&life, Fact::Allocation(AllocationStatus::Leaving), 30);
     }
     if state == State::Ended {
-        life = after(&life, Fact::Observed(&seen(State::Ended, ORDER)), 25);
+        life = after(&life, Fact::Observed(&observed(State::Ended, ORDER)), 25);
     }
     assert_eq!(life.state, state);
     life
 }
 
-/// The state a fact leads to, the cause of the end where it is one, and whether it is buried.
+/// The state a fact leads to, the cause of the end if it ended, and whether it is buried.
 type Outcome = (State, Option<ExitCause>, bool);
 
 fn outcome(life: &Life, fact: Fact<'_>) -> Outcome {
@@ -69,7 +69,7 @@ fn outcome(life: &Life, fact: Fact<'_>) -> Outcome {
     (life.state, life.exit.map(|exit| exit.cause), buried)
 }
 
-fn on(state: State) -> Outcome {
+fn in_state(state: State) -> Outcome {
     (state, None, false)
 }
 
@@ -77,8 +77,8 @@ fn ended(cause: ExitCause) -> Outcome {
     (Ended, Some(cause), false)
 }
 
-/// One row of the table: what a fact leads to from ordered, launching, running, stopping (told at
-/// 30) and ended (by itself).
+/// One row of the table: the outcome from ordered, launching, running, stopping (ordered at 30) and
+/// ended (by itself).
 fn row(name: &str, fact: Fact<'_>, expected: [Outcome; 5]) {
     for (state, expected) in State::ALL.into_iter().zip(expected) {
         assert_eq!(outcome(&at(state), fact), expected, "{name} from {state:?}");
@@ -87,19 +87,25 @@ fn row(name: &str, fact: Fact<'_>, expected: [Outcome; 5]) {
 
 #[test]
 fn the_table_of_transitions_by_allocations() {
-    let (kept, node, stopping) = (ended(UserError), ended(Node), on(Stopping));
+    let (own_end, node, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
     let allocation = Fact::Allocation;
-    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
-    row("wanted", allocation(AllocationStatus::Wanted), as_they_are);
+    let unchanged = [
+        in_state(Ordered),
+        in_state(Launching),
+        in_state(Running),
+        stopping,
+        own_end,
+    ];
+    row("wanted", allocation(AllocationStatus::Wanted), unchanged);
     row(
         "leaving",
         allocation(AllocationStatus::Leaving),
-        [stopping, stopping, stopping, stopping, kept],
+        [stopping, stopping, stopping, stopping, own_end],
     );
     row(
         "purged",
         allocation(AllocationStatus::Purged),
-        [node, node, node, node, kept],
+        [node, node, node, node, own_end],
     );
     let buried = (Ended, Some(UserError), true);
     row(
@@ -111,32 +117,64 @@ fn the_table_of_transitions_by_allocations() {
 
 #[test]
 fn the_table_of_transitions_by_reports() {
-    let (kept, stopping) = (ended(UserError), on(Stopping));
-    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
+    let (own_end, stopping) = (ended(UserError), in_state(Stopping));
+    let unchanged = [
+        in_state(Ordered),
+        in_state(Launching),
+        in_state(Running),
+        stopping,
+        own_end,
+    ];
     let report = |state, answers, expected: [Outcome; 5]| {
         let name = format!("reported {state:?}, answering {answers}");
-        row(&name, Fact::Observed(&seen(state, answers)), expected);
+        row(&name, Fact::Observed(&observed(state, answers)), expected);
     };
-    report(Ordered, 35, as_they_are);
+    report(Ordered, 35, unchanged);
     report(
         Launching,
         35,
-        [on(Launching), on(Launching), on(Running), stopping, kept],
+        [
+            in_state(Launching),
+            in_state(Launching),
+            in_state(Running),
+            stopping,
+            own_end,
+        ],
     );
     report(
         Running,
         35,
-        [on(Running), on(Running), on(Running), stopping, kept],
+        [
+            in_state(Running),
+            in_state(Running),
+            in_state(Running),
+            stopping,
+            own_end,
+        ],
     );
-    report(Stopping, 35, [stopping, stopping, stopping, stopping, kept]);
-    report(Ended, 29, [kept, kept, kept, kept, kept]);
-    report(Ended, 30, [kept, kept, kept, ended(Intended), kept]);
+    report(
+        Stopping,
+        35,
+        [stopping, stopping, stopping, stopping, own_end],
+    );
+    report(Ended, 29, [own_end, own_end, own_end, own_end, own_end]);
+    report(
+        Ended,
+        30,
+        [own_end, own_end, own_end, ended(Intended), own_end],
+    );
 }
 
 #[test]
 fn the_table_of_transitions_by_absence() {
-    let (kept, node, stopping) = (ended(UserError), ended(Node), on(Stopping));
-    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
+    let (own_end, node, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
+    let unchanged = [
+        in_state(Ordered),
+        in_state(Launching),
+        in_state(Running),
+        stopping,
+        own_end,
+    ];
     let missing = |answers, expected: [Outcome; 5]| {
         row(
             &format!("missing, answering {answers}"),
@@ -144,30 +182,33 @@ fn the_table_of_transitions_by_absence() {
             expected,
         );
     };
-    missing(19, as_they_are);
-    missing(29, [on(Ordered), node, node, node, kept]);
-    missing(30, [on(Ordered), node, node, ended(Intended), kept]);
+    missing(19, unchanged);
+    missing(29, [in_state(Ordered), node, node, node, own_end]);
+    missing(
+        30,
+        [in_state(Ordered), node, node, ended(Intended), own_end],
+    );
 }
 
 #[test]
-fn desired_follows_the_stop_and_ends_with_the_end() {
+fn the_goal_is_run_until_the_stop_and_absent_after_the_end() {
     let goals = State::ALL.map(|state| at(state).desired());
     let (run, stop) = (Some(Goal::Run), Some(Goal::Stop));
     assert_eq!(goals, [run, run, run, stop, None]);
 }
 
 #[test]
-fn what_was_never_started_and_told_to_stop_is_over_once_the_node_answers() {
-    let told = after(
+fn an_unstarted_container_ordered_to_stop_ends_once_its_node_answers() {
+    let stopping = after(
         &Life::ordered(1),
         Fact::Allocation(AllocationStatus::Leaving),
         30,
     );
     assert_eq!(
-        outcome(&told, Fact::Missing { answers: 29 }),
+        outcome(&stopping, Fact::Missing { answers: 29 }),
         (State::Stopping, None, false)
     );
-    let over = outcome(&told, Fact::Missing { answers: 30 });
+    let over = outcome(&stopping, Fact::Missing { answers: 30 });
     assert_eq!(over, (State::Ended, Some(ExitCause::Intended), false));
 }
 
@@ -182,9 +223,9 @@ fn an_orphan_is_stopped_first_and_buried_when_it_has_ended() {
         (orphan.state, orphan.desired()),
         (State::Stopping, Some(Goal::Stop))
     );
-    assert!(outcome(&orphan, Fact::Observed(&seen(Ended, 31))).2);
+    assert!(outcome(&orphan, Fact::Observed(&observed(Ended, 31))).2);
     let back = after(&orphan, Fact::Allocation(AllocationStatus::Leaving), 32);
-    assert!(!outcome(&back, Fact::Observed(&seen(Ended, 33))).2);
+    assert!(!outcome(&back, Fact::Observed(&observed(Ended, 33))).2);
 }
 
 /// The fate of a node with containers on it.
@@ -195,15 +236,13 @@ enum Fate {
     Back,
 }
 
-/// The facts that follow from a fate, in the order in which they may come: for a container that has
-/// an allocation, and for one whose allocation is gone.
+/// The possible sequences of facts after the fate of a node, for each status of the allocation.
 fn facts(fate: Fate, status: AllocationStatus) -> Vec<Vec<Fact<'static>>> {
     let (purged, gone) = (
         AllocationStatus::Purged,
         Fact::Allocation(AllocationStatus::Gone),
     );
-    let asked = match status {
-        // While its work wants it, only that its node is back lets it go on.
+    let expected = match status {
         AllocationStatus::Wanted | AllocationStatus::Leaving => {
             vec![Fact::Allocation(purged), gone]
         }
@@ -211,20 +250,20 @@ fn facts(fate: Fate, status: AllocationStatus) -> Vec<Vec<Fact<'static>>> {
     };
     match fate {
         Fate::Lost | Fate::Forgotten => {
-            // Purge, end and burial above may be one commit: then it is gone without a word.
-            let unheard = [
+            // Purge, end and removal in rm-scheduler may be one commit: only the removal is seen.
+            let unseen = [
                 vec![Fact::NodeLost, gone, Fact::NodeLost],
                 vec![gone, Fact::NodeLost],
             ];
-            let told = [asked, vec![Fact::NodeLost]].concat();
-            [vec![told], unheard.to_vec()].concat()
+            let seen = [expected, vec![Fact::NodeLost]].concat();
+            [vec![seen], unseen.to_vec()].concat()
         }
         Fate::Back => vec![vec![gone, Fact::Missing { answers: 60 }]],
     }
 }
 
 #[test]
-fn every_container_comes_to_an_end_whatever_becomes_of_its_node() {
+fn every_container_ends_whatever_happens_to_its_node() {
     use AllocationStatus::{Gone, Leaving, Purged, Wanted};
     let held = Life::held(1);
     let lives = State::ALL.map(at).into_iter().chain([held]);
@@ -232,30 +271,35 @@ fn every_container_comes_to_an_end_whatever_becomes_of_its_node() {
         for status in [Wanted, Leaving, Purged, Gone] {
             let life = after(&life, Fact::Allocation(status), 40);
             for fate in [Fate::Lost, Fate::Forgotten, Fate::Back] {
-                for road in facts(fate, status) {
+                for path in facts(fate, status) {
                     let walk = |life: Life, fact: &Fact<'_>| after(&life, *fact, 50);
-                    let end = road.iter().fold(life.clone(), walk);
+                    let end = path.iter().fold(life.clone(), walk);
                     let over = end.has_ended() && end.orphan && end.desired().is_none();
-                    assert!(over, "{life:?} {standing:?} {fate:?} by {road:?}: {end:?}");
+                    assert!(over, "{life:?} {standing:?} {fate:?} by {path:?}: {end:?}");
                 }
             }
         }
     }
 }
 
-/// A container with an allocation is waited for, or not, as the allocation says.
 #[test]
 fn a_lost_node_alone_ends_nothing_that_has_an_allocation() {
-    let (kept, stopping) = (ended(UserError), on(Stopping));
-    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
-    row("node lost", Fact::NodeLost, as_they_are);
+    let (own_end, stopping) = (ended(UserError), in_state(Stopping));
+    let unchanged = [
+        in_state(Ordered),
+        in_state(Launching),
+        in_state(Running),
+        stopping,
+        own_end,
+    ];
+    row("node lost", Fact::NodeLost, unchanged);
 }
 
 #[test]
-fn another_incarnation_does_not_concern_it() {
+fn reports_of_another_incarnation_are_ignored() {
     let other = Observation {
         incarnation: 2,
-        ..seen(State::Ended, 50)
+        ..observed(State::Ended, 50)
     };
     assert_eq!(
         decide(&at(State::Running), Fact::Observed(&other), 40),
@@ -264,9 +308,9 @@ fn another_incarnation_does_not_concern_it() {
 }
 
 #[test]
-fn only_ends_that_a_stop_explains_are_called_intended() {
+fn only_ends_caused_by_a_stop_are_intended() {
     use ExitCause::{LaunchFailed, LaunchUnknown, Success, UserLimit};
-    let told = [
+    let stopping = [
         (Success, Intended),
         (UserError, Intended),
         (Intended, Intended),
@@ -275,13 +319,13 @@ fn only_ends_that_a_stop_explains_are_called_intended() {
         (LaunchUnknown, LaunchUnknown),
         (Node, Node),
     ];
-    for (reported, expected) in told {
+    for (reported, expected) in stopping {
         let observation = Observation {
             exit: Some(Exit {
                 signal: Some(15),
                 ..Exit::of(reported, "m")
             }),
-            ..seen(State::Ended, 30)
+            ..observed(State::Ended, 30)
         };
         let life = after(&at(State::Stopping), Fact::Observed(&observation), 40);
         let exit = life.exit.unwrap();
@@ -299,7 +343,7 @@ fn messages_are_short_and_fit_a_row() {
     let exit = Exit::of(ExitCause::UserError, format!("a\0{}", "x".repeat(5000)));
     let observation = Observation {
         exit: Some(exit),
-        ..seen(State::Ended, ORDER)
+        ..observed(State::Ended, ORDER)
     };
     let message = after(&at(State::Running), Fact::Observed(&observation), 40)
         .exit
@@ -310,27 +354,27 @@ fn messages_are_short_and_fit_a_row() {
 }
 
 #[test]
-fn why_it_does_not_end_is_what_its_node_said_last() {
-    let says = |reason: &str| Observation {
+fn the_reason_is_the_one_reported_last() {
+    let reports = |reason: &str| Observation {
         reason: Some(reason.to_owned()),
-        ..seen(State::Running, 30)
+        ..observed(State::Running, 30)
     };
     let stuck = after(
         &at(State::Stopping),
-        Fact::Observed(&says("it is in disk sleep")),
+        Fact::Observed(&reports("it is in disk sleep")),
         40,
     );
     assert_eq!(stuck.state, State::Stopping);
     assert_eq!(stuck.reason.as_deref(), Some("it is in disk sleep"));
-    let again = decide(&stuck, Fact::Observed(&says("it is in disk sleep")), 41);
-    assert_eq!(again, Step::Stay, "the same words are no news");
-    let loud = after(&stuck, Fact::Observed(&says(&"\0x".repeat(5_000))), 42);
-    let kept = loud.reason.clone().unwrap();
-    assert!(kept.starts_with("\u{fffd}x") && kept.chars().count() == MESSAGE_LIMIT);
-    let calm = after(&loud, Fact::Observed(&seen(State::Running, 30)), 43);
-    assert_eq!(calm.reason, None);
-    let ended = after(&stuck, Fact::Observed(&seen(State::Ended, 30)), 44);
-    assert_eq!(ended.reason, None, "its exit says the rest");
+    let again = decide(&stuck, Fact::Observed(&reports("it is in disk sleep")), 41);
+    assert_eq!(again, Step::Stay, "the same reason is no change");
+    let long = after(&stuck, Fact::Observed(&reports(&"\0x".repeat(5_000))), 42);
+    let stored = long.reason.clone().unwrap();
+    assert!(stored.starts_with("\u{fffd}x") && stored.chars().count() == MESSAGE_LIMIT);
+    let cleared = after(&long, Fact::Observed(&observed(State::Running, 30)), 43);
+    assert_eq!(cleared.reason, None);
+    let ended = after(&stuck, Fact::Observed(&observed(State::Ended, 30)), 44);
+    assert_eq!(ended.reason, None, "the exit replaces the reason");
 }
 
 fn reports() -> impl Strategy<Value = Vec<Observation>> {
@@ -340,7 +384,10 @@ fn reports() -> impl Strategy<Value = Vec<Observation>> {
         State::Running,
         State::Ended,
     ];
-    let all: Vec<Observation> = states.into_iter().map(|state| seen(state, ORDER)).collect();
+    let all: Vec<Observation> = states
+        .into_iter()
+        .map(|state| observed(state, ORDER))
+        .collect();
     proptest::collection::vec(0..4_usize, 0..12).prop_map(move |picks| {
         let mut order: Vec<usize> = picks;
         order.push(3);
@@ -350,9 +397,9 @@ fn reports() -> impl Strategy<Value = Vec<Observation>> {
 }
 
 proptest! {
-    /// I6: however often and in whatever order reports arrive, the outcome is recorded once.
+    /// The outcome is recorded once (I6).
     #[test]
-    fn reports_in_any_order_any_number_of_times_end_alike(
+    fn reports_in_any_order_and_number_give_the_same_end(
         reports in reports(), late in 0..ORDER
     ) {
         let mut life = Life::ordered(1);
@@ -368,12 +415,11 @@ proptest! {
         prop_assert_eq!(life.exit.unwrap().code, Some(3));
     }
 
-    /// Whatever happens, an end is final and the state never goes back.
     #[test]
     fn terminal_states_absorb(facts in proptest::collection::vec((0..9_u8, 0..60_u64), 0..30)) {
         let mut life = Life::ordered(1);
         for (revision, (kind, answers)) in facts.into_iter().enumerate() {
-            let observation = seen(State::ALL[usize::from(kind % 5)], answers);
+            let observation = observed(State::ALL[usize::from(kind % 5)], answers);
             let fact = match kind {
                 0 => Fact::Allocation(AllocationStatus::Wanted),
                 1 => Fact::Allocation(AllocationStatus::Leaving),
@@ -393,7 +439,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_held_is_told_to_nobody_and_ends_at_once_when_it_is_given_back() {
+fn a_held_container_is_not_desired_and_ends_at_once_when_stopped() {
     let held = Life::held(2);
     assert_eq!(held.desired(), None);
     assert_eq!(decide(&held, Fact::Missing { answers: 99 }, 5), Step::Stay);
@@ -412,13 +458,16 @@ fn what_is_held_is_told_to_nobody_and_ends_at_once_when_it_is_given_back() {
 }
 
 #[test]
-fn a_stop_for_a_move_is_like_any_other_and_its_end_is_intended() {
-    let told = after(&at(Running), Fact::Stop, 30);
-    assert_eq!((told.state, told.desired()), (Stopping, Some(Goal::Stop)));
+fn a_stop_for_a_move_ends_as_intended() {
+    let stopping = after(&at(Running), Fact::Stop, 30);
     assert_eq!(
-        after(&told, Fact::Allocation(AllocationStatus::Wanted), 31),
-        told
+        (stopping.state, stopping.desired()),
+        (Stopping, Some(Goal::Stop))
     );
-    let over = after(&told, Fact::Observed(&seen(Ended, 30)), 32);
+    assert_eq!(
+        after(&stopping, Fact::Allocation(AllocationStatus::Wanted), 31),
+        stopping
+    );
+    let over = after(&stopping, Fact::Observed(&observed(Ended, 30)), 32);
     assert_eq!(over.exit.unwrap().cause, Intended);
 }

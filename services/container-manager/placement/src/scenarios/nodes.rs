@@ -1,5 +1,5 @@
-//! The fate of an action when one of its nodes is lost, forgotten or back: from each of its
-//! phases it comes to an end, and the process is up.
+//! Actions whose node is lost, removed or returns: in every phase the action ends and the process
+//! runs.
 
 use super::*;
 use crate::test_fleet::RULES;
@@ -14,8 +14,8 @@ enum Fate {
 /// How far a move of `1` from `c` to `d` is when the node is lost.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    QueueReason,
-    Asked,
+    Queued,
+    Requested,
     Granted,
     Stopping,
     Stopped,
@@ -26,7 +26,7 @@ enum Stage {
 
 const STAGES: [Stage; 8] = [
     Stage::Queued,
-    Stage::Asked,
+    Stage::Requested,
     Stage::Granted,
     Stage::Stopping,
     Stage::Stopped,
@@ -47,7 +47,7 @@ fn at(stage: Stage) -> TestFleet {
         }
         _ => fleet.request("u", "1", "d"),
     }
-    if matches!(stage, Stage::Asked) {
+    if matches!(stage, Stage::Requested) {
         return fleet;
     }
     fleet.serve();
@@ -75,7 +75,7 @@ fn at(stage: Stage) -> TestFleet {
     fleet
 }
 
-/// The caller gives up the containers there, and nothing new fits there for as long.
+/// Ends the containers on the node and leaves it without capacity.
 fn lose(fleet: &mut TestFleet, name: &str, fate: Fate) {
     let places = fleet.env.containers.iter();
     let there = places.filter(|(_, it)| it.host == host(name) && !it.ended);
@@ -94,7 +94,7 @@ fn lose(fleet: &mut TestFleet, name: &str, fate: Fate) {
 }
 
 #[test]
-fn every_action_comes_to_an_end_whatever_becomes_of_its_nodes() {
+fn every_action_ends_whatever_happens_to_its_nodes() {
     for stage in STAGES {
         for name in ["c", "d"] {
             for fate in [Fate::Lost, Fate::Forgotten, Fate::Back] {

@@ -1,5 +1,5 @@
-//! 28–42: failed processors, forced restarts, blocks, processes without an action, new managers;
-//! and the worked examples.
+//! Scenarios 28 to 42 of the specification, then its worked examples: failed processors, forced
+//! restarts, blocks, processes without an action, restarts of the manager.
 
 use super::{done, failed, launched, refused};
 use crate::environment::LiveState;
@@ -9,7 +9,7 @@ use crate::test_fleet::{RULES, TestFleet, host, work};
 use Status::{InProgress, Succeeded};
 
 #[test]
-fn s28_a_failed_processor_is_brought_back() {
+fn a_failed_processor_is_started_on_the_target() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.end(&old);
@@ -22,7 +22,7 @@ fn s28_a_failed_processor_is_brought_back() {
 }
 
 #[test]
-fn s29_a_failed_processor_and_no_place() {
+fn a_failed_processor_without_a_place_stays_failed() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.end(&old);
@@ -33,19 +33,19 @@ fn s29_a_failed_processor_and_no_place() {
     assert_eq!(fleet.at("u").recovery_host, None);
     assert!(
         fleet.demand().is_empty(),
-        "it stays failed, and nobody asks for it"
+        "it stays failed and has no demand"
     );
 }
 
 #[test]
-fn s30_forced_restart_of_what_runs() {
+fn a_forced_restart_succeeds_when_the_stop_is_ordered() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.request("u", "1", "FORCE_RESTART_LAST_SEEN");
     assert_eq!(
         fleet.status("u"),
         (Succeeded, None),
-        "that it was told to stop is all"
+        "it succeeds when the stop is ordered"
     );
     assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
     assert_eq!(fleet.env.stops, std::slice::from_ref(&old));
@@ -56,7 +56,7 @@ fn s30_forced_restart_of_what_runs() {
 }
 
 #[test]
-fn s31_forced_restart_of_what_does_not_run() {
+fn a_forced_restart_of_a_stopped_process_is_refused() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current("1");
     fleet.end(&old);
@@ -65,7 +65,7 @@ fn s31_forced_restart_of_what_does_not_run() {
 }
 
 #[test]
-fn s32_a_blocked_target() {
+fn a_blocked_target_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.env.closed.insert(host("d"));
     fleet.request("u", "1", "d");
@@ -73,7 +73,7 @@ fn s32_a_blocked_target() {
 }
 
 #[test]
-fn s33_a_target_blocked_before_the_stop() {
+fn a_target_blocked_before_the_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.serve();
@@ -92,7 +92,7 @@ fn s33_a_target_blocked_before_the_stop() {
 }
 
 #[test]
-fn s33b_a_target_blocked_after_the_stop() {
+fn a_target_blocked_after_the_stop_is_still_used() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.grant_on("d");
@@ -102,7 +102,7 @@ fn s33b_a_target_blocked_after_the_stop() {
 }
 
 #[test]
-fn s34_the_source_is_blocked_when_the_launch_fails() {
+fn a_failed_launch_with_a_blocked_source_recovers_anywhere() {
     let mut fleet = TestFleet::standard();
     let place = launched(&mut fleet);
     fleet.env.closed.insert(host("c"));
@@ -114,8 +114,8 @@ fn s34_the_source_is_blocked_when_the_launch_fails() {
     assert_ne!(fleet.host_of("1").as_deref(), Some("c"));
 }
 
-/// The machine asks for nothing and touches nothing of a process no action is about.
-fn keeps_out(mut fleet: TestFleet, id: &str) {
+/// A process without an action is neither requested nor stopped.
+fn needs_no_action(mut fleet: TestFleet, id: &str) {
     let other = fleet.current("1");
     let down = fleet.current(id);
     fleet.end(&down);
@@ -124,58 +124,54 @@ fn keeps_out(mut fleet: TestFleet, id: &str) {
     assert_eq!(
         fleet.placements.deadline(&RULES),
         None,
-        "and it looks at no clock"
+        "there is no deadline"
     );
     assert_eq!(fleet.current("1"), other);
-    assert_eq!(
-        fleet.demand(),
-        [work(id)],
-        "everyday demand is its one request"
-    );
+    assert_eq!(fleet.demand(), [work(id)], "its demand is the only request");
 }
 
 #[test]
-fn s35_a_preferred_host_that_expires_with_a_spare_is_everyday() {
-    keeps_out(TestFleet::standard(), "0");
+fn a_process_with_a_spare_host_restarts_without_an_action() {
+    needs_no_action(TestFleet::standard(), "0");
 }
 
 #[test]
-fn s36_a_preferred_host_that_expires_without_a_spare_is_everyday() {
+fn a_process_without_a_spare_host_restarts_without_an_action() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
-    keeps_out(fleet, "0");
+    needs_no_action(fleet, "0");
 }
 
 #[test]
-fn s37_without_affinity_an_everyday_request_just_waits() {
+fn a_process_without_affinity_restarts_without_an_action() {
     let mut fleet = TestFleet::standard();
     fleet.affinity(false);
-    keeps_out(fleet, "0");
+    needs_no_action(fleet, "0");
 }
 
 #[test]
-fn s38_a_lost_node_with_a_standby_is_a_failover() {
-    keeps_out(TestFleet::standard(), "0");
+fn a_lost_node_with_a_standby_needs_no_action() {
+    needs_no_action(TestFleet::standard(), "0");
 }
 
 #[test]
-fn s39_a_lost_node_with_the_standby_down_is_a_failover() {
+fn a_lost_node_with_the_standby_down_needs_no_action() {
     let mut fleet = TestFleet::standard();
     fleet.failed("0-0", true);
     let standby = fleet.current("0-0");
     fleet.end(&standby);
-    keeps_out(fleet, "0");
+    needs_no_action(fleet, "0");
 }
 
 #[test]
-fn s40_a_lost_node_and_nothing_known_is_a_failover() {
+fn a_lost_node_without_a_last_host_needs_no_action() {
     let mut fleet = TestFleet::standard();
     fleet.env.last_hosts.clear();
-    keeps_out(fleet, "0");
+    needs_no_action(fleet, "0");
 }
 
 #[test]
-fn s41_a_manager_restarted_while_a_place_is_sought() {
+fn an_action_without_a_grant_fails_at_a_manager_restart() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.serve();
@@ -193,7 +189,7 @@ fn s41_a_manager_restarted_while_a_place_is_sought() {
 }
 
 #[test]
-fn s41_what_waits_is_looked_at_by_the_next_manager() {
+fn a_queued_request_continues_after_a_manager_restart() {
     let mut fleet = TestFleet::standard();
     fleet.submit("u", "1", "d", None).unwrap();
     fleet.restart();
@@ -202,7 +198,7 @@ fn s41_what_waits_is_looked_at_by_the_next_manager() {
 }
 
 #[test]
-fn s42_a_manager_restarted_after_the_stop() {
+fn an_action_continues_after_a_manager_restart_during_the_stop() {
     for stopped in [false, true] {
         let mut fleet = TestFleet::standard();
         fleet.request("u", "1", "d");
@@ -214,12 +210,12 @@ fn s42_a_manager_restarted_after_the_stop() {
         fleet.restart();
         fleet.settle();
         done(&fleet, "u", "1", "d");
-        assert_eq!(fleet.env.stops.len(), 1, "nothing is sent again");
+        assert_eq!(fleet.env.stops.len(), 1, "the stop is ordered once");
     }
 }
 
 #[test]
-fn e1_a_rolling_restart_where_there_is_no_room() {
+fn a_rolling_restart_without_space_needs_force() {
     let mut fleet = TestFleet::new();
     fleet.env.capacity.insert(host("rackB-07"), 3);
     for id in ["4", "5", "6"] {
@@ -243,7 +239,7 @@ fn e1_a_rolling_restart_where_there_is_no_room() {
 }
 
 #[test]
-fn e2_a_move_overtaken_by_a_crash() {
+fn a_crash_during_a_move_starts_the_process_on_the_target_or_again() {
     for granted in [true, false] {
         let mut fleet = TestFleet::new();
         fleet.env.capacity.insert(host("n21"), 1);
@@ -262,13 +258,13 @@ fn e2_a_move_overtaken_by_a_crash() {
         } else {
             fleet.advance_ms(3_001);
             failed(&fleet, "u", Reason::RequestExpired);
-            assert_eq!(fleet.demand(), [work("9")], "and one for n21 appears");
+            assert_eq!(fleet.demand(), [work("9")], "the demand applies again");
         }
     }
 }
 
 #[test]
-fn e3_standby_with_three_replicas() {
+fn a_takeover_with_two_standbys_moves_one() {
     let mut fleet = TestFleet::new();
     for name in ["a", "b", "c", "d"] {
         fleet.env.capacity.insert(host(name), 4);
@@ -289,9 +285,9 @@ fn e3_standby_with_three_replicas() {
     assert_eq!(fleet.host_of("2-1").as_deref(), Some("c"));
 }
 
-/// Beside a drain, whose next place was there first (0020).
+/// Such as a drain that reserved its successor first (decision 0020).
 #[test]
-fn what_was_started_beside_an_action_ends_it() {
+fn a_container_started_by_another_cause_ends_the_action() {
     let mut fleet = TestFleet::standard();
     fleet.request("u1", "1", "d");
     let old = fleet.current("1");
@@ -311,12 +307,12 @@ fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
     fleet.env.machines = vec![host("a"), host("b"), host("c")];
     fleet.request("u", "1", "d");
     refused(&fleet, "u", Reason::NotAListedMachine);
-    let said = &fleet.at("u").response_message;
+    let message = &fleet.at("u").response_message;
     assert!(
-        said.contains("(a, b, c)") && said.contains("`force`"),
-        "{said}"
+        message.contains("(a, b, c)") && message.contains("`force`"),
+        "{message}"
     );
-    // Nor does it wait for its turn first.
+    // It is refused without queueing.
     fleet.request("v", "1", "ANY_HOST");
     fleet.request("w", "1", "d");
     assert_eq!(
@@ -328,7 +324,7 @@ fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
 }
 
 #[test]
-fn by_force_it_is_moved_there_and_restarted_there_by_force_alone() {
+fn a_move_or_restart_on_an_unlisted_host_needs_force() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("b"), host("c")];
     fleet.force = true;
@@ -347,7 +343,7 @@ fn by_force_it_is_moved_there_and_restarted_there_by_force_alone() {
 }
 
 #[test]
-fn a_standby_outside_the_machines_gives_its_host_by_force_alone() {
+fn a_takeover_of_an_unlisted_host_needs_force() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("c"), host("d")];
     fleet.request("u", "0", "STANDBY");

@@ -1,4 +1,4 @@
-//! 19–27: an active and what stands by for it.
+//! Scenarios 19 to 27 of the specification: an active and its standbys.
 
 use super::{done, failed, refused};
 use crate::status::{QueueReason, Reason, Status};
@@ -7,21 +7,21 @@ use crate::test_fleet::{TestFleet, host};
 use Status::{BadRequest, Failed, Succeeded};
 
 #[test]
-fn s19_an_active_to_its_standbys_host() {
+fn an_active_may_not_move_to_the_host_of_its_standby() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "b");
     refused(&fleet, "u", Reason::StandbyConstraint);
 }
 
 #[test]
-fn s20_a_standby_to_its_actives_host() {
+fn a_standby_may_not_move_to_the_host_of_its_active() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0-0", "a");
     refused(&fleet, "u", Reason::StandbyConstraint);
 }
 
 #[test]
-fn s21_an_active_while_its_standby_moves() {
+fn an_active_waits_while_its_standby_moves() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0-0", "d");
     fleet.request("v", "0", "c");
@@ -31,7 +31,7 @@ fn s21_an_active_while_its_standby_moves() {
 }
 
 #[test]
-fn s22_a_standby_while_its_active_moves() {
+fn a_standby_waits_while_its_active_moves() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "d");
     fleet.request("v", "0-0", "c");
@@ -41,7 +41,7 @@ fn s22_a_standby_while_its_active_moves() {
 }
 
 #[test]
-fn s23_two_siblings_to_one_host() {
+fn two_standbys_may_not_move_to_one_host() {
     let mut fleet = TestFleet::standard();
     fleet.standby("0", 1);
     fleet.runs("0-1", "c");
@@ -57,7 +57,7 @@ fn s23_two_siblings_to_one_host() {
 }
 
 #[test]
-fn s24_the_constraint_broken_after_the_stop() {
+fn a_shared_host_found_after_the_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "d");
     fleet.grant_on("d");
@@ -73,13 +73,13 @@ fn s24_the_constraint_broken_after_the_stop() {
 }
 
 #[test]
-fn s24_found_before_the_stop_where_it_can_be() {
+fn a_shared_host_found_before_the_stop_leads_to_another_request() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "ANY_HOST");
     let bad = fleet.grant_on("b");
     assert!(
         fleet.env.stops.is_empty(),
-        "a healthy process is left alone"
+        "a healthy process is not stopped"
     );
     assert!(fleet.env.containers[&bad].ended);
     assert_eq!(fleet.at("u").progress.exclude, [host("b")]);
@@ -89,14 +89,14 @@ fn s24_found_before_the_stop_where_it_can_be() {
 }
 
 #[test]
-fn s25_standby_takes_over_the_standbys_host() {
+fn an_active_takes_over_the_host_of_its_standby() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "STANDBY");
     fleet.request("v", "0", "d");
     assert_eq!(
         fleet.queue_reason("v"),
         Some(QueueReason::SelfInFlight),
-        "nothing slips in between"
+        "no other action starts in between"
     );
     assert_eq!(fleet.at("u.1").destination_host.to_string(), "ANY_HOST");
     for _ in 0..3 {
@@ -112,7 +112,7 @@ fn s25_standby_takes_over_the_standbys_host() {
 }
 
 #[test]
-fn s26_standby_without_one() {
+fn a_takeover_without_a_standby_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "STANDBY");
     refused(&fleet, "u", Reason::NoStandby);
@@ -121,7 +121,7 @@ fn s26_standby_without_one() {
 }
 
 #[test]
-fn s27_standby_whose_first_child_expires() {
+fn a_takeover_fails_when_its_first_move_expires() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "STANDBY");
     fleet.advance_ms(5_001);
