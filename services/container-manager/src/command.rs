@@ -1,16 +1,15 @@
-//! The commands of the ledger, and their answers.
+//! Commands of the ledger, and their answers.
 
 use hayward_container_manager_api::Report;
+use hayward_container_manager_api::placements::{
+    PlacementStatus, PlacementView, ProcessorView, ResourceRequestView,
+};
 use hayward_container_manager_placement::Destination;
 use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Moment, Reply, Update};
+use hayward_publication::{Reply, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp};
 
-use crate::ledger::Ledger;
-use crate::model::Rows;
-
-/// Someone asked, or news came.
 pub enum Command {
     Allocations {
         update: Update<AllocationEntry>,
@@ -18,55 +17,107 @@ pub enum Command {
     },
     Processors(Update<ProcessorEntry>, Reply<()>),
     Closed(Update<ClosedEntry>, Reply<()>),
-    /// How the invariants stand.
+    /// Checks the invariants.
     Invariants(Reply<Findings>),
-    /// Somebody asked about placements, and is answered by what they asked.
-    Placements(Box<Act>),
+    Placements(Box<PlacementCommand>),
     Report {
         node: NodeName,
+        /// Revision of the desired set that the report answers, if any.
         answers: Option<u64>,
         report: Report,
         reply: Reply<Result<(), ForeignContainers>>,
     },
 }
 
-/// At these places something names a container of another node.
+/// Indices of reported items that name a container of another node.
 #[derive(Debug)]
 pub struct ForeignContainers(pub Vec<usize>);
 
 impl ForeignContainers {
-    pub fn if_any(places: Vec<usize>) -> Result<(), Self> {
-        if places.is_empty() {
+    pub fn if_any(indices: Vec<usize>) -> Result<(), Self> {
+        if indices.is_empty() {
             return Ok(());
         }
-        Err(Self(places))
+        Err(Self(indices))
     }
 }
 
-/// What somebody asks of the placements, with its reply.
-pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
+pub type PlacementReply<T> = Reply<Result<T, Refusal>>;
+
+/// A command about placements, with its reply.
+pub enum PlacementCommand {
+    Submit {
+        request: SubmittedRequest,
+        owner: OwnerFilter,
+        /// True if the request is new.
+        reply: PlacementReply<(bool, PlacementView)>,
+    },
+    Show {
+        id: PlacementId,
+        owner: OwnerFilter,
+        reply: PlacementReply<PlacementView>,
+    },
+    List {
+        deployment: String,
+        filter: PlacementFilter,
+        owner: OwnerFilter,
+        reply: PlacementReply<Vec<PlacementView>>,
+    },
+    Withdraw {
+        id: PlacementId,
+        /// Only if the placement still has this generation.
+        if_generation: Option<u64>,
+        owner: OwnerFilter,
+        reply: PlacementReply<()>,
+    },
+    Processors {
+        deployment: String,
+        owner: OwnerFilter,
+        reply: PlacementReply<Vec<ProcessorView>>,
+    },
+    Requests {
+        deployment: String,
+        owner: OwnerFilter,
+        reply: PlacementReply<Vec<ResourceRequestView>>,
+    },
+}
+
+pub struct PlacementId {
+    /// Id of the deployment, or of its service.
+    pub deployment: String,
+    pub uuid: String,
+}
+
+/// One page of the placements of a deployment.
+pub struct PlacementFilter {
+    pub processor: Option<String>,
+    pub status: Option<PlacementStatus>,
+    /// Smallest sequence number.
+    pub after: u64,
+    pub limit: usize,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{0}")]
     NotFound(String),
-    #[error("deployment {0} is over: its service was deployed again or ended")]
+    #[error("deployment {0} has ended: its service was redeployed or ended")]
     DeploymentEnded(String),
-    #[error("the neighbours have not been heard yet; ask again soon")]
+    #[error("the service is not ready yet; try again soon")]
     NotSynced,
-    #[error("uuid {0} was used before for another order; make a new one")]
+    #[error("uuid {0} was already used for another request; use a new one")]
     UuidReused(String),
-    #[error("order {0} of this processor is in flight or waits before it")]
+    #[error("request {0} for this processor is in flight or queued before it")]
     Busy(String),
-    #[error("it is {0} already; only what still waits can be withdrawn")]
+    #[error("the request is already {0}; only a queued request can be withdrawn")]
     AlreadyStarted(&'static str),
-    #[error("it has changed since it was read; it is {0} now")]
+    #[error("the request has changed since it was read; it is now {0}")]
     Changed(&'static str),
-    #[error("only processes of a service are placed by order; {0}")]
+    #[error("only processes of a service can be placed; {0}")]
     NotOfAService(String),
 }
 
-/// An order as it was posted, before anybody knows whether there is such a thing.
+/// A request as submitted, before its target is resolved.
 pub struct SubmittedRequest {
     pub uuid: String,
     pub processor: Target,
@@ -79,7 +130,7 @@ pub struct SubmittedRequest {
 }
 
 pub enum Target {
-    /// Within a deployment; the whole id, or what follows the dot.
+    /// The full id of a process, or the part after the dot.
     Processor {
         deployment: String,
         id: String,
@@ -87,5 +138,5 @@ pub enum Target {
     Container(AllocationId),
 }
 
-/// Whose deployments a caller may see: one user's own, or with `None` all.
+/// Whose deployments a caller may see: those of one user, or all with `None`.
 pub type OwnerFilter = Option<String>;

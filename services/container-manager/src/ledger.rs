@@ -93,7 +93,7 @@ impl hayward_publication::Ledger for Ledger {
                 let report = self.report(moment);
                 batch.answer(reply, report);
             }
-            Command::Placements(asked) => asked(self, moment, batch),
+            Command::Placements(command) => self.apply_placement_command(*command, moment, batch),
             Command::Report {
                 node,
                 answers,

@@ -9,7 +9,7 @@ use hayward_container_manager_api::placements::{
     MoveOrder, PlacementList, PlacementOrder, PlacementStatus, PlacementView, ProcessorList,
     ProcessorView, ResourceRequestList,
 };
-use hayward_publication::{Batch, Committed, Moment};
+use hayward_publication::Committed;
 use hayward_service::http::extract::Trial;
 use hayward_service::http::idempotency::in_memory;
 use hayward_service::http::pagination;
@@ -22,9 +22,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Api, visible_owner};
-use crate::command::{Command, OwnerFilter, Refusal, SubmittedRequest};
-use crate::ledger::Ledger;
-use crate::model::Rows;
+use crate::command::{
+    Command, OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, PlacementReply, Refusal,
+    SubmittedRequest,
+};
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
@@ -52,30 +53,17 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(list_resource_requests))
 }
 
-/// Asks the ledger, and waits until what it did is durable.
-async fn ask<T: Send + 'static>(
+/// Sends a command to the ledger and waits until its result is durable.
+async fn execute<T: Send + 'static>(
     api: &Api,
-    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+    command: impl FnOnce(PlacementReply<T>) -> PlacementCommand,
 ) -> Result<Committed<T>, Problem> {
-    let command = |reply| {
-        Command::Placements(Box::new(move |ledger, moment, batch| {
-            let answer = act(ledger, moment, batch);
-            batch.answer(reply, answer);
-        }))
-    };
+    let command = |reply| Command::Placements(Box::new(command(reply)));
     let Committed { value, revision } = api.handle.ask(command).await?;
     Ok(Committed {
         value: value?,
         revision,
     })
-}
-
-/// Asks for something that changes nothing.
-async fn look<T: Send + 'static>(
-    api: &Api,
-    look: impl FnOnce(&Ledger) -> Result<T, Refusal> + Send + 'static,
-) -> Result<Committed<T>, Problem> {
-    ask(api, |ledger, _, _| look(ledger)).await
 }
 
 impl From<Refusal> for Problem {
@@ -131,8 +119,8 @@ pub async fn submit_placement(
     Json(order): Json<PlacementOrder>,
 ) -> Result<Response, Problem> {
     let owner = changeable_owner(&caller)?;
-    let submitted = order::placement(deployment, order, &caller)?;
-    post(&api, submitted, owner, trial).await
+    let request = order::placement(deployment, order, &caller)?;
+    post(&api, request, owner, trial).await
 }
 
 /// Move one container of a service, unless its process is busy.
@@ -163,28 +151,30 @@ pub async fn move_container(
     Json(order): Json<MoveOrder>,
 ) -> Result<Response, Problem> {
     let owner = changeable_owner(&caller)?;
-    let submitted = order::movement(container, order, &caller)?;
-    post(&api, submitted, owner, trial).await
+    let request = order::movement(container, order, &caller)?;
+    post(&api, request, owner, trial).await
 }
 
 async fn post(
     api: &Api,
-    submitted: SubmittedRequest,
+    request: SubmittedRequest,
     owner: OwnerFilter,
     Trial { dry_run }: Trial,
 ) -> Result<Response, Problem> {
-    let done = ask(api, move |ledger, moment, batch| {
-        ledger.post(submitted, &owner, moment, batch)
+    let done = execute(api, |reply| PlacementCommand::Submit {
+        request,
+        owner,
+        reply,
     });
     let done = done.await.map_err(|mut problem| {
-        // To order something of a dead deployment is a conflict; only to read of it is too late.
+        // Reading an ended deployment gives 410; submitting to it gives 409.
         if problem.code == Code::Gone {
             problem = Problem::new(Code::Conflict, problem.detail);
         }
         problem
     })?;
-    let (fresh, view) = done.value;
-    let status = if fresh && !dry_run {
+    let (is_new, view) = done.value;
+    let status = if is_new && !dry_run {
         StatusCode::ACCEPTED
     } else {
         StatusCode::OK
@@ -219,7 +209,9 @@ pub async fn show_placement(
     Path((deployment, uuid)): Path<(String, String)>,
 ) -> Result<([(HeaderName, String); 1], Json<PlacementView>), Problem> {
     let owner = visible_owner(&caller)?;
-    let found = look(&api, move |ledger| ledger.show(&deployment, &uuid, &owner)).await?;
+    let id = PlacementId { deployment, uuid };
+    let show = execute(&api, |reply| PlacementCommand::Show { id, owner, reply });
+    let found = show.await?;
     let tag = (header::ETAG, order::etag(&found.value));
     Ok(([tag], Json(found.value)))
 }
@@ -246,11 +238,15 @@ pub async fn withdraw_placement(
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<StatusCode, Problem> {
     let owner = changeable_owner(&caller)?;
-    let unless = order::if_match(&headers)?;
-    let withdrawn = ask(&api, move |ledger, _, batch| {
-        ledger.withdraw((&deployment, &uuid), unless, &owner, batch)
+    let if_generation = order::if_match(&headers)?;
+    let id = PlacementId { deployment, uuid };
+    let withdraw = execute(&api, |reply| PlacementCommand::Withdraw {
+        id,
+        if_generation,
+        owner,
+        reply,
     });
-    withdrawn.await?;
+    withdraw.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -291,16 +287,23 @@ pub async fn list_placements(
     Query(filter): Query<ListFilter>,
 ) -> Result<Json<PlacementList>, Problem> {
     let owner = visible_owner(&caller)?;
-    let limit = paged::limit(filter.limit, paged::USUAL)?;
+    let limit = pagination::limit(filter.limit, pagination::USUAL)?;
     if filter.status == Some(PlacementStatus::Unknown) {
         return Err(order::no_such_status());
     }
-    let found = look(&api, move |ledger| {
-        let filter = (filter.processor_id.as_deref(), filter.status);
-        let page = (filter.after.unwrap_or(0), limit);
-        ledger.list(&deployment, filter, page, &owner)
+    let filter = PlacementFilter {
+        processor: filter.processor_id,
+        status: filter.status,
+        after: filter.after.unwrap_or(0),
+        limit,
+    };
+    let list = execute(&api, |reply| PlacementCommand::List {
+        deployment,
+        filter,
+        owner,
+        reply,
     });
-    let found = found.await?;
+    let found = list.await?;
     let last = found.value.last().map(|it| it.seq + 1);
     Ok(Json(PlacementList {
         next: last.filter(|_| found.value.len() == limit),
@@ -332,8 +335,10 @@ pub async fn list_processors(
 ) -> Result<Json<ProcessorList>, Problem> {
     let owner = visible_owner(&caller)?;
     let list = list_of("processors", &deployment);
-    let found = ask(&api, move |ledger, moment, batch| {
-        ledger.processors(&deployment, &owner, moment, batch)
+    let found = execute(&api, |reply| PlacementCommand::Processors {
+        deployment,
+        owner,
+        reply,
     });
     let Committed { value, revision } = found.await?;
     let (processors, next_cursor) = page.of(&list, value, |process| process.id.to_string())?;
@@ -361,8 +366,10 @@ pub async fn show_processor(
     Path((deployment, processor)): Path<(String, String)>,
 ) -> Result<Json<ProcessorView>, Problem> {
     let owner = visible_owner(&caller)?;
-    let found = ask(&api, move |ledger, moment, batch| {
-        ledger.processors(&deployment, &owner, moment, batch)
+    let found = execute(&api, |reply| PlacementCommand::Processors {
+        deployment,
+        owner,
+        reply,
     });
     let mut all = found.await?.value.into_iter();
     let named = |it: &ProcessorView| {
@@ -391,7 +398,12 @@ pub async fn list_resource_requests(
 ) -> Result<Json<ResourceRequestList>, Problem> {
     let owner = visible_owner(&caller)?;
     let list = list_of("resource-requests", &deployment);
-    let found = look(&api, move |ledger| ledger.requests(&deployment, &owner)).await?;
+    let requests = execute(&api, |reply| PlacementCommand::Requests {
+        deployment,
+        owner,
+        reply,
+    });
+    let found = requests.await?;
     let (requests, next_cursor) = page.of(&list, found.value, |request| request.id.clone())?;
     Ok(Json(ResourceRequestList {
         requests,

@@ -1,4 +1,4 @@
-//! Somebody asks about placements: what they may see, and what they are told.
+//! Answers commands about placements.
 
 use hayward_container_manager_api::placements::{
     PlacementStatus, PlacementView, ProcessorState, ProcessorView, ResourceRequestView,
@@ -11,12 +11,63 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
 use super::effects::Effects;
-use crate::command::{OwnerFilter, Refusal, SubmittedRequest, Target};
+use crate::command::{
+    OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, Refusal, SubmittedRequest, Target,
+};
 use crate::ledger::Ledger;
 use crate::model::Rows;
 
 impl Ledger {
-    /// A deployment by its id, or by that of its service the one that is live or ended last.
+    pub(crate) fn apply_placement_command(
+        &mut self,
+        command: PlacementCommand,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        match command {
+            PlacementCommand::Submit {
+                request,
+                owner,
+                reply,
+            } => {
+                let answer = self.submit(request, &owner, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PlacementCommand::Show { id, owner, reply } => {
+                batch.answer(reply, self.show(&id, &owner));
+            }
+            PlacementCommand::List {
+                deployment,
+                filter,
+                owner,
+                reply,
+            } => batch.answer(reply, self.list(&deployment, &filter, &owner)),
+            PlacementCommand::Withdraw {
+                id,
+                if_generation,
+                owner,
+                reply,
+            } => {
+                let answer = self.withdraw(&id, if_generation, &owner, batch);
+                batch.answer(reply, answer);
+            }
+            PlacementCommand::Processors {
+                deployment,
+                owner,
+                reply,
+            } => {
+                let answer = self.processors(&deployment, &owner, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PlacementCommand::Requests {
+                deployment,
+                owner,
+                reply,
+            } => batch.answer(reply, self.requests(&deployment, &owner)),
+        }
+    }
+
+    /// The deployment with this id, or the current or last one of the service with this id.
     fn deployment(&self, id: &str, owner: &OwnerFilter) -> Result<String, Refusal> {
         let places = &self.placements;
         let of_service = || {
@@ -36,28 +87,28 @@ impl Ledger {
         }
     }
 
-    /// Takes an order in; true where it was not there before.
-    pub(crate) fn post(
+    /// Accepts a request; true if it is new.
+    pub(crate) fn submit(
         &mut self,
         request: SubmittedRequest,
         owner: &OwnerFilter,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(bool, PlacementView), Refusal> {
-        let (deployment, processor) = self.resolve_target(&submitted.processor, owner)?;
+        let (deployment, processor) = self.resolve_target(&request.processor, owner)?;
         let user = self.placements.deployments[&deployment].user.clone();
-        let uuid = submitted.uuid.clone();
-        let order = PlacementRequest {
-            uuid: submitted.uuid,
+        let uuid = request.uuid.clone();
+        let request = PlacementRequest {
+            uuid: request.uuid,
             deployment_id: deployment,
             processor_id: processor,
-            destination_host: submitted.destination,
-            request_expiry_ms: submitted.request_expiry_ms,
-            force: submitted.force,
-            timestamp: submitted.timestamp.unwrap_or(moment.now),
+            destination_host: request.destination,
+            request_expiry_ms: request.request_expiry_ms,
+            force: request.force,
+            timestamp: request.timestamp.unwrap_or(moment.now),
             user,
-            requested_by: submitted.requested_by,
-            reject_if_busy: submitted.reject_if_busy,
+            requested_by: request.requested_by,
+            reject_if_busy: request.reject_if_busy,
         };
         let mut actions = std::mem::take(&mut self.placements.actions);
         let effects = Effects {
@@ -65,18 +116,18 @@ impl Ledger {
             moment,
             batch,
         };
-        let submitted = actions.submit(order, &effects);
+        let submitted = actions.submit(request, &effects);
         self.placements.actions = actions;
-        let fresh = match submitted {
+        let is_new = match submitted {
             Ok(Submitted::New(_)) => true,
             Ok(Submitted::Repeated(_)) => false,
             Err(placement::Refusal::Busy(other)) => return Err(Refusal::Busy(other)),
             Err(_) => return Err(Refusal::UuidReused(uuid)),
         };
-        // Looked at within this batch, so that the answer says what has become of it already.
+        // Advanced in the same batch, so that the answer shows its current status.
         self.advance_placements(moment, batch);
         let view = self.placements.actions.get(&uuid).map(view);
-        Ok((fresh, view.ok_or(Refusal::NotFound(uuid))?))
+        Ok((is_new, view.ok_or(Refusal::NotFound(uuid))?))
     }
 
     fn resolve_target(
@@ -84,7 +135,7 @@ impl Ledger {
         target: &Target,
         owner: &OwnerFilter,
     ) -> Result<(String, WorkId), Refusal> {
-        match named {
+        match target {
             Target::Processor { deployment, id } => {
                 let found = self.deployment(deployment, owner)?;
                 let service = &self.placements.deployments[&found].service;
@@ -107,9 +158,11 @@ impl Ledger {
                 let work = container.work.clone();
                 let Some(entry) = self.placements.processors.get(work.as_str()) else {
                     let why = if work.as_str().starts_with(super::POOL) {
-                        format!("{work} is a worker of a pool, whose owner moves it")
+                        format!(
+                            "{work} is a worker of a pool; only the owner of the pool may move it"
+                        )
                     } else {
-                        format!("{work} is not one")
+                        format!("{work} is not part of a service")
                     };
                     return Err(Refusal::NotOfAService(why));
                 };
@@ -118,13 +171,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn show(
-        &self,
-        deployment: &str,
-        uuid: &str,
-        owner: &OwnerFilter,
-    ) -> Result<PlacementView, Refusal> {
-        let deployment = self.deployment(deployment, owner)?;
+    fn show(&self, id: &PlacementId, owner: &OwnerFilter) -> Result<PlacementView, Refusal> {
+        let deployment = self.deployment(&id.deployment, owner)?;
+        let uuid = id.uuid.as_str();
         let found = self.placements.actions.get(uuid);
         let found = found.filter(|it| it.deployment_id == deployment);
         found
@@ -132,11 +181,10 @@ impl Ledger {
             .ok_or_else(|| Refusal::NotFound(format!("placement {uuid}")))
     }
 
-    pub(crate) fn list(
+    fn list(
         &self,
         deployment: &str,
-        (processor, status): (Option<&str>, Option<PlacementStatus>),
-        (after, limit): (u64, usize),
+        filter: &PlacementFilter,
         owner: &OwnerFilter,
     ) -> Result<Vec<PlacementView>, Refusal> {
         let deployment = self.deployment(deployment, owner)?;
@@ -144,26 +192,30 @@ impl Ledger {
             let id = it.processor_id.as_str();
             let own = id.split_once('.').map(|(_, own)| own);
             it.deployment_id == deployment
-                && it.seq >= after
-                && processor.is_none_or(|name| name == id || Some(name) == own)
+                && it.seq >= filter.after
+                && (filter.processor.as_deref()).is_none_or(|name| name == id || Some(name) == own)
         };
         let mut found: Vec<_> = self.placements.actions.iter().filter(wanted).collect();
         found.sort_by_key(|it| it.seq);
         let views = found.into_iter().map(view);
-        let views = views.filter(|it| status.is_none_or(|status| it.status_code == status));
-        Ok(views.take(limit).collect())
+        let views = views.filter(|it| {
+            let status = filter.status;
+            status.is_none_or(|status| it.status_code == status)
+        });
+        Ok(views.take(filter.limit).collect())
     }
 
-    pub(crate) fn withdraw(
+    fn withdraw(
         &mut self,
-        (deployment, uuid): (&str, &str),
-        unless: Option<u64>,
+        id: &PlacementId,
+        if_generation: Option<u64>,
         owner: &OwnerFilter,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        self.show(deployment, uuid, owner)?;
+        self.show(id, owner)?;
+        let uuid = id.uuid.as_str();
         let known = self.placements.actions.get(uuid);
-        let known = known.filter(|it| unless.is_some_and(|from| from != it.generation));
+        let known = known.filter(|it| if_generation.is_some_and(|seen| seen != it.generation));
         if let Some(other) = known {
             return Err(Refusal::Changed(other.status_code.as_str()));
         }
@@ -180,7 +232,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn processors(
+    fn processors(
         &mut self,
         deployment: &str,
         owner: &OwnerFilter,
@@ -197,7 +249,7 @@ impl Ledger {
             moment,
             batch,
         };
-        let seen = ours.into_iter().map(|entry| {
+        let views = ours.into_iter().map(|entry| {
             let mut live = effects.live_containers(&entry.work);
             live.retain(|it| it.state != LiveState::Held);
             live.sort_by_key(|it| it.state == LiveState::Stopping);
@@ -210,7 +262,7 @@ impl Ledger {
             };
             let actions = &effects.ledger.placements.actions;
             let mut open = actions.open().filter(|it| it.is_in_flight());
-            let flight = open.find(|it| it.processor_id == entry.work);
+            let in_flight = open.find(|it| it.processor_id == entry.work);
             ProcessorView {
                 deployment_id: entry.processor.deployment,
                 user: entry.user,
@@ -222,11 +274,11 @@ impl Ledger {
                     .map(|it| it.host.clone())
                     .or_else(|| effects.last_host(&entry.work)),
                 resource_id: container.map(|it| it.allocation),
-                in_flight: flight.map(|it| it.uuid.clone()),
+                in_flight: in_flight.map(|it| it.uuid.clone()),
                 id: entry.work,
             }
         });
-        Ok(seen.collect())
+        Ok(views.collect())
     }
 
     pub(crate) fn requests(
@@ -254,7 +306,7 @@ impl Ledger {
     }
 }
 
-/// A placement in the words of the wire.
+/// A placement as the API shows it.
 fn view(placement: &placement::Placement) -> PlacementView {
     let it = placement.clone();
     PlacementView {
@@ -283,7 +335,7 @@ fn view(placement: &placement::Placement) -> PlacementView {
     }
 }
 
-/// A word of the machine as a word of the wire: they are spelled alike.
+/// Converts an enum to the one of the API, which has the same names.
 fn to_wire<T: serde::Serialize, W: serde::de::DeserializeOwned>(value: Option<T>) -> Option<W> {
     let written = serde_json::to_value(value?).ok()?;
     serde_json::from_value(written).ok()

@@ -184,7 +184,7 @@ impl Fleet {
             reject_if_busy: false,
         };
         self.act(|ledger, moment, batch| {
-            ledger.post(submitted, &None, moment, batch).unwrap();
+            ledger.submit(submitted, &None, moment, batch).unwrap();
         });
     }
 
