@@ -1,9 +1,11 @@
-//! The one place where the agent acts: news and wishes come in, `reconcile` decides, the journal
-//! remembers, the runtime obeys, and the board shows the result to whoever reports it.
+//! The control loop of the agent. It receives desired entries and runtime events, decides with
+//! `reconcile`, writes to the journal, instructs the runtime, and publishes the status for reports.
 //!
-//! Invariants: an intent is on disk before the runtime hears of it (I3); an end is in the journal
-//! before the board shows it, unless the disk refuses (I6, F29); the board is complete only after
-//! the machine and the journal have been looked through; what must end ends whatever the disk says.
+//! Invariants:
+//! - An intent is on disk before the runtime receives it (I3).
+//! - An end is in the journal before the status shows it, unless the disk fails (I6).
+//! - The status is complete only after the machine and the journal were read.
+//! - Containers that must end are ended even if the disk fails.
 
 mod actions;
 mod containers;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_container_manager_api::{DesiredEntry, Goal as WireGoal};
-use hayward_node_agent_domain::{Doubt, Goal, Phase, Picture, Record, Tenure, Wanted, reconcile};
+use hayward_node_agent_domain::{Doubt, Goal, Phase, Record, State, Tenure, Wanted, reconcile};
 use hayward_service::Shutdown;
 use hayward_vocabulary::{AllocationId, Size};
 use parking_lot::Mutex;
@@ -26,50 +28,49 @@ use crate::follow::{Position, Update};
 use crate::journal::{Journal, Opened};
 use crate::lease::boottime_ms;
 use crate::output_tail;
-use crate::runtime::{Event, News, Runtime};
-use containers::Known;
+use crate::runtime::{Event, Runtime, RuntimeEvent};
+use containers::KnownContainer;
 
-pub use containers::Board;
-pub use traces::Lives;
+pub use containers::AgentStatus;
+pub use traces::Traces;
 
-/// After a refusal of the disk.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// While exclusive work waits for the lease of the node.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// On top of the graces when everything is ended at the exit.
-const LAST_MARGIN: Duration = Duration::from_secs(5);
-/// News and wishes taken in before acting.
-const AT_ONCE: usize = 256;
+/// Delay after a failed write to the journal.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+/// Poll interval while exclusive work waits for the lease of the node.
+const LEASE_POLL: Duration = Duration::from_millis(100);
+/// Added to the longest grace when all containers are ended at exit.
+const EXIT_MARGIN: Duration = Duration::from_secs(5);
+/// Maximum number of events applied before acting.
+const MAX_BATCH: usize = 256;
 
 pub struct Agent {
     runtime: Arc<dyn Runtime>,
     journal: Arc<Mutex<Journal>>,
     boot_id: String,
-    known: BTreeMap<AllocationId, Known>,
+    containers: BTreeMap<AllocationId, KnownContainer>,
     desired: BTreeMap<AllocationId, DesiredEntry>,
     seen_in_full: bool,
-    /// Why the first full set is doubtful, if it is.
+    /// Why entries of the first full set may have been started before, if so.
     doubt: Option<Doubt>,
     doubtful: BTreeMap<AllocationId, Doubt>,
     cursor: Option<String>,
-    /// Newest position obeyed by this agent or one before it, to tell another history by.
+    /// Newest position obeyed by this or a previous agent; detects another history.
     obeyed: Option<Position>,
-    /// The journal refuses, for this reason.
-    trouble: Option<String>,
-    board: watch::Sender<Board>,
+    /// Why the journal cannot be written, if so.
+    fault: Option<String>,
+    status: watch::Sender<AgentStatus>,
     tenure: watch::Receiver<Option<Tenure>>,
-    /// Beginning of the tenure that was seen last.
+    /// Start of the last seen tenure.
     leased_since: Option<u64>,
     overtaken: BTreeSet<AllocationId>,
-    /// Something is to be tried again.
+    /// Delay until the next attempt, if one is due.
     again: Option<Duration>,
-    lives: Lives,
+    traces: Traces,
 }
 
-/// Where the agent hears from.
-pub struct Ears {
+pub struct Inputs {
     pub updates: mpsc::Receiver<Update>,
-    pub news: mpsc::Receiver<News>,
+    pub events: mpsc::Receiver<RuntimeEvent>,
 }
 
 impl Agent {
@@ -77,8 +78,8 @@ impl Agent {
         runtime: Arc<dyn Runtime>,
         opened: Opened,
         boot_id: String,
-        board: watch::Sender<Board>,
-        (tenure, lives): (watch::Receiver<Option<Tenure>>, Lives),
+        status: watch::Sender<AgentStatus>,
+        (tenure, traces): (watch::Receiver<Option<Tenure>>, Traces),
     ) -> anyhow::Result<Self> {
         let found = runtime.recover()?;
         let obeyed = opened.obeyed();
@@ -86,57 +87,60 @@ impl Agent {
             runtime,
             journal: Arc::new(Mutex::new(opened.journal)),
             boot_id,
-            known: BTreeMap::new(),
+            containers: BTreeMap::new(),
             desired: BTreeMap::new(),
             seen_in_full: false,
             doubt: opened.doubt,
             doubtful: BTreeMap::new(),
             cursor: None,
             obeyed,
-            trouble: None,
-            board,
+            fault: None,
+            status,
             tenure,
             leased_since: None,
             overtaken: BTreeSet::new(),
             again: None,
-            lives,
+            traces,
         };
-        agent.remember(opened.past, found)?;
+        agent.recover(opened.state, found)?;
         if let Some(doubt) = agent.doubt {
-            tracing::warn!(?doubt, "what the journal may have forgotten is not started");
+            tracing::warn!(
+                ?doubt,
+                "orders that may have been obeyed before are not started"
+            );
         }
-        agent.show();
+        agent.publish_status();
         Ok(agent)
     }
 
-    /// Until the stop; then, if it is so wished, until every container has ended.
-    pub async fn run(mut self, mut ears: Ears, stop: Shutdown, end_containers: bool) {
+    /// Runs until `stop`; then, with `end_containers`, until every container has ended.
+    pub async fn run(mut self, mut inputs: Inputs, stop: Shutdown, end_containers: bool) {
         loop {
             let again = self.again;
             tokio::select! {
-                Some(update) = ears.updates.recv() => {
-                    // Before it: what is news now was not there when a lease ran out.
-                    self.notice_tenure();
+                Some(update) = inputs.updates.recv() => {
+                    // First, because the new entries did not exist when a lease expired.
+                    self.check_tenure();
                     fault_points::pass(Point::AbsorbBefore);
                     self.absorb(update);
                     fault_points::pass(Point::AbsorbAfter);
                 }
-                Some(news) = ears.news.recv() => self.hear(news, &mut ears.news).await,
-                Ok(()) = self.tenure.changed() => self.notice_tenure(),
+                Some(event) = inputs.events.recv() => self.apply_events(event, &mut inputs.events).await,
+                Ok(()) = self.tenure.changed() => self.check_tenure(),
                 () = tokio::time::sleep(again.unwrap_or_default()), if again.is_some() => {}
                 () = stop.wait() => break,
             }
             self.act().await;
-            self.show();
+            self.publish_status();
         }
         if end_containers {
-            self.end_all(ears).await;
+            self.end_all(inputs).await;
         }
     }
 
-    async fn end_all(&mut self, mut ears: Ears) {
+    async fn end_all(&mut self, mut inputs: Inputs) {
         let live: Vec<_> = self
-            .known
+            .containers
             .iter()
             .filter(|(_, known)| known.actual.phase.is_live())
             .map(|(id, _)| id.clone())
@@ -149,18 +153,18 @@ impl Agent {
         for id in &live {
             self.runtime.stop(id);
         }
-        let limit = Duration::from_millis(grace) + LAST_MARGIN;
+        let limit = Duration::from_millis(grace) + EXIT_MARGIN;
         let all_gone = async {
             while self
-                .known
+                .containers
                 .values()
                 .any(|known| known.actual.phase.is_live())
             {
-                let Some(news) = ears.news.recv().await else {
+                let Some(event) = inputs.events.recv().await else {
                     return;
                 };
-                self.hear(news, &mut ears.news).await;
-                self.show();
+                self.apply_events(event, &mut inputs.events).await;
+                self.publish_status();
             }
         };
         if tokio::time::timeout(limit, all_gone).await.is_err() {
@@ -176,7 +180,7 @@ impl Agent {
             self.desired.remove(key.as_str());
         }
         for entry in update.changed.into_values() {
-            self.lives.heard(&entry);
+            self.traces.ordered(&entry);
             self.desired.insert(entry.id.clone(), entry);
         }
         if update.full {
@@ -191,18 +195,18 @@ impl Agent {
                 let unknown = self
                     .desired
                     .keys()
-                    .filter(|id| !self.known.contains_key(*id));
+                    .filter(|id| !self.containers.contains_key(*id));
                 self.doubtful = unknown.map(|id| (id.clone(), doubt)).collect();
             }
         }
         self.cursor = Some(update.cursor);
-        let (desired, known) = (&self.desired, &self.known);
-        self.lives
-            .keep(|id| desired.contains_key(id) || known.contains_key(id));
+        let (desired, known) = (&self.desired, &self.containers);
+        self.traces
+            .retain(|id| desired.contains_key(id) || known.contains_key(id));
     }
 
-    /// After a gap between leases, what was ordered before it is not started any more.
-    fn notice_tenure(&mut self) {
+    /// After a gap between leases, entries ordered before it are not started any more.
+    fn check_tenure(&mut self) {
         let since = self
             .tenure
             .borrow_and_update()
@@ -213,40 +217,40 @@ impl Agent {
         self.leased_since = since;
     }
 
-    /// Exclusive work that is not started.
+    /// Exclusive entries that are not started yet.
     fn waiting(&self) -> impl Iterator<Item = &AllocationId> {
         let waits = |(id, entry): &(&AllocationId, &DesiredEntry)| {
-            entry.exclusive && entry.goal == WireGoal::Run && !self.known.contains_key(*id)
+            entry.exclusive && entry.goal == WireGoal::Run && !self.containers.contains_key(*id)
         };
         self.desired.iter().filter(waits).map(|(id, _)| id)
     }
 
-    async fn hear(&mut self, first: News, more: &mut mpsc::Receiver<News>) {
+    async fn apply_events(&mut self, first: RuntimeEvent, more: &mut mpsc::Receiver<RuntimeEvent>) {
         let mut batch = vec![first];
-        while batch.len() < AT_ONCE
-            && let Ok(news) = more.try_recv()
+        while batch.len() < MAX_BATCH
+            && let Ok(event) = more.try_recv()
         {
-            batch.push(news);
+            batch.push(event);
         }
         let records: Vec<Record> = batch
             .into_iter()
-            .filter_map(|news| self.take_in(news))
+            .filter_map(|event| self.apply_event(event))
             .collect();
         let ends = records
             .iter()
             .any(|record| matches!(record, Record::Ended { .. }));
         if self.write(records, ends).await.is_err() {
-            tracing::error!("an end is reported without being journalled; its directory keeps it");
+            tracing::error!("an end is reported without a journal record; its directory keeps it");
         }
     }
 
-    fn take_in(&mut self, news: News) -> Option<Record> {
-        let News {
+    fn apply_event(&mut self, event: RuntimeEvent) -> Option<Record> {
+        let RuntimeEvent {
             id,
             incarnation,
             event,
-        } = news;
-        let known = self.known.get_mut(&id)?;
+        } = event;
+        let known = self.containers.get_mut(&id)?;
         if known.actual.incarnation != incarnation || known.exit.is_some() {
             return None;
         }
@@ -256,7 +260,7 @@ impl Agent {
                 if known.actual.phase == Phase::Launching {
                     known.actual.phase = Phase::Running;
                 }
-                self.lives.started(&id);
+                self.traces.started(&id);
                 Some(Record::Started {
                     id,
                     incarnation,
@@ -265,16 +269,16 @@ impl Agent {
                 })
             }
             Event::Stuck(why) => {
-                // F31: it keeps its room, and is not called ended.
-                tracing::error!(container = %id, %why, "it cannot be ended");
+                // It keeps its space and does not count as ended (F31).
+                tracing::error!(container = %id, %why, "the container cannot be ended");
                 known.actual.phase = Phase::Stopping;
                 known.reason = Some(why);
                 None
             }
             Event::Ended(mut exit) => {
                 output_tail::add(self.runtime.as_ref(), &id, &mut exit);
-                self.lives.ended(&id, &exit);
-                let _here = self.lives.place(&id).map(|place| place.enter());
+                self.traces.ended(&id, &exit);
+                let _here = self.traces.parent(&id).map(|place| place.enter());
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");
                 known.actual.phase = Phase::Ended;
                 known.exit = Some(exit.clone());
@@ -291,27 +295,27 @@ impl Agent {
 
     async fn act(&mut self) {
         self.again = None;
-        // Forgetting an old incarnation makes room for the next one: one more look.
+        // Forgetting an old incarnation allows the next one to start, hence several passes.
         for _ in 0..3 {
-            let actions = reconcile(&self.picture());
+            let actions = reconcile(&self.state());
             if actions.is_empty() {
                 break;
             }
-            if !self.obey(actions).await {
-                self.again = Some(TRY_AGAIN);
+            if !self.execute(actions).await {
+                self.again = Some(DISK_RETRY);
                 return;
             }
         }
-        if self.trouble.is_some() {
+        if self.fault.is_some() {
             self.probe().await;
-            self.again = self.trouble.is_some().then_some(TRY_AGAIN);
+            self.again = self.fault.is_some().then_some(DISK_RETRY);
             return;
         }
         let waits = self.waiting().next().is_some();
-        self.again = waits.then_some(LOOK_AGAIN);
+        self.again = waits.then_some(LEASE_POLL);
     }
 
-    fn picture(&self) -> Picture {
+    fn state(&self) -> State {
         let wanted = |entry: &DesiredEntry| Wanted {
             incarnation: entry.incarnation,
             epoch: entry.epoch,
@@ -323,7 +327,7 @@ impl Agent {
             exclusive: entry.exclusive,
         };
         let tenure = *self.tenure.borrow();
-        Picture {
+        State {
             desired: self
                 .desired
                 .iter()
@@ -331,7 +335,7 @@ impl Agent {
                 .collect(),
             seen_in_full: self.seen_in_full,
             actual: self
-                .known
+                .containers
                 .iter()
                 .map(|(id, known)| (id.clone(), known.actual))
                 .collect(),
@@ -341,17 +345,20 @@ impl Agent {
         }
     }
 
-    /// A machine that cannot end what it has should not be given more.
+    /// Why a container cannot be ended, if so; then the node asks for no new work.
     fn stuck(&self) -> Option<String> {
-        let mut live = self.known.iter().filter(|(_, known)| known.exit.is_none());
+        let mut live = self
+            .containers
+            .iter()
+            .filter(|(_, known)| known.exit.is_none());
         let (id, why) = live.find_map(|(id, known)| Some((id, known.reason.as_ref()?)))?;
         Some(format!("{id} cannot be ended: {why}"))
     }
 
-    fn show(&self) {
-        let containers = self.known.iter().map(|(id, known)| known.report(id));
+    fn publish_status(&self) {
+        let containers = self.containers.iter().map(|(id, known)| known.report(id));
         let mut granted = Size::default();
-        for (id, known) in &self.known {
+        for (id, known) in &self.containers {
             if let Some(entry) = self
                 .desired
                 .get(id)
@@ -360,12 +367,12 @@ impl Agent {
                 granted.add(&entry.size);
             }
         }
-        self.board.send_replace(Board {
+        self.status.send_replace(AgentStatus {
             cursor: self.cursor.clone(),
             complete: true,
             containers: Arc::new(containers.collect()),
             granted,
-            trouble: self.trouble.clone().or_else(|| self.stuck()),
+            fault: self.fault.clone().or_else(|| self.stuck()),
         });
     }
 }

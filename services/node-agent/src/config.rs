@@ -1,4 +1,4 @@
-//! Every setting of the agent, with its default, its unit and its reason.
+//! Settings of the agent.
 
 mod engine;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use hayward_node_agent_domain::Trouble;
+use hayward_node_agent_domain::NodeFault;
 use hayward_service::config::LogFormat;
 use hayward_service::{FrameSettings, TokenSource};
 use hayward_vocabulary::NodeName;
@@ -16,98 +16,97 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// Name of this machine in the pool. No default; with `simulate`, the beginning of the names.
+    /// Name of this node. No default. With `simulate`, the prefix of the names.
     pub node: String,
     /// File with the agent's token. Default `tokens/agent-<node>.token` in the keys directory.
     pub token_file: Option<PathBuf>,
-    /// File with the secret of an enrolment, exchanged for the token where there is none yet.
-    /// Default none.
+    /// File with the enrolment secret, which is exchanged for the first token. Default none.
     pub enrolment_secret_file: Option<PathBuf>,
-    /// Directory with the keys and tokens, where the token is looked for. Default none.
+    /// Directory with keys and tokens; the default location of the token. Default none.
     pub keys: Option<PathBuf>,
-    /// Where the journal and the containers are. Needed by the `process` runtime: what is not
-    /// remembered could be started twice (I3).
+    /// Directory of the journal and the containers. Required by the `process` runtime; without a
+    /// journal, work could start twice (I3).
     pub state_dir: Option<PathBuf>,
-    /// What containers are: `process`, the default, starts real ones; `simulated` pretends.
+    /// Runtime of containers: `process` (default) runs real ones, `simulated` only simulates them.
     pub runtime: RuntimeKind,
-    /// Where node-status answers; it is told that the machine is there. Several addresses:
-    /// comma-separated. The default has the port of `hayward up`.
+    /// Addresses of node-status, which receives heartbeats; comma-separated. The default has the port
+    /// of `hayward up`.
     pub node_status_url: String,
-    /// Where container-manager answers; it says what has to run here. Several addresses:
-    /// comma-separated. The default has the port of `hayward up`.
+    /// Addresses of container-manager, which provides the desired set; comma-separated. The default has
+    /// the port of `hayward up`.
     pub container_manager_url: String,
-    /// Where job-converter answers; task runners lease their tasks from it. Several addresses:
-    /// comma-separated. The default has the port of `hayward up`.
+    /// Addresses of job-converter, from which task runners lease tasks; comma-separated. The default
+    /// has the port of `hayward up`.
     pub job_converter_url: String,
-    /// Nodepool to be in. Default: the one the operator's policy names.
+    /// Node pool. Default: the one of the policy.
     pub pool: Option<String>,
-    /// Labels of the node, as `rack=7,disk=fast`. Default none.
+    /// Labels of the node, such as `rack=7,disk=fast`. Default none.
     pub labels: String,
-    /// Bytes of memory to hand out. Default: measured, all but what processes of system accounts
-    /// hold, and at least a sixteenth or 2 GiB less than there is.
+    /// Bytes of memory to offer. Default: measured; the total without the memory of system accounts,
+    /// with at least a sixteenth or 2 GiB reserved.
     pub memory_bytes: Option<u64>,
-    /// Accounts with a user id below this are the system's. Default 500.
+    /// Accounts with a user id below this are system accounts. Default 500.
     pub system_uid_below: u32,
-    /// Thousandths of a cpu to hand out. Default: all of the machine's.
+    /// Thousandths of a cpu to offer. Default: all of the machine.
     pub cpu_milli: Option<u64>,
-    /// Thousandths of a gpu to hand out. Default: all of the machine's.
+    /// Thousandths of a gpu to offer. Default: all of the machine.
     pub gpu_milli: Option<u64>,
-    /// The node asks for no new work while this file is there; its first line says why. Default
+    /// The node accepts no new work while this file exists; its first line is the reason. Default
     /// `quiesce` in the state directory.
     pub quiesce_file: Option<PathBuf>,
-    /// Bytes: the node asks for no new work while fewer are free on the disk of the state
-    /// directory. Default 512 MiB: journal and outputs need room. 0: never.
+    /// The node accepts no new work while fewer bytes are free on the disk of the state directory.
+    /// Default 512 MiB, for the journal and outputs. 0: never.
     pub quiesce_disk_bytes: u64,
-    /// Percent of the time that something waits for memory, above which the node asks for no new
-    /// work. Default 50: the machine is thrashing. 0: never.
+    /// The node accepts no new work above this memory pressure, in percent of the time. Default 50: the
+    /// machine is thrashing. 0: never.
     pub quiesce_memory_pressure_percent: u64,
-    /// Control group below which containers get theirs; `none` for no groups. Default: the agent's
-    /// own, because what lies outside is not the agent's to limit.
+    /// Cgroup below which cgroups of containers are created; `none` to disable them. Default: the
+    /// cgroup of the agent.
     pub cgroup_root: Option<String>,
-    /// System accounts that the work of users runs as, as `ada=alice,ben=2001:2001` (S16): a name
-    /// this machine knows, or a number and perhaps a group. Default none.
+    /// System accounts of users, such as `ada=alice,ben=2001:2001`: an account name, or a user id with
+    /// an optional group id. Default none (S16).
     pub run_as_users: String,
-    /// Number of the system user that all other work runs as. Default: 65534, which owns nothing,
-    /// where the agent is root; else the agent's own account. Nothing ever runs as root.
+    /// User id of all other work. Default: 65534, which owns nothing, if the agent is root; else the
+    /// account of the agent. Work never runs as root.
     pub run_as_uid: Option<u32>,
-    /// Number of the system group of that work. Default: as for `run_as_uid`.
+    /// Group id of that work. Default: as for `run_as_uid`.
     pub run_as_gid: Option<u32>,
-    /// Socket of a container engine on this machine, as `/var/run/docker.sock`, for work that
-    /// brings an image. Default none: such work is not run here (S20, S21).
+    /// Socket of a container engine on this machine, such as `/var/run/docker.sock`, for work with an
+    /// image. Default none: such work does not run here (S21).
     pub docker_socket: Option<PathBuf>,
-    /// The engine's network that containers are in. Default `bridge`; never the machine's own.
+    /// Network of the engine for containers. Default `bridge`; the host network is not allowed.
     pub docker_network: String,
-    /// Directories of this machine that every container sees, as `/data:/data:ro`; needs
+    /// Directories of this machine mounted into every container, such as `/data:/data:ro`; needs
     /// `run_as_uid`. Default none.
     pub docker_mounts: Vec<String>,
-    /// Directories of this machine below which work may ask for mounts of its own, where the policy
-    /// of the pool lists them too (S20, S21). Default none.
+    /// Directories of this machine below which work may request mounts, if the policy of the pool lists
+    /// them too. Default none (S21).
     pub docker_mountable: Vec<PathBuf>,
-    /// Registries images may be fetched from, as `docker.io`. Default none: only images that are
-    /// on the machine are used.
+    /// Registries from which images may be pulled, such as `docker.io`. Default none: only images on
+    /// the machine are used.
     pub docker_registries: Vec<String>,
-    /// Bytes of output kept of a container. Default 16 MiB (F36).
+    /// Bytes of output stored per container. Default 16 MiB (F36).
     pub output_limit_bytes: u64,
-    /// Most processes and threads of a container; where no control group counts them, of its
-    /// account. Default 4,096.
+    /// Maximum processes and threads of a container, or of its account if there are no cgroups.
+    /// Default 4,096.
     pub processes_limit: u64,
-    /// Milliseconds after which a launch that says nothing has failed. Default one minute (F31).
+    /// Milliseconds after which a hanging launch fails. Default one minute (F31).
     pub launch_limit_ms: u64,
-    /// Ends the containers when the agent ends. Default false: they outlive it (D9).
+    /// Ends the containers when the agent ends. Default false: they outlive it.
     pub end_containers_on_exit: bool,
     /// Runs this many simulated agents instead of a real one, named `<node>-0001` and so on.
     pub simulate: u32,
-    /// Milliseconds a pretended command runs; 0, the default, until it is asked to end.
+    /// Milliseconds that a simulated command runs; 0 (default): until it is stopped.
     pub simulated_container_ms: u64,
-    /// Milliseconds a pretended task takes. Default 100.
+    /// Milliseconds that a simulated task takes. Default 100.
     pub simulated_task_ms: u64,
-    /// Percent of pretended tasks that fail. Default 0.
+    /// Percent of simulated tasks that fail. Default 0.
     pub simulated_failure_percent: u32,
-    /// Nothing starts on the pretended machine, for this reason: `disk_full`, `read_only_fs`,
+    /// Every start on the simulated machine fails with this fault: `disk_full`, `read_only_fs`,
     /// `image_pull`, `device_error` or `runtime_down`. Default none.
     #[schemars(with = "Option<String>")]
-    pub simulated_fault: Option<Trouble>,
-    /// How to start this program again, for supervisors and task runners: `supervise DIR` or
+    pub simulated_fault: Option<NodeFault>,
+    /// Command that starts this program for supervisors and task runners; `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
     /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` where this is not set.
@@ -205,7 +204,7 @@ impl Settings {
         (1..=self.simulate).map(one).collect()
     }
 
-    /// Where the token is, or will be once the agent is enrolled.
+    /// Path of the token file, which may not exist before the enrolment.
     pub fn token_place(&self) -> anyhow::Result<PathBuf> {
         Ok(match (&self.token_file, &self.keys) {
             (Some(file), _) => file.clone(),
@@ -236,7 +235,7 @@ impl Settings {
             .collect()
     }
 
-    /// How to start this program again.
+    /// Command that starts this program.
     pub fn command(&self) -> anyhow::Result<Vec<String>> {
         if !self.command.is_empty() {
             return Ok(self.command.clone());
@@ -247,7 +246,7 @@ impl Settings {
         Ok(vec![own])
     }
 
-    /// What telemetry wants to know.
+    /// Settings of telemetry.
     pub fn frame(&self) -> FrameSettings {
         FrameSettings {
             otlp_endpoint: self.otlp_endpoint.clone(),
@@ -266,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn simulated_agents_have_names_and_tokens_of_their_own() {
+    fn simulated_agents_have_their_own_names_and_tokens() {
         let keys = Some(PathBuf::from("/keys"));
         let settings = Settings {
             node: "sim".into(),
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_pairs() {
+    fn labels_are_key_value_pairs() {
         let mut settings = Settings {
             labels: "a=1, b=2=3".into(),
             ..Settings::default()

@@ -1,9 +1,8 @@
-//! The agent's token: fetched once with the secret of an enrolment, and renewed while the agent
-//! runs, at two thirds of its life.
+//! The token of the agent: obtained once with an enrolment secret, and renewed after two thirds of its
+//! lifetime.
 //!
-//! A token that cannot be written to its file, as on a read-only volume, is used as long as this
-//! process lasts. One that has ended cannot be renewed: the node has to be enrolled again, which
-//! is said.
+//! A renewed token that cannot be written to its file is used until the process ends. An expired token
+//! cannot be renewed; the node must be enrolled again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,15 +16,15 @@ use http::Method;
 
 use crate::Settings;
 
-/// How often a token is looked at, and a renewal that failed is tried again.
-const LOOK: Duration = Duration::from_secs(30);
+/// Interval of checks and of retries.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Exchanges the secret of an enrolment for the first token, where there is a secret and no token.
-/// Waits for node-status as long as it takes.
+/// Exchanges the enrolment secret for the first token, if there is a secret and no token. Retries
+/// until node-status answers.
 ///
 /// # Errors
-/// When node-status says no: the secret is used, too old, or another node's.
-pub async fn enrolled(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<()> {
+/// If node-status refuses: the secret was used, has expired, or is for another node.
+pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<()> {
     let Some(secret) = &settings.enrolment_secret_file else {
         return Ok(());
     };
@@ -34,8 +33,8 @@ pub async fn enrolled(settings: &Settings, shutdown: &Shutdown) -> anyhow::Resul
         return Ok(());
     }
     let secret = read_secret(secret)?.trim().to_owned();
-    let nobody = TokenSource::none().believing(settings.token()?.authority());
-    let client = Client::from_list(&settings.node_status_url, nobody)?;
+    let no_token = TokenSource::none().believing(settings.token()?.authority());
+    let client = Client::from_list(&settings.node_status_url, no_token)?;
     let path = format!("/v1/nodes/{}/credentials", settings.node()?);
     loop {
         let call = client.call(Method::POST, path.as_str());
@@ -54,13 +53,13 @@ pub async fn enrolled(settings: &Settings, shutdown: &Shutdown) -> anyhow::Resul
             ),
         }
         tokio::select! {
-            () = shutdown.wait() => anyhow::bail!("ended before it was enrolled"),
+            () = shutdown.wait() => anyhow::bail!("stopped before the enrolment"),
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
 }
 
-/// Renews a token before it ends.
+/// Renews the token before it expires.
 pub struct Renewal {
     client: Client,
     node: NodeName,
@@ -69,7 +68,7 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    pub fn of(settings: &Settings, client: Client, token: TokenSource) -> anyhow::Result<Self> {
+    pub fn new(settings: &Settings, client: Client, token: TokenSource) -> anyhow::Result<Self> {
         Ok(Self {
             client,
             node: settings.node()?,
@@ -80,17 +79,17 @@ impl Renewal {
 
     pub async fn keep(self, shutdown: Shutdown) {
         loop {
-            if let Err(error) = self.look().await {
+            if let Err(error) = self.renew_if_due().await {
                 tracing::warn!(error = format!("{error:#}"), "the token is not renewed yet");
             }
             tokio::select! {
                 () = shutdown.wait() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
     }
 
-    async fn look(&self) -> anyhow::Result<()> {
+    async fn renew_if_due(&self) -> anyhow::Result<()> {
         let Some(token) = self.token.current()? else {
             return Ok(());
         };

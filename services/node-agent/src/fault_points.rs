@@ -1,10 +1,9 @@
-//! Fault points (X2): places before and after each step where a test lets this program die.
+//! Fault points: places before and after each step at which a test can abort this program.
 //!
-//! Absent unless the feature `fault-points` is set, which only tests of this crate set; and then
-//! nothing happens unless a point is named in `FAULT_POINT`, as `journal_after:2` for the
-//! second time it is passed.
+//! Active only with the feature `fault-points`, which only tests of this crate set. `FAULT_POINT`
+//! names the point, such as `journal_after:2` for the second time it is passed.
 
-/// The step that is about to be taken, or was.
+/// A point before or after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     AbsorbBefore,
@@ -12,7 +11,7 @@ pub enum Point {
     PositionBefore,
     PositionAfter,
     JournalBefore,
-    /// Handed to the kernel, not yet to the disk.
+    /// Written to the kernel, not yet synced to the disk.
     JournalWritten,
     JournalAfter,
     FolderBefore,
@@ -38,7 +37,7 @@ pub enum Point {
 
 #[cfg(feature = "fault-points")]
 impl Point {
-    /// Every point: a test has a case for each.
+    /// Every point. A test covers each.
     pub const ALL: [Self; 26] = [
         Self::AbsorbBefore,
         Self::AbsorbAfter,
@@ -68,7 +67,7 @@ impl Point {
         Self::ExitAfter,
     ];
 
-    /// In the settings of a test.
+    /// Its name in `FAULT_POINT`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,7 +101,7 @@ impl Point {
     }
 }
 
-/// Dies here if this is the point that was named.
+/// Aborts the program if this point is named.
 #[cfg(not(feature = "fault-points"))]
 #[inline]
 pub fn pass(_: Point) {}
@@ -110,13 +109,13 @@ pub fn pass(_: Point) {}
 #[cfg(feature = "fault-points")]
 pub use named::pass;
 
-/// What the supervisors of an agent must know of it, whose environment is empty otherwise.
+/// Variables passed on to supervisors, whose environment is otherwise empty.
 #[cfg(feature = "fault-points")]
 pub const VARIABLES: [&str; 2] = [named::POINT, named::BOOT];
 
-/// A boot that a test pretends.
+/// A boot id set by a test.
 #[cfg(feature = "fault-points")]
-pub fn pretended_boot() -> Option<String> {
+pub fn test_boot_id() -> Option<String> {
     std::env::var(named::BOOT).ok()
 }
 
@@ -130,7 +129,7 @@ mod named {
     pub const POINT: &str = "FAULT_POINT";
     pub const BOOT: &str = "FAULT_BOOT";
 
-    /// The name, and how often it is still passed.
+    /// The named point, and how many more times it is passed.
     static NAMED: LazyLock<Option<(String, AtomicU32)>> = LazyLock::new(|| {
         let text = std::env::var(POINT).ok()?;
         let (name, time) = text.split_once(':').unwrap_or((&text, "1"));

@@ -1,8 +1,8 @@
-//! Following the node's own desired set with a long poll.
+//! Follows the desired set of the node by long polling.
 //!
-//! The set is asked for in full at every start and kept in memory. Of what was seen, only the
-//! newest position stays on disk: a full answer of the same history from before it means that the
-//! database went back in time, and then nothing is done on its word (R9).
+//! The set is fetched in full at every start and kept in memory. Only the newest position is on disk.
+//! A full answer of the same history from before it means that the database was restored to an older
+//! state; then the agent ignores the answer (R9).
 
 mod update;
 
@@ -14,20 +14,20 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use tokio::sync::mpsc;
 
-use crate::backoff::Pause;
+use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
 use crate::files;
 
 pub use update::{Position, Update};
 
-const WAIT: Duration = Duration::from_secs(25);
+const POLL_TIMEOUT: Duration = Duration::from_secs(25);
 
 pub struct Follower {
     pub client: Client,
     pub node: NodeName,
-    /// Where the newest position is kept.
+    /// File of the newest position.
     pub position: Option<PathBuf>,
-    /// Newest position that anything was done on the word of (I7).
+    /// Newest position that was acted on (I7).
     pub obeyed: Option<Position>,
     pub updates: mpsc::Sender<Update>,
 }
@@ -42,20 +42,20 @@ impl Follower {
 
     async fn follow(&self) {
         let mut cursor: Option<String> = None;
-        let kept = self
+        let stored = self
             .position
             .as_ref()
             .and_then(|path| Position::parse(std::fs::read_to_string(path).ok()?.trim()));
-        // Two copies: a journal may be lost, and a note may be.
-        let mut seen = match (self.obeyed.clone(), kept) {
-            (Some(obeyed), Some(kept)) => Some(obeyed.newer(kept)),
-            (obeyed, kept) => obeyed.or(kept),
+        // Two copies, because either the journal or the file may be lost.
+        let mut seen = match (self.obeyed.clone(), stored) {
+            (Some(obeyed), Some(stored)) => Some(obeyed.newer(stored)),
+            (obeyed, stored) => obeyed.or(stored),
         };
-        let mut pause = Pause::default();
+        let mut backoff = Backoff::default();
         loop {
-            match self.ask(cursor.as_deref()).await {
+            match self.poll(cursor.as_deref()).await {
                 Ok(update) => {
-                    pause.reset();
+                    backoff.reset();
                     let position = Position::parse(&update.cursor);
                     let back = position.as_ref().zip(seen.as_ref());
                     if back.is_some_and(|(now, seen)| now.is_before(seen)) {
@@ -63,46 +63,50 @@ impl Follower {
                             cursor = %update.cursor,
                             "container-manager went back in time; the agent changes nothing"
                         );
-                        // It is told what was seen here: then the whole fleet stops (R9).
+                        // The newer position tells the service, which then stops the fleet (R9).
                         cursor = seen.as_ref().map(ToString::to_string);
-                        pause.wait().await;
+                        backoff.wait().await;
                         continue;
                     }
                     cursor = Some(update.cursor.clone());
                     if position != seen {
                         seen = position;
-                        self.keep(&update.cursor);
+                        self.store_position(&update.cursor);
                     }
                     if !update.is_empty() && self.updates.send(update).await.is_err() {
                         return;
                     }
                 }
                 Err(error) => {
-                    if pause.is_new() {
+                    if backoff.is_new() {
                         tracing::warn!(%error, cause = ?error, "cannot follow the desired set");
                     }
-                    pause.wait().await;
+                    backoff.wait().await;
                 }
             }
         }
     }
 
-    async fn ask(&self, cursor: Option<&str>) -> Result<Update, ClientError> {
+    async fn poll(&self, cursor: Option<&str>) -> Result<Update, ClientError> {
         let path = format!("/v1/desired/{}/publication", self.node);
         let mut call = self.client.call(Method::GET, path);
         if let Some(cursor) = cursor {
-            call = call.query("since", cursor).query("wait", WAIT.as_secs());
+            call = call
+                .query("since", cursor)
+                .query("wait", POLL_TIMEOUT.as_secs());
         }
-        call.timeout(WAIT + Duration::from_secs(10)).send().await
+        call.timeout(POLL_TIMEOUT + Duration::from_secs(10))
+            .send()
+            .await
     }
 
-    fn keep(&self, cursor: &str) {
-        // A position that was not kept is one that a later check cannot use: no harm is done.
+    fn store_position(&self, cursor: &str) {
+        // Without a stored position, only a later check is missing.
         fault_points::pass(Point::PositionBefore);
         if let Some(path) = &self.position
-            && let Err(error) = files::note(path, cursor.as_bytes())
+            && let Err(error) = files::replace_unsynced(path, cursor.as_bytes())
         {
-            tracing::warn!(%error, "the position in the desired set cannot be kept");
+            tracing::warn!(%error, "cannot store the position in the desired set");
         }
         fault_points::pass(Point::PositionAfter);
     }

@@ -1,5 +1,5 @@
-//! Telling node-status that this machine is there, what it is and how it feels. The answer says
-//! when to speak next; silence is answered by speaking on.
+//! Sends heartbeats with inventory and metrics to node-status. The answer sets the period; without an
+//! answer the agent continues with the last one.
 
 use std::time::Duration;
 
@@ -10,75 +10,77 @@ use http::Method;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent::Board;
-use crate::lease::{Keeper, boottime_ms};
-use crate::node_condition::Condition;
+use crate::agent::AgentStatus;
+use crate::lease::{LeaseWriter, boottime_ms};
+use crate::node_condition::NodeCondition;
 
-const FIRST_MS: u64 = 1_000;
-/// Why a node whose agent was stopped takes no new work.
-const GOODBYE: &str = "its agent was stopped";
-/// How long stopping waits for node-status to have heard of it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const INITIAL_PERIOD_MS: u64 = 1_000;
+/// Quiesce reason of a node whose agent was stopped.
+const STOP_REASON: &str = "its agent was stopped";
+/// Time limit of the last heartbeat.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub struct Heart {
+pub struct Heartbeats {
     pub client: Client,
     pub node: NodeName,
-    pub condition: Condition,
-    pub board: watch::Receiver<Board>,
-    /// It is silent until the orders of the node were seen.
-    pub waits: bool,
-    /// Hears what the answers grant.
-    pub keeper: Keeper,
+    pub condition: NodeCondition,
+    pub status: watch::Receiver<AgentStatus>,
+    /// Send no heartbeat before the desired set was received.
+    pub wait_for_orders: bool,
+    /// Stores the leases that answers grant.
+    pub lease_writer: LeaseWriter,
 }
 
-impl Heart {
+impl Heartbeats {
     pub async fn run(mut self, stop: Shutdown) {
         tokio::select! {
-            () = self.beat() => {}
+            () = self.send_heartbeats() => {}
             () = stop.wait() => {}
         }
         if self.condition.machine.is_some() {
-            self.say_goodbye().await;
+            self.announce_stop().await;
         }
     }
 
-    /// Until an agent is heard again this machine takes nothing new: nobody would start it, and who
-    /// comes back may offer something else, as when its container engine was taken away. One try:
-    /// where nobody listens, the silence says it later.
-    async fn say_goodbye(&mut self) {
-        let board = self.board.borrow().clone();
-        let mut beat = self.condition.heartbeat(&board).await;
-        beat.quiesced = true;
-        beat.quiesce_reason = Some(GOODBYE.to_owned());
+    /// Quiesces the node, because nothing would start new work until an agent is back, and that agent
+    /// may offer something else. Tried once; otherwise missing heartbeats have the same effect later.
+    async fn announce_stop(&mut self) {
+        let status = self.status.borrow().clone();
+        let mut heartbeat = self.condition.heartbeat(&status).await;
+        heartbeat.quiesced = true;
+        heartbeat.quiesce_reason = Some(STOP_REASON.to_owned());
         let path = format!("/v1/nodes/{}/heartbeat", self.node);
-        let call = self.client.call(Method::PUT, path).body(&beat);
-        if let Err(error) = call.timeout(PATIENCE).send::<HeartbeatAnswer>().await {
-            tracing::debug!(%error, "node-status did not hear that this agent stops");
+        let call = self.client.call(Method::PUT, path).body(&heartbeat);
+        if let Err(error) = call.timeout(STOP_TIMEOUT).send::<HeartbeatAnswer>().await {
+            tracing::debug!(%error, "cannot announce the stop to node-status");
         }
     }
 
-    async fn beat(&mut self) {
-        let seen = |board: &Board| board.cursor.is_some();
-        if self.waits && self.board.wait_for(seen).await.is_err() {
+    async fn send_heartbeats(&mut self) {
+        let seen = |status: &AgentStatus| status.cursor.is_some();
+        if self.wait_for_orders && self.status.wait_for(seen).await.is_err() {
             return;
         }
         let path = format!("/v1/nodes/{}/heartbeat", self.node);
-        let mut period_ms = FIRST_MS;
+        let mut period_ms = INITIAL_PERIOD_MS;
         let mut silent = false;
-        // Agents that start together should not all speak in the same instant for ever.
+        // Spreads agents that start at the same time.
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..20))).await;
         loop {
             let due = Instant::now() + Duration::from_millis(period_ms);
-            let board = self.board.borrow().clone();
-            let beat = self.condition.heartbeat(&board).await;
-            // A lease counts from before it left, whatever the answer takes (I4).
-            let asked_ms = boottime_ms();
-            let call = self.client.call(Method::PUT, path.as_str()).body(&beat);
-            // An answer that is lost must not keep the next heartbeat from being sent.
-            let patience = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
-            match call.timeout(patience).send::<HeartbeatAnswer>().await {
+            let status = self.status.borrow().clone();
+            let heartbeat = self.condition.heartbeat(&status).await;
+            // A lease counts from the sending of the request (I4).
+            let sent_ms = boottime_ms();
+            let call = self
+                .client
+                .call(Method::PUT, path.as_str())
+                .body(&heartbeat);
+            // A lost answer must not delay the next heartbeat.
+            let timeout = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
+            match call.timeout(timeout).send::<HeartbeatAnswer>().await {
                 Ok(answer) => {
-                    self.keeper.renew(asked_ms, answer.lease_ms);
+                    self.lease_writer.renew(sent_ms, answer.lease_ms);
                     period_ms = answer.heartbeat_ms.clamp(100, 60_000);
                     silent = false;
                 }

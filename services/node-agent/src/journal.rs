@@ -1,62 +1,63 @@
-//! The agent's memory on disk: one line per record, its checksum first.
+//! The journal of the agent: one line per record, each with a checksum in front.
 //!
-//! Invariants: what [`Journal::append`] returned for with `sync` survives the machine; a tail that
-//! a crash tore or zeroed is cut off, because nothing was done on the strength of it; a broken line
-//! with whole ones behind it is damage, and whoever opened it is told so (F30), as of a journal
-//! that is not there or was written under another boot. It is rewritten without what is over when
-//! it is opened and whenever that is most of it (I25).
+//! Invariants:
+//! - Records appended with `sync` survive a crash of the machine.
+//! - A torn or zeroed tail is cut off, because no action followed from it.
+//! - A broken line before an intact one is damage and is reported as a doubt; so is a missing
+//!   journal or one of another boot (F30).
+//! - The journal is compacted when it is opened and when most of it is obsolete.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use hayward_node_agent_domain::{Doubt, Past, Record, journal};
+use hayward_node_agent_domain::{Doubt, JournalState, Record, journal};
 
 use crate::fault_points::{self, Point};
 use crate::files::{self, checksum};
 use crate::follow::Position;
 
-/// Bytes of records that are over before they are worth a rewriting.
-const OVER: u64 = 1 << 20;
+/// Bytes of obsolete records that trigger a compaction.
+const MAX_GARBAGE: u64 = 1 << 20;
 
-/// Where records go. Without a file nothing is kept: the machine behind it is pretended.
-pub struct Journal(Option<Kept>);
+/// The journal. A simulated machine has no file.
+pub struct Journal(Option<JournalFile>);
 
-struct Kept {
+struct JournalFile {
     path: PathBuf,
     file: File,
-    /// What its records tell.
-    past: Past,
+    /// The state after all its records.
+    state: JournalState,
     length: u64,
-    /// Bytes when it was rewritten last.
-    fresh: u64,
+    /// Bytes after the last compaction.
+    compacted_length: u64,
 }
 
-/// What opening found.
+/// An opened journal.
 pub struct Opened {
     pub journal: Journal,
-    pub past: Past,
-    /// Why absence of a record proves nothing, if it does not.
+    pub state: JournalState,
+    /// Why the absence of a record proves nothing, if so.
     pub doubt: Option<Doubt>,
 }
 
 impl Opened {
-    /// The newest position that anything was done on the word of.
+    /// The newest position that was acted on.
     pub fn obeyed(&self) -> Option<Position> {
-        Position::parse(self.past.seen.as_deref()?)
+        Position::parse(self.state.seen.as_deref()?)
     }
 }
 
 impl Journal {
-    pub fn nowhere() -> Opened {
+    pub fn in_memory() -> Opened {
         Opened {
             journal: Self(None),
-            past: Past::default(),
+            state: JournalState::default(),
             doubt: None,
         }
     }
 
-    /// Replays the journal of this directory and rewrites it without what is over.
+    /// Replays and compacts the journal of this directory.
     ///
     /// # Errors
     /// When it can be neither read nor written.
@@ -68,60 +69,60 @@ impl Journal {
             Err(error) => return Err(error),
         };
         let (records, damaged) = read(&content);
-        let mut past = Past::replay(records);
-        let doubt = journal::doubt(&past, damaged, boot_id);
-        past.boot_id = Some(boot_id.to_owned());
+        let mut state = JournalState::replay(records);
+        let doubt = journal::doubt(&state, damaged, boot_id);
+        state.boot_id = Some(boot_id.to_owned());
         if damaged {
-            // What is left is rewritten below; a person may want to see what it was.
+            // Keeps a copy for diagnosis, because the journal is rewritten below.
             files::replace(&dir.join("journal.damaged"), &content)?;
         }
-        let kept = Kept::begin(path, past.clone())?;
+        let file_state = JournalFile::begin(path, state.clone())?;
         Ok(Opened {
-            journal: Self(Some(kept)),
-            past,
+            journal: Self(Some(file_state)),
+            state,
             doubt,
         })
     }
 
-    /// Writes records in one piece; with `sync`, on disk when this returns.
+    /// Writes records with one write; with `sync`, they are on disk on return.
     ///
     /// # Errors
-    /// When the disk refuses: what was to be written must then be treated as not written.
+    /// If the disk fails; the records count as not written.
     pub fn append(&mut self, records: &[Record], sync: bool) -> io::Result<()> {
-        let Some(kept) = &mut self.0 else {
+        let Some(file_state) = &mut self.0 else {
             return Ok(());
         };
-        kept.append(records, sync)?;
-        if kept.length > kept.fresh * 2 + OVER {
-            // A disk without room for it has the longer one still.
-            if let Err(error) = kept.rewrite() {
+        file_state.append(records, sync)?;
+        if file_state.length > file_state.compacted_length * 2 + MAX_GARBAGE {
+            // Without space for a rewrite, the longer journal stays valid.
+            if let Err(error) = file_state.rewrite() {
                 tracing::warn!(%error, "the journal cannot be rewritten and grows");
             }
         }
         Ok(())
     }
 
-    pub fn is_kept(&self) -> bool {
+    pub fn is_persistent(&self) -> bool {
         self.0.is_some()
     }
 }
 
-impl Kept {
-    fn begin(path: PathBuf, past: Past) -> io::Result<Self> {
-        let content = lines(&past.compacted())?;
+impl JournalFile {
+    fn begin(path: PathBuf, state: JournalState) -> io::Result<Self> {
+        let content = lines(&state.compacted())?;
         let file = files::replace_open(&path, &content)?;
         let length = content.len() as u64;
         Ok(Self {
             path,
             file,
-            past,
+            state,
             length,
-            fresh: length,
+            compacted_length: length,
         })
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
-        *self = Self::begin(self.path.clone(), self.past.clone())?;
+        *self = Self::begin(self.path.clone(), self.state.clone())?;
         Ok(())
     }
 
@@ -139,20 +140,20 @@ impl Kept {
             written
         };
         if done.is_err() {
-            // Half a line would look like damage once another line follows it.
+            // A partial line before another line would count as damage.
             self.file.set_len(self.length)?;
             return done;
         }
         self.length += content.len() as u64;
         for record in records {
-            self.past.tell(record.clone());
+            self.state.apply(record.clone());
         }
         fault_points::pass(Point::JournalAfter);
         Ok(())
     }
 }
 
-/// Where the position in the followed publication is kept (R9).
+/// File of the position in the desired set.
 pub fn position_file(dir: &Path) -> PathBuf {
     dir.join("position")
 }
@@ -168,7 +169,7 @@ fn lines(records: &[Record]) -> io::Result<Vec<u8>> {
     Ok(lines)
 }
 
-/// The whole records, and whether broken ones stand between them.
+/// The intact records, and whether broken ones are between them.
 fn read(content: &[u8]) -> (Vec<Record>, bool) {
     let mut records = Vec::new();
     let (mut broken, mut damaged) = (false, false);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn f30_any_torn_or_zeroed_tail_is_cut_off() {
+    fn a_torn_or_zeroed_tail_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let content = written(dir.path());
         for length in 0..content.len() {
@@ -226,16 +227,16 @@ mod tests {
                 torn.resize(length + zeros, 0);
                 fs::write(dir.path().join("journal"), &torn).unwrap();
                 let opened = Journal::open(dir.path(), "boot").unwrap();
-                // The line break is the only byte a record can do without.
+                // A record is intact even without its line break.
                 let whole = content[..length]
                     .iter()
                     .filter(|byte| **byte == b'\n')
                     .count();
-                // The first line says that there is a journal at all.
-                let told = opened.past.stories.len() + usize::from(opened.doubt.is_none());
+                // The first line is not a container.
+                let known = opened.state.containers.len() + usize::from(opened.doubt.is_none());
                 assert_ne!(opened.doubt, Some(Doubt::Damaged));
                 assert!(
-                    told == whole || (zeros == 0 && told == whole + 1),
+                    known == whole || (zeros == 0 && known == whole + 1),
                     "{length} {zeros}"
                 );
             }
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn f30_a_hole_in_the_middle_is_damage() {
+    fn a_broken_line_in_the_middle_is_damage() {
         let dir = tempfile::tempdir().unwrap();
         let mut content = written(dir.path());
         // The second line: the first of the intents.
@@ -252,12 +253,12 @@ mod tests {
         fs::write(dir.path().join("journal"), &content).unwrap();
         let opened = Journal::open(dir.path(), "boot").unwrap();
         assert_eq!(opened.doubt, Some(Doubt::Damaged));
-        assert_eq!(opened.past.stories.len(), 2);
+        assert_eq!(opened.state.containers.len(), 2);
         assert!(Journal::open(dir.path(), "boot").unwrap().doubt.is_none());
     }
 
     #[test]
-    fn i3_a_new_a_zeroed_and_another_boots_journal_are_doubted() {
+    fn a_new_a_zeroed_and_another_boots_journal_are_doubted() {
         let dir = tempfile::tempdir().unwrap();
         let doubt = |boot: &str| Journal::open(dir.path(), boot).unwrap().doubt;
         assert_eq!(doubt("boot"), Some(Doubt::Lost));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn i25_a_journal_stays_as_short_as_what_it_tells() {
+    fn a_journal_is_compacted() {
         let dir = tempfile::tempdir().unwrap();
         let mut opened = Journal::open(dir.path(), "boot").unwrap();
         let cursor = "0190b5a0c5f47c5e8f3c000000000001-9".to_owned();
@@ -288,8 +289,11 @@ mod tests {
             opened.journal.append(&records, false).unwrap();
             longest = longest.max(fs::metadata(dir.path().join("journal")).unwrap().len());
         }
-        assert!(longest > OVER && longest < OVER * 2, "{longest}");
-        let past = Journal::open(dir.path(), "boot").unwrap().past;
-        assert_eq!((past.stories.len(), past.seen), (0, Some(cursor)));
+        assert!(
+            longest > MAX_GARBAGE && longest < MAX_GARBAGE * 2,
+            "{longest}"
+        );
+        let state = Journal::open(dir.path(), "boot").unwrap().state;
+        assert_eq!((state.containers.len(), state.seen), (0, Some(cursor)));
     }
 }

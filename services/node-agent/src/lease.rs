@@ -1,9 +1,8 @@
-//! The lease this node has from node-status (I4, W7): where the agent puts it, and where the
-//! supervisors of exclusive work find it.
+//! The lease file: the lease of this node from node-status, written by the agent and read by the
+//! supervisors of exclusive work (I4).
 //!
-//! One small file for the whole node, written anew at each answered heartbeat. An agent that is
-//! stopped, killed or cut off writes nothing more, and that is all it takes: whoever watches over
-//! exclusive work reads what was written last and knows when to end it.
+//! The file is rewritten at each answered heartbeat. If the agent is stopped, killed or disconnected,
+//! the last lease expires and supervisors end their work.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::files;
 
-/// Milliseconds since the boot of the machine, time asleep included (R4). The same for every
-/// process, and whatever is done to the wall clock.
+/// Milliseconds since the boot, including suspend. Equal in all processes and independent of the wall
+/// clock (R4).
 pub fn boottime_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1_000) + now.tv_nsec / 1_000_000;
@@ -27,34 +26,34 @@ pub fn file(state_dir: &Path) -> PathBuf {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
-    /// Times of another boot mean nothing.
+struct StoredLease {
+    /// A lease of another boot is invalid.
     boot_id: String,
     lease: Lease,
 }
 
-/// None when it is not there, not whole, or of another boot.
+/// None if it is missing, damaged or of another boot.
 pub fn read(file: &Path, boot_id: &str) -> Option<Lease> {
-    let written: Written = files::read_json(file)?;
-    (written.boot_id == boot_id).then_some(written.lease)
+    let stored: StoredLease = files::read_json(file)?;
+    (stored.boot_id == boot_id).then_some(stored.lease)
 }
 
-/// Passes on what node-status grants.
-pub struct Keeper {
-    /// None where the machine is pretended: then nobody outlives the agent.
+/// Stores leases granted by node-status.
+pub struct LeaseWriter {
+    /// None for a simulated machine, whose containers end with the agent.
     pub file: Option<PathBuf>,
     pub boot_id: String,
-    /// Its followers are woken when a tenure begins, not each time it goes on.
+    /// Receivers are notified when a tenure begins, not at each renewal.
     pub tenure: watch::Sender<Option<Tenure>>,
 }
 
-impl Keeper {
-    /// A heartbeat that left at `asked_ms` was answered. No lease in the answer renews none.
-    pub fn renew(&self, asked_ms: u64, lease_ms: Option<u64>) {
+impl LeaseWriter {
+    /// Handles the answer to a heartbeat sent at `sent_ms`; without a lease it changes nothing.
+    pub fn renew(&self, sent_ms: u64, lease_ms: Option<u64>) {
         let Some(lease_ms) = lease_ms else {
             return;
         };
-        let lease = Lease::new(asked_ms, lease_ms);
+        let lease = Lease::new(sent_ms, lease_ms);
         if let Err(error) = self.write(lease) {
             tracing::error!(%error, "the lease cannot be written; exclusive work will end");
             return;
@@ -72,7 +71,7 @@ impl Keeper {
             return Ok(());
         };
         let boot_id = self.boot_id.clone();
-        files::note(file, &serde_json::to_vec(&Written { boot_id, lease })?)
+        files::replace_unsynced(file, &serde_json::to_vec(&StoredLease { boot_id, lease })?)
     }
 }
 
@@ -80,9 +79,9 @@ impl Keeper {
 mod tests {
     use super::*;
 
-    fn keeper(dir: &Path) -> Keeper {
+    fn writer(dir: &Path) -> LeaseWriter {
         let tenure = watch::channel(None).0;
-        Keeper {
+        LeaseWriter {
             file: Some(file(dir)),
             boot_id: "boot".into(),
             tenure,
@@ -90,11 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_whole_and_of_this_boot_is_a_lease() {
+    fn only_an_intact_file_of_this_boot_is_a_lease() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(dir.path());
         assert_eq!(read(&path, "boot"), None);
-        keeper(dir.path()).renew(7, Some(50));
+        writer(dir.path()).renew(7, Some(50));
         assert_eq!(read(&path, "boot"), Some(Lease::new(7, 50)));
         assert_eq!(read(&path, "another"), None);
         let whole = std::fs::read(&path).unwrap();
@@ -105,29 +104,29 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_lease_renews_none() {
+    fn an_answer_without_a_lease_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = keeper(dir.path());
-        keeper.renew(boottime_ms(), None);
-        assert!(keeper.tenure.borrow().is_none() && !file(dir.path()).exists());
-        let asked_ms = boottime_ms();
-        keeper.renew(asked_ms, Some(60_000));
-        keeper.renew(asked_ms + 1, None);
-        let tenure = keeper.tenure.borrow().unwrap();
-        assert_eq!(tenure.lease, Lease::new(asked_ms, 60_000));
+        let writer = writer(dir.path());
+        writer.renew(boottime_ms(), None);
+        assert!(writer.tenure.borrow().is_none() && !file(dir.path()).exists());
+        let sent_ms = boottime_ms();
+        writer.renew(sent_ms, Some(60_000));
+        writer.renew(sent_ms + 1, None);
+        let tenure = writer.tenure.borrow().unwrap();
+        assert_eq!(tenure.lease, Lease::new(sent_ms, 60_000));
     }
 
-    /// A lease nobody could read is none: the agent must not start under it.
+    /// Supervisors could not read it, so the agent must not start work under it (F29).
     #[test]
-    fn f29_a_lease_that_cannot_be_written_does_not_count() {
+    fn a_lease_that_cannot_be_written_does_not_count() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = keeper(&dir.path().join("gone"));
-        keeper.renew(boottime_ms(), Some(60_000));
-        assert!(keeper.tenure.borrow().is_none());
+        let writer = writer(&dir.path().join("gone"));
+        writer.renew(boottime_ms(), Some(60_000));
+        assert!(writer.tenure.borrow().is_none());
     }
 
     #[test]
-    fn the_clock_only_goes_on() {
+    fn the_clock_is_monotonic() {
         let first = boottime_ms();
         assert!(first > 0 && boottime_ms() >= first);
     }

@@ -1,14 +1,14 @@
-//! The node agent makes one machine match what it should run.
+//! The node agent makes one machine run what its desired set says.
 //!
-//! It listens on no port (S13). It tells node-status that the machine is there ([`heartbeat`]),
-//! follows the node's own desired set ([`follow`]), acts on it ([`agent`]), and tells
-//! container-manager what runs ([`report`]) and what it says ([`output`]). It owns a directory with
-//! its [`journal`] and one directory per container; the containers outlive it, each behind its
-//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down but
-//! exclusive work, whose [`lease`] then runs out.
+//! It listens on no port (S13). It sends heartbeats to node-status ([`heartbeat`]), follows the
+//! desired set of its node ([`follow`]), acts on it ([`agent`]), and reports containers ([`report`])
+//! and their output ([`output`]) to container-manager. It owns a directory with its [`journal`] and
+//! one directory per container. Containers outlive the agent, each under its [`supervisor`]. The
+//! agent never decides what should run. If a service is down, only exclusive work ends, because its
+//! [`lease`] expires.
 //!
-//! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
-//! of containers that work through a job's tasks.
+//! The program has three commands: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), which runs
+//! inside containers that work on the tasks of a job.
 
 mod agent;
 mod backoff;
@@ -54,33 +54,33 @@ use tokio::task::JoinHandle;
 
 pub use config::{RuntimeKind, Settings};
 
-use agent::{Agent, Board, Ears, Lives};
+use agent::{Agent, AgentStatus, Inputs, Traces};
 use journal::Journal;
-use lease::Keeper;
-use node_condition::{Condition, Machine};
-use run_as::{Accounts, Own};
-use runtime::cgroups::{self, Groups};
+use lease::LeaseWriter;
+use node_condition::{Machine, NodeCondition};
+use run_as::{Accounts, OwnAccount};
+use runtime::cgroups::{self, Cgroups};
 use runtime::docker::Docker;
-use runtime::process::{Conditions, Processes};
+use runtime::process::{ProcessSettings, Processes};
 use runtime::real::Real;
 use runtime::simulated::{Behaviour, Simulated};
-use runtime::{NewsSender, Runtime};
+use runtime::{EventSender, Runtime};
 
 pub const NAME: &str = "node-agent";
-/// News of containers that may wait to be heard.
-const NEWS: usize = 256;
+/// Maximum number of waiting runtime events.
+const EVENT_QUEUE: usize = 256;
 
 /// Started agents.
 pub struct Running {
-    parts: Vec<JoinHandle<()>>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Until the shutdown was said and obeyed.
+    /// Waits until the agents have stopped.
     pub async fn wait(self) {
-        for part in self.parts {
-            if let Err(error) = part.await {
-                tracing::error!(%error, "a part of the agent broke");
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the agent panicked");
             }
         }
     }
@@ -91,65 +91,65 @@ impl Running {
 /// # Errors
 /// When the settings make no sense or the state directory cannot be used.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let mut parts = Vec::new();
+    let mut tasks = Vec::new();
     if settings.simulate == 0 {
-        credentials::enrolled(&settings, &shutdown).await?;
-        start_one(&settings, &shutdown, &mut parts)?;
+        credentials::enrol(&settings, &shutdown).await?;
+        start_one(&settings, &shutdown, &mut tasks)?;
     }
     for one in settings.simulated() {
-        start_one(&one, &shutdown, &mut parts)?;
-        // Many agents at once leave the others of this process their turn.
+        start_one(&one, &shutdown, &mut tasks)?;
+        // Starting many agents must not block other work of this process.
         tokio::task::yield_now().await;
     }
-    Ok(Running { parts })
+    Ok(Running { tasks })
 }
 
 fn start_one(
     settings: &Settings,
     shutdown: &Shutdown,
-    parts: &mut Vec<JoinHandle<()>>,
+    tasks: &mut Vec<JoinHandle<()>>,
 ) -> anyhow::Result<()> {
     let node = settings.node()?;
     let agent_instance = fresh_uuid().simple().to_string();
-    let (says, news) = mpsc::channel(NEWS);
-    let (grants, tenure) = watch::channel(None);
-    let (runtime, boot_id) = machine_of(settings, says, &tenure)?;
+    let (event_sender, events) = mpsc::channel(EVENT_QUEUE);
+    let (tenure_sender, tenure) = watch::channel(None);
+    let (runtime, boot_id) = create_runtime(settings, event_sender, &tenure)?;
     let inventory = inventory(settings, runtime.as_ref())?;
-    let (state_dir, opened) = remembered(settings, &boot_id)?;
-    // A node whose journal is lost is not there before it has seen its orders: whatever was ordered
-    // by then was meant for an earlier life, and nothing that is ordered later is in doubt (I3).
-    let waits = opened.doubt == Some(Doubt::Lost);
+    let (state_dir, opened) = open_journal(settings, &boot_id)?;
+    // With a lost journal, heartbeats wait for the first desired set: its entries may have been
+    // obeyed before, while all later ones are new (I3).
+    let wait_for_orders = opened.doubt == Some(Doubt::Lost);
     let obeyed = opened.obeyed();
-    let (shows, board) = watch::channel(Board::default());
+    let (status_sender, status) = watch::channel(AgentStatus::default());
     let agent = Agent::new(
         Arc::clone(&runtime),
         opened,
         boot_id.clone(),
-        shows,
-        (tenure, Lives::new(node.clone())),
+        status_sender,
+        (tenure, Traces::new(node.clone())),
     )?;
-    let (tells, updates) = mpsc::channel(4);
+    let (update_sender, updates) = mpsc::channel(4);
     let token = settings.token()?;
     let to = |urls: &str| Client::from_list(urls, token.clone());
     let container_manager = to(&settings.container_manager_url)?;
     let node_status = to(&settings.node_status_url)?;
 
-    let heart = heartbeat::Heart {
+    let heartbeats = heartbeat::Heartbeats {
         client: node_status.clone(),
         node: node.clone(),
-        condition: Condition {
+        condition: NodeCondition {
             boot_id: boot_id.clone(),
             agent_instance: agent_instance.clone(),
             inventory,
             offers: offered_by(Arc::clone(&runtime)),
             machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
         },
-        board: board.clone(),
-        waits,
-        keeper: Keeper {
+        status: status.clone(),
+        wait_for_orders,
+        lease_writer: LeaseWriter {
             file: state_dir.as_deref().map(lease::file),
             boot_id: boot_id.clone(),
-            tenure: grants,
+            tenure: tenure_sender,
         },
     };
     let follower = follow::Follower {
@@ -157,56 +157,56 @@ fn start_one(
         node: node.clone(),
         position: state_dir.as_deref().map(journal::position_file),
         obeyed,
-        updates: tells,
+        updates: update_sender,
     };
-    let renewal = credentials::Renewal::of(settings, node_status, token)?;
-    let (reporter, shipper) = tellers(
+    let renewal = credentials::Renewal::new(settings, node_status, token)?;
+    let (reporter, shipper) = reporters(
         (container_manager, node),
         (boot_id, agent_instance),
         runtime,
-        board,
+        status,
     );
 
-    let speakers = Speakers {
+    let loops = Loops {
         renewal,
-        heart,
+        heartbeats,
         follower,
         reporter,
         shipper,
     };
-    let (ears, end_containers) = (Ears { updates, news }, settings.end_containers_on_exit);
-    speakers.begin((agent, ears), shutdown, end_containers, parts);
+    let (inputs, end_containers) = (Inputs { updates, events }, settings.end_containers_on_exit);
+    loops.spawn((agent, inputs), shutdown, end_containers, tasks);
     Ok(())
 }
 
-/// Who tells container-manager what runs here, and what it writes.
-fn tellers(
+/// The loops that report containers and output to container-manager.
+fn reporters(
     (client, node): (Client, NodeName),
     (boot_id, agent_instance): (String, String),
     runtime: Arc<dyn Runtime>,
-    board: watch::Receiver<Board>,
+    status: watch::Receiver<AgentStatus>,
 ) -> (report::Reporter, output::Shipper) {
-    let (empties, drained) = watch::channel(output::Drained::default());
+    let (drained_sender, drained) = watch::channel(output::Drained::default());
     let reporter = report::Reporter {
         client: client.clone(),
         node: node.clone(),
         boot_id,
         agent_instance,
-        board: board.clone(),
+        status: status.clone(),
         drained,
     };
     let shipper = output::Shipper {
         client,
         node,
         runtime,
-        board,
-        drained: empties,
+        status,
+        drained: drained_sender,
     };
     (reporter, shipper)
 }
 
-/// Where it keeps what it knows, and what it knew.
-fn remembered(
+/// Opens the journal in the state directory, if the runtime has one.
+fn open_journal(
     settings: &Settings,
     boot_id: &str,
 ) -> anyhow::Result<(Option<PathBuf>, journal::Opened)> {
@@ -216,38 +216,38 @@ fn remembered(
     };
     let opened = match &state_dir {
         Some(dir) => Journal::open(dir, boot_id).context("cannot open the journal")?,
-        None => Journal::nowhere(),
+        None => Journal::in_memory(),
     };
     Ok((state_dir, opened))
 }
 
-/// Everything of an agent that speaks to a service.
-struct Speakers {
+/// The loops of an agent that call services.
+struct Loops {
     renewal: credentials::Renewal,
-    heart: heartbeat::Heart,
+    heartbeats: heartbeat::Heartbeats,
     follower: follow::Follower,
     reporter: report::Reporter,
     shipper: output::Shipper,
 }
 
-impl Speakers {
-    fn begin(
+impl Loops {
+    fn spawn(
         self,
-        (agent, ears): (Agent, Ears),
+        (agent, inputs): (Agent, Inputs),
         shutdown: &Shutdown,
         end_containers: bool,
-        parts: &mut Vec<JoinHandle<()>>,
+        tasks: &mut Vec<JoinHandle<()>>,
     ) {
-        // The others speak on until the agent has done its last deed.
+        // The other loops continue until the agent has stopped.
         let over = Shutdown::new();
-        parts.push(tokio::spawn(self.renewal.keep(over.clone())));
-        parts.push(tokio::spawn(self.heart.run(over.clone())));
-        parts.push(tokio::spawn(self.follower.run(shutdown.clone())));
-        parts.push(tokio::spawn(self.reporter.run(over.clone())));
-        parts.push(tokio::spawn(self.shipper.run(over.clone())));
+        tasks.push(tokio::spawn(self.renewal.keep(over.clone())));
+        tasks.push(tokio::spawn(self.heartbeats.run(over.clone())));
+        tasks.push(tokio::spawn(self.follower.run(shutdown.clone())));
+        tasks.push(tokio::spawn(self.reporter.run(over.clone())));
+        tasks.push(tokio::spawn(self.shipper.run(over.clone())));
         let shutdown = shutdown.clone();
-        parts.push(tokio::spawn(async move {
-            agent.run(ears, shutdown, end_containers).await;
+        tasks.push(tokio::spawn(async move {
+            agent.run(inputs, shutdown, end_containers).await;
             over.begin();
         }));
     }
@@ -257,22 +257,22 @@ fn offered_by(runtime: Arc<dyn Runtime>) -> node_condition::Offers {
     Box::new(move || runtime.offers())
 }
 
-/// The machine to run things on, and its boot.
-fn machine_of(
+/// Creates the runtime, and returns the boot id of its machine.
+fn create_runtime(
     settings: &Settings,
-    news: NewsSender,
+    events: EventSender,
     tenure: &watch::Receiver<Option<Tenure>>,
 ) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
     if settings.runtime == RuntimeKind::Simulated {
         let behaviour = Behaviour {
-            lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?),
+            source: tasks::TaskSource::new(&settings.job_converter_url, &settings.token()?),
             container_ms: settings.simulated_container_ms,
             task_ms: settings.simulated_task_ms,
             failure_percent: settings.simulated_failure_percent,
             fault: settings.simulated_fault,
         };
         let boot_id = fresh_uuid().simple().to_string();
-        let simulated = Simulated::new(behaviour, news, tenure.clone());
+        let simulated = Simulated::new(behaviour, events, tenure.clone());
         return Ok((Arc::new(simulated), boot_id));
     }
     let state_dir = settings
@@ -283,7 +283,7 @@ fn machine_of(
         .with_context(|| format!("cannot make {}", state_dir.display()))?;
     let state_dir = std::path::absolute(state_dir)?;
     let accounts = Accounts::new(
-        Own::now(),
+        OwnAccount::now(),
         &settings.run_as_users,
         (settings.run_as_uid, settings.run_as_gid),
     )?;
@@ -292,26 +292,26 @@ fn machine_of(
     }
     let docker = settings.docker(&state_dir, &accounts)?;
     let boot_id = machine::boot_id();
-    let conditions = Conditions {
+    let process_settings = ProcessSettings {
         command: settings.command()?,
-        lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?),
+        source: tasks::TaskSource::new(&settings.job_converter_url, &settings.token()?),
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
         accounts,
-        groups: Groups::detect(settings.cgroup_root.as_deref(), &cgroups::owner(&state_dir)),
+        groups: Cgroups::detect(settings.cgroup_root.as_deref(), &cgroups::owner(&state_dir)),
         state_dir,
         boot_id: boot_id.clone(),
         launch_limit: Duration::from_millis(settings.launch_limit_ms),
     };
     anyhow::ensure!(
-        docker.is_some() || !Docker::left_behind(&conditions.state_dir),
-        "containers of an engine are still here, and the setting `docker_socket` is gone: set it \
-         again, so that they can be told of"
+        docker.is_some() || !Docker::left_behind(&process_settings.state_dir),
+        "containers of an engine are left from before, but the setting `docker_socket` is missing: \
+         set it again, so that they can be reported"
     );
-    let docker = docker.map(|docker| Docker::new(docker, news.clone()));
-    let processes =
-        Processes::new(conditions, news.clone()).context("cannot use the state directory")?;
-    let real = Real::new(processes, docker.transpose()?, news);
+    let docker = docker.map(|docker| Docker::new(docker, events.clone()));
+    let processes = Processes::new(process_settings, events.clone())
+        .context("cannot use the state directory")?;
+    let real = Real::new(processes, docker.transpose()?, events);
     Ok((Arc::new(real), boot_id))
 }
 
@@ -326,7 +326,7 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
         ..real
     };
     if settings.docker_socket.is_some() {
-        // Also while the engine does not answer: room that shrinks moves work away (F31).
+        // Even if the engine does not answer: a smaller capacity would move work away (F31).
         capacity.extras.insert(ENGINE.to_owned(), ENGINE_PLACES);
     }
     Ok(Inventory {
@@ -343,9 +343,9 @@ pub fn cli() -> ExitCode {
     run(std::env::args_os().skip(1), Vec::new())
 }
 
-/// As [`cli`], for a program that has this one inside: `args` begin after its own words, and
-/// `again` starts it with those words where the setting `command` says nothing else.
-pub fn run(args: impl Iterator<Item = OsString>, again: Vec<String>) -> ExitCode {
+/// As [`cli`], for a program that embeds the agent. `args` are the arguments after those of the
+/// embedding program. `command` starts the agent again, unless the setting `command` is set.
+pub fn run(args: impl Iterator<Item = OsString>, command: Vec<String>) -> ExitCode {
     let mut args = args.peekable();
     match args.peek().and_then(|word| word.to_str()) {
         Some("supervise") => match args.nth(1).map(PathBuf::from) {
@@ -353,13 +353,13 @@ pub fn run(args: impl Iterator<Item = OsString>, again: Vec<String>) -> ExitCode
             None => ExitCode::FAILURE,
         },
         Some("run-tasks") => tasks::main(),
-        Some("agent") => serve(args.skip(1), again),
-        _ => serve(args, again),
+        Some("agent") => serve(args.skip(1), command),
+        _ => serve(args, command),
     }
 }
 
-fn serve(args: impl Iterator<Item = OsString>, again: Vec<String>) -> ExitCode {
-    match serve_until_stopped(args, again) {
+fn serve(args: impl Iterator<Item = OsString>, command: Vec<String>) -> ExitCode {
+    match serve_until_stopped(args, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hayward-node-agent: {error:#}");
@@ -370,11 +370,11 @@ fn serve(args: impl Iterator<Item = OsString>, again: Vec<String>) -> ExitCode {
 
 fn serve_until_stopped(
     args: impl Iterator<Item = OsString>,
-    again: Vec<String>,
+    command: Vec<String>,
 ) -> anyhow::Result<()> {
     let mut settings: Settings = hayward_service::config::load(NAME, args)?;
     if settings.command.is_empty() {
-        settings.command = again;
+        settings.command = command;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -382,12 +382,11 @@ fn serve_until_stopped(
     let telemetry = telemetry::init(NAME, &settings.frame())?;
     let ended = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
-        let told = settings.frame();
+        let frame = settings.frame();
         let running = start(settings, shutdown).await?;
-        // S3
         tokio::select! {
             () = running.wait() => {}
-            () = remind_of(NAME, &told) => {}
+            () = remind_of(NAME, &frame) => {}
         }
         Ok(())
     });

@@ -1,8 +1,8 @@
-//! What a container wrote, in files of bounded size: of what does not fit, the oldest goes (F36).
+//! The output of a container in files of bounded total size; the oldest output is dropped (F36).
 //!
-//! The first file is `output`, the next ones `output.<offset of their first byte>`. Offsets count
-//! all bytes that were ever written, so a reader that comes late sees a gap and no confusion. There
-//! are two at most, each of half the room.
+//! The first file is `output`, the next ones are `output.<offset of the first byte>`. Offsets count all
+//! bytes ever written, so a late reader detects a gap. There are at most two files, each of half the
+//! limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,28 +11,28 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "output";
 
-/// The writing end; there is one.
+/// The writer; there is only one.
 pub struct Segments {
     dir: PathBuf,
     file: File,
-    /// Offset of the first byte of `file`, and bytes in it.
+    /// Offset of the first byte of `file`, and its length.
     start: u64,
     length: u64,
-    /// The segment before.
+    /// The previous segment.
     older: Option<PathBuf>,
     most: u64,
-    /// Bytes that no disk took.
+    /// Bytes that could not be written.
     pub lost: u64,
 }
 
 impl Segments {
-    /// Begins; nobody may have begun before.
+    /// Creates the first segment, which must not exist.
     pub fn begin(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
         let file = create(&dir.join(NAME))?;
-        Ok(Self::of(dir, limit_bytes, (file, 0, 0)))
+        Ok(Self::new(dir, limit_bytes, (file, 0, 0)))
     }
 
-    /// Goes on where another writer noted that it was; what came after that is cut off.
+    /// Continues at the offset recorded by a previous writer, and truncates what follows it.
     pub fn resume(dir: &Path, limit_bytes: u64, end: u64) -> io::Result<Self> {
         let (kept, later): (Vec<_>, Vec<_>) = found(dir)?
             .into_iter()
@@ -43,12 +43,12 @@ impl Segments {
         let mut kept = kept.into_iter().rev();
         let Some((start, length)) = kept.next() else {
             let file = create(&path(dir, end))?;
-            return Ok(Self::of(dir, limit_bytes, (file, end, 0)));
+            return Ok(Self::new(dir, limit_bytes, (file, end, 0)));
         };
         let file = OpenOptions::new().append(true).open(path(dir, start))?;
         let length = length.min(end - start);
         file.set_len(length)?;
-        let mut segments = Self::of(dir, limit_bytes, (file, start, length));
+        let mut segments = Self::new(dir, limit_bytes, (file, start, length));
         segments.older = kept.next().map(|(start, _)| path(dir, start));
         for (start, _) in kept {
             fs::remove_file(path(dir, start))?;
@@ -56,7 +56,7 @@ impl Segments {
         Ok(segments)
     }
 
-    fn of(dir: &Path, limit_bytes: u64, (file, start, length): (File, u64, u64)) -> Self {
+    fn new(dir: &Path, limit_bytes: u64, (file, start, length): (File, u64, u64)) -> Self {
         Self {
             dir: dir.to_owned(),
             file,
@@ -68,16 +68,16 @@ impl Segments {
         }
     }
 
-    /// Bytes that were ever kept.
+    /// Offset after the last byte.
     pub fn end(&self) -> u64 {
         self.start + self.length
     }
 
-    /// Keeps these bytes, at the cost of older ones; on a disk that takes nothing they are lost,
-    /// and the program that wrote them goes on (F29).
+    /// Appends bytes and drops older ones. If the disk fails, the bytes are lost and the program
+    /// continues (F29).
     pub fn append(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            if self.length >= self.most && self.turn().is_err() {
+            if self.length >= self.most && self.rotate().is_err() {
                 break;
             }
             let room = usize::try_from(self.most - self.length).unwrap_or(usize::MAX);
@@ -88,7 +88,7 @@ impl Segments {
                     bytes = &bytes[written..];
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The disk is full: the older half makes room, once.
+                // The disk is full: delete the older segment, once.
                 Ok(_) | Err(_) if self.drop_older() => {}
                 Ok(_) | Err(_) => break,
             }
@@ -96,7 +96,7 @@ impl Segments {
         self.lost += bytes.len() as u64;
     }
 
-    /// Says how much was lost, where there is room for that.
+    /// Appends a note on lost bytes, if possible.
     pub fn finish(&mut self) {
         if self.lost > 0 {
             let note = format!(
@@ -108,7 +108,7 @@ impl Segments {
         }
     }
 
-    fn turn(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         let current = path(&self.dir, self.start);
         let start = self.start + self.length;
         let file = create(&path(&self.dir, start))?;
@@ -125,7 +125,7 @@ impl Segments {
     }
 }
 
-/// For the writer's eyes only. Followed by no link that somebody put there (S19).
+/// Private to the writer, and never follows a link (S19).
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .append(true)
@@ -141,7 +141,7 @@ fn path(dir: &Path, start: u64) -> PathBuf {
     }
 }
 
-/// The segments there are, by the offset of their first byte, with their lengths.
+/// Existing segments: offset of the first byte, and length.
 fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     let mut segments: Vec<(u64, u64)> = fs::read_dir(dir)?
         .filter_map(|entry| {
@@ -160,8 +160,8 @@ fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(segments)
 }
 
-/// Up to `most` bytes from `offset` on, of the last `backlog` bytes and of what is still there;
-/// with the offset they begin at. None when there is nothing from there on.
+/// Reads up to `most` bytes from `offset` on, among the last `backlog` stored bytes. Returns them with
+/// their offset. None if there are none.
 pub fn read(dir: &Path, offset: u64, most: u64, backlog: u64) -> Option<(u64, Vec<u8>)> {
     let segments = found(dir).ok()?;
     let (start, length) = *segments.last()?;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn f36_the_newest_stays_and_the_disk_is_bounded() {
+    fn the_newest_output_is_kept_within_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = Segments::begin(dir.path(), 20).unwrap();
         let mut written = String::new();
@@ -219,25 +219,25 @@ mod tests {
     }
 
     #[test]
-    fn another_writer_goes_on_anywhere_and_cuts_what_was_not_noted() {
+    fn a_later_writer_continues_at_any_recorded_offset() {
         for end in 0..=60 {
             let dir = tempfile::tempdir().unwrap();
             let mut segments = Segments::begin(dir.path(), 20).unwrap();
-            let mut noted = None;
+            let mut recorded = None;
             let mut written = String::new();
             for number in 0..20 {
-                if noted.is_none() && segments.end() >= end {
-                    noted = Some(segments.end());
+                if recorded.is_none() && segments.end() >= end {
+                    recorded = Some(segments.end());
                 }
-                if noted.is_none_or(|noted| segments.end() < noted + 7) {
+                if recorded.is_none_or(|recorded| segments.end() < recorded + 7) {
                     let line = format!("{number:02}\n");
                     segments.append(line.as_bytes());
                     written.push_str(&line);
                 }
             }
-            let Some(noted) = noted else { continue };
-            written.truncate(usize::try_from(noted).unwrap());
-            let mut segments = Segments::resume(dir.path(), 20, noted).unwrap();
+            let Some(recorded) = recorded else { continue };
+            written.truncate(usize::try_from(recorded).unwrap());
+            let mut segments = Segments::resume(dir.path(), 20, recorded).unwrap();
             for number in 50..90 {
                 let line = format!("{number:02}\n");
                 segments.append(line.as_bytes());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn f36_one_piece_larger_than_the_room_leaves_its_end() {
+    fn the_end_of_a_piece_above_the_limit_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = Segments::begin(dir.path(), 8).unwrap();
         segments.append(b"abcdefghijklmnopq");

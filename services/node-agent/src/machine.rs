@@ -1,8 +1,7 @@
-//! What this machine is, and which process is which.
+//! Facts about this machine and its processes.
 //!
-//! R10: a process is its id, its start time and the boot it belongs to. A signal goes through a
-//! handle on the process that was opened first and compared afterwards, so a number that was used
-//! again is never hit.
+//! A process is identified by its id, start time and boot. A signal goes through a handle that is
+//! opened first and compared afterwards, so that a reused process id is never hit (R10).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +14,10 @@ use hayward_vocabulary::Size;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// Changes with each boot; empty where the kernel does not tell.
+/// Changes with each boot; empty if unknown.
 pub fn boot_id() -> String {
     #[cfg(feature = "fault-points")]
-    if let Some(boot_id) = crate::fault_points::pretended_boot() {
+    if let Some(boot_id) = crate::fault_points::test_boot_id() {
         return boot_id;
     }
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
@@ -27,7 +26,7 @@ pub fn boot_id() -> String {
         .to_owned()
 }
 
-/// One process, never another one with the same number.
+/// Identity of one process; differs from a later process with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
@@ -37,7 +36,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// None when there is no such process.
+    /// None if there is no such process.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self {
             pid,
@@ -50,34 +49,34 @@ impl Identity {
         Self::of(std::process::id())
     }
 
-    /// A handle on the process, when it is still this one.
+    /// A handle on the process, if it is still this one.
     pub fn open(&self) -> Option<OwnedFd> {
         let handle = open(self.pid)?;
-        // Compared after opening: from here on the handle cannot come to mean another process.
+        // Compared after opening: from then on the handle cannot refer to another process.
         (Self::of(self.pid).as_ref() == Some(self)).then_some(handle)
     }
 
-    /// Whether it still does anything.
+    /// Whether it is alive and not a zombie.
     pub fn lives(&self) -> bool {
         let same = |stat: &Stat| !stat.over && stat.start_ticks == self.start_ticks;
         stat(self.pid).as_ref().is_some_and(same) && boot_id() == self.boot_id
     }
 
-    /// Sends a signal to this process or to nobody. True when it was there.
+    /// Sends a signal to exactly this process. True if it existed.
     pub fn signal(&self, signal: Signal) -> bool {
         self.open()
             .is_some_and(|handle| pidfd_send_signal(&handle, signal).is_ok())
     }
 }
 
-/// A handle on whatever process bears this number now: only for own children not yet waited for.
+/// A handle on the process that has this id now. Only for own children not yet waited for.
 pub fn open(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 struct Stat {
-    /// Over, and not yet waited for.
+    /// Zombie: ended, and not yet waited for.
     over: bool,
     parent: u32,
     group: u32,
@@ -86,7 +85,7 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program stands in parentheses and may hold anything, so read from its end.
+    // The name of the program is in parentheses and may contain any characters; parse after it.
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
     let over = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
@@ -107,12 +106,12 @@ fn processes() -> impl Iterator<Item = (u32, Stat)> {
         .filter_map(|pid| Some((pid, stat(pid)?)))
 }
 
-/// All processes there are, by their numbers of this moment.
+/// Ids of all processes.
 pub fn numbers() -> Vec<u32> {
     processes().map(|(pid, _)| pid).collect()
 }
 
-/// For people: number, name and state.
+/// Id, name and state for display.
 pub fn described(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let name = text.get(text.find('(')? + 1..text.rfind(')')?)?;
@@ -123,7 +122,7 @@ pub fn described(pid: u32) -> Option<String> {
     Some(format!("process {pid} ({plain}, state {state})"))
 }
 
-/// Children of this process, adopted ones too.
+/// Children of this process, including adopted ones.
 pub fn children() -> Vec<u32> {
     let own = std::process::id();
     processes()
@@ -132,7 +131,7 @@ pub fn children() -> Vec<u32> {
         .collect()
 }
 
-/// What is alive of a group and started no earlier than its leader, without the leader.
+/// Live members of a process group that started no earlier than its leader, without the leader.
 pub fn group_of(leader: &Identity) -> Vec<Identity> {
     let boot_id = boot_id();
     if boot_id != leader.boot_id {
@@ -153,7 +152,7 @@ pub fn group_of(leader: &Identity) -> Vec<Identity> {
         .collect()
 }
 
-/// What may be handed out, as far as it can be known without a look at the processes.
+/// Capacity, without inspecting processes.
 pub fn capacity() -> Size {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Size {
@@ -168,7 +167,7 @@ pub fn total_memory() -> u64 {
     meminfo().get("MemTotal").copied().unwrap_or(0)
 }
 
-/// Those the driver knows; where it does not list them, those that have a device.
+/// GPUs listed by the driver, or else those with a device file.
 fn gpus() -> u64 {
     let count = |dir: &str, is_one: fn(&str) -> bool| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -185,13 +184,12 @@ fn gpus() -> u64 {
     }
 }
 
-/// bytes that processes of system accounts hold for themselves. What the containers of this
-/// machine hold was granted to them, whoever they run as. Pages that are shared are not counted:
-/// they would be once for each process.
+/// Private memory of system accounts, in bytes. Excludes the processes of containers, whatever their
+/// account, and shared pages, which would be counted once per process.
 pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
     let all: BTreeMap<u32, Stat> = processes().collect();
     let granted = |pid: u32| {
-        // Up the line of parents; its length is bounded against numbers that are used again.
+        // All ancestors; bounded, because reused ids could form a cycle.
         let parents = std::iter::successors(Some(pid), |pid| all.get(pid).map(|it| it.parent));
         let mut line = parents.take(64);
         line.any(|pid| {
@@ -206,7 +204,7 @@ pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
     all.keys().filter_map(held).sum()
 }
 
-/// Whose a process is, and the bytes it shares with nobody. None for a thread of the kernel.
+/// The uid and private memory of a process. None for a kernel thread.
 fn resident(pid: u32) -> Option<(u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let first = |name: &str| {
@@ -217,7 +215,7 @@ fn resident(pid: u32) -> Option<(u32, u64)> {
     Some((uid, first("RssAnon:")? * 1024))
 }
 
-/// How the machine feels. What cannot be read is zero.
+/// Metrics of the machine. Unreadable values are zero.
 pub fn metrics(dir: &Path) -> Metrics {
     let memory = meminfo();
     let amount = |name: &str| memory.get(name).copied().unwrap_or(0);
@@ -241,7 +239,7 @@ pub fn metrics(dir: &Path) -> Metrics {
     }
 }
 
-/// Absent where the kernel was built without it, or does not let us read.
+/// Absent if the kernel does not provide it.
 fn pressure() -> Option<Pressure> {
     let some = |what: &str| {
         let text = fs::read_to_string(format!("/proc/pressure/{what}")).ok()?;
@@ -254,7 +252,7 @@ fn pressure() -> Option<Pressure> {
     })
 }
 
-/// `some avg10=61.87 …` is 6187: read as text, because nothing here needs fractions.
+/// `some avg10=61.87 …` is 6187.
 fn stalled_centi(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let avg10 = line
@@ -284,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r10_a_number_that_was_used_again_is_not_signalled() {
+    fn a_reused_process_id_is_not_signalled() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_a_size() {
+    fn the_machine_has_a_capacity() {
         assert!(capacity().memory_bytes > 0 && capacity().cpu_milli > 0);
         let metrics = metrics(Path::new("/"));
         assert!(metrics.disk_total_bytes >= metrics.disk_free_bytes);
@@ -323,13 +321,13 @@ mod tests {
     }
 
     #[test]
-    fn r_4_1_what_containers_hold_is_not_the_systems() {
+    fn memory_of_containers_does_not_count_as_system_memory() {
         let own = std::process::id();
         let whole = held_by_system(u32::MAX, &[]);
         let mine = resident(own).unwrap().1;
-        // Other processes come and go meanwhile, so only this one's part is compared.
+        // Other processes come and go, so only the memory of this one is compared.
         assert!(mine > 0 && whole >= mine);
-        assert_eq!(held_by_system(0, &[]), 0, "nobody is below zero");
+        assert_eq!(held_by_system(0, &[]), 0, "no account is below uid 0");
         let child = std::process::Command::new("sleep").arg("60").spawn();
         let mut child = child.unwrap();
         assert!(resident(child.id()).is_some());

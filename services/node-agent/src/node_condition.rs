@@ -1,32 +1,32 @@
-//! What this agent says of its machine with each heartbeat: what it is, how it feels, and whether
-//! it wants no new work. What is measured here is judged in [`domain`].
+//! Inventory, metrics and quiesce reason of the node, for each heartbeat. Measures here; [`domain`]
+//! decides.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hayward_node_agent_domain::condition::{self as domain, Bounds, Feeling, Quiet};
+use hayward_node_agent_domain::condition::{self as domain, Bounds, QuiesceState, Readings};
 use hayward_node_status_api::{Heartbeat, Inventory, Metrics};
 use tokio::time::Instant;
 
-use crate::agent::Board;
+use crate::agent::AgentStatus;
 use crate::config::Settings;
 use crate::machine;
 
-/// Looking through all processes takes milliseconds, and memory moves slowly.
-const MEASURE_EVERY: Duration = Duration::from_secs(10);
-/// Bytes of a note that are told.
-const NOTE: usize = 200;
+/// Inspecting all processes takes milliseconds, and memory changes slowly.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum length of the quiesce note, in bytes.
+const MAX_NOTE: usize = 200;
 
-/// A real machine; a pretended one has no condition of its own.
+/// A real machine. A simulated one has no readings.
 pub struct Machine {
     state_dir: PathBuf,
-    /// Its memory is measured; otherwise it was said.
+    /// Whether memory is measured; otherwise it is set.
     measured: bool,
     system_uid_below: u32,
     note: PathBuf,
     bounds: Bounds,
-    quiet: Quiet,
-    looked: Option<Instant>,
+    quiesce: QuiesceState,
+    measured_at: Option<Instant>,
 }
 
 impl Machine {
@@ -43,51 +43,59 @@ impl Machine {
                 memory_pressure_percent: settings.quiesce_memory_pressure_percent,
             },
             state_dir,
-            quiet: Quiet::default(),
-            looked: None,
+            quiesce: QuiesceState::default(),
+            measured_at: None,
         }
     }
 
-    async fn measure(&mut self, inventory: &mut Inventory, board: &Board) {
-        let due = self.looked.is_none_or(|at| at.elapsed() >= MEASURE_EVERY);
+    async fn measure(&mut self, inventory: &mut Inventory, status: &AgentStatus) {
+        let due = self
+            .measured_at
+            .is_none_or(|at| at.elapsed() >= MEASURE_INTERVAL);
         if !self.measured || !due {
             return;
         }
-        let ours: Vec<u32> = board.containers.iter().filter_map(|it| it.pid).collect();
+        let ours: Vec<u32> = status.containers.iter().filter_map(|it| it.pid).collect();
         let below = self.system_uid_below;
-        let look = move || machine::held_by_system(below, &ours);
-        // A look that failed is no news.
-        let Ok(held) = tokio::task::spawn_blocking(look).await else {
+        let measure = move || machine::held_by_system(below, &ours);
+        // A failed measurement changes nothing.
+        let Ok(held) = tokio::task::spawn_blocking(measure).await else {
             return;
         };
         let total = machine::total_memory();
-        let told = self.looked.map(|_| inventory.capacity.memory_bytes);
-        let offered = domain::told(told, domain::allocatable(total, held), total);
+        let offered_before = self.measured_at.map(|_| inventory.capacity.memory_bytes);
+        let offered =
+            domain::offered_memory(offered_before, domain::allocatable(total, held), total);
         inventory.capacity.memory_bytes = offered;
-        self.looked = Some(Instant::now());
+        self.measured_at = Some(Instant::now());
     }
 
-    fn judge(&mut self, inventory: &Inventory, metrics: &Metrics, board: &Board) -> Option<String> {
+    fn quiesce_reason(
+        &mut self,
+        inventory: &Inventory,
+        metrics: &Metrics,
+        status: &AgentStatus,
+    ) -> Option<String> {
         let note = std::fs::read_to_string(&self.note).ok();
-        let feeling = Feeling {
+        let readings = Readings {
             disk_free_bytes: (metrics.disk_total_bytes > 0).then_some(metrics.disk_free_bytes),
             memory_pressure_centi: metrics.pressure.map(|pressure| pressure.memory_centi),
             note: note.as_deref().map(first_line),
             offered: inventory.capacity.clone(),
-            granted: board.granted.clone(),
-            trouble: board.trouble.clone(),
+            granted: status.granted.clone(),
+            fault: status.fault.clone(),
         };
-        self.quiet.judged(&feeling, self.bounds)
+        self.quiesce.quiesce_reason(&readings, self.bounds)
     }
 }
 
-/// A note is for people, and goes through their terminals.
+/// The first line without control characters, because it is shown in terminals.
 fn first_line(note: &str) -> String {
     let line = note.lines().next().unwrap_or_default().trim();
     let plain = line.chars().filter(|c| !c.is_control());
     let mut text = String::new();
     for c in plain {
-        if text.len() + c.len_utf8() > NOTE {
+        if text.len() + c.len_utf8() > MAX_NOTE {
             break;
         }
         text.push(c);
@@ -95,29 +103,28 @@ fn first_line(note: &str) -> String {
     text
 }
 
-/// Names the runtimes that may be used at this moment.
+/// Returns the runtimes that are available now.
 pub type Offers = Box<dyn Fn() -> Vec<String> + Send>;
 
-/// The heartbeat of this moment.
-pub struct Condition {
+pub struct NodeCondition {
     pub boot_id: String,
     pub agent_instance: String,
     pub inventory: Inventory,
-    /// The runtimes it offers, asked for each time: a container engine may come and go.
+    /// Evaluated for each heartbeat, because a container engine may come and go.
     pub offers: Offers,
     pub machine: Option<Machine>,
 }
 
-impl Condition {
-    pub async fn heartbeat(&mut self, board: &Board) -> Heartbeat {
+impl NodeCondition {
+    pub async fn heartbeat(&mut self, status: &AgentStatus) -> Heartbeat {
         let (mut metrics, mut why) = (Metrics::default(), None);
         if let Some(machine) = &mut self.machine {
-            machine.measure(&mut self.inventory, board).await;
+            machine.measure(&mut self.inventory, status).await;
             metrics = machine::metrics(&machine.state_dir);
-            why = machine.judge(&self.inventory, &metrics, board);
+            why = machine.quiesce_reason(&self.inventory, &metrics, status);
         }
-        metrics.containers = board.alive() as u64;
-        metrics.complete = board.complete;
+        metrics.containers = status.alive() as u64;
+        metrics.complete = status.complete;
         Heartbeat {
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
@@ -148,8 +155,8 @@ mod tests {
         }
     }
 
-    fn condition(dir: &std::path::Path, settings: &Settings) -> Condition {
-        Condition {
+    fn condition(dir: &std::path::Path, settings: &Settings) -> NodeCondition {
+        NodeCondition {
             boot_id: "b".into(),
             agent_instance: "a".into(),
             inventory: inventory(settings.memory_bytes.unwrap_or(1)),
@@ -159,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_note_asks_for_quiet_until_it_is_gone() {
+    async fn a_quiesce_file_quiesces_the_node_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings {
             quiesce_disk_bytes: 0,
@@ -167,36 +174,42 @@ mod tests {
             ..Settings::default()
         };
         let mut condition = condition(dir.path(), &settings);
-        let board = Board::default();
-        let beat = condition.heartbeat(&board).await;
-        assert_eq!((beat.quiesced, beat.quiesce_reason), (false, None));
-        assert!(!beat.metrics.complete, "nobody has looked yet");
+        let status = AgentStatus::default();
+        let heartbeat = condition.heartbeat(&status).await;
+        assert_eq!(
+            (heartbeat.quiesced, heartbeat.quiesce_reason),
+            (false, None)
+        );
+        assert!(
+            !heartbeat.metrics.complete,
+            "the machine was not inspected yet"
+        );
         std::fs::write(dir.path().join("quiesce"), "new\u{1b}fan\nand more").unwrap();
-        let beat = condition.heartbeat(&board).await;
-        let why = beat.quiesce_reason.unwrap();
-        assert_eq!(why, "its operator asks for it: newfan");
-        assert!(beat.quiesced);
+        let heartbeat = condition.heartbeat(&status).await;
+        let why = heartbeat.quiesce_reason.unwrap();
+        assert_eq!(why, "requested by its operator: newfan");
+        assert!(heartbeat.quiesced);
         std::fs::remove_file(dir.path().join("quiesce")).unwrap();
-        assert!(!condition.heartbeat(&board).await.quiesced);
+        assert!(!condition.heartbeat(&status).await.quiesced);
     }
 
     #[tokio::test]
-    async fn memory_is_measured_unless_it_was_said() {
+    async fn memory_is_measured_unless_it_is_set() {
         let dir = tempfile::tempdir().unwrap();
         let measured = condition(dir.path(), &Settings::default())
-            .heartbeat(&Board::default())
+            .heartbeat(&AgentStatus::default())
             .await;
         let offered = measured.inventory.capacity.memory_bytes;
         let total = measured.metrics.memory_total_bytes;
         assert!(0 < offered && offered < total, "{offered} of {total}");
-        let said = Settings {
+        let set = Settings {
             memory_bytes: Some(5 << 30),
             ..Settings::default()
         };
-        let said = condition(dir.path(), &said)
-            .heartbeat(&Board::default())
+        let set = condition(dir.path(), &set)
+            .heartbeat(&AgentStatus::default())
             .await;
-        assert_eq!(said.inventory.capacity.memory_bytes, 5 << 30);
-        assert!(said.metrics.disk_total_bytes >= said.metrics.disk_free_bytes);
+        assert_eq!(set.inventory.capacity.memory_bytes, 5 << 30);
+        assert!(set.metrics.disk_total_bytes >= set.metrics.disk_free_bytes);
     }
 }

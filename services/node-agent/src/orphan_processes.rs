@@ -1,9 +1,8 @@
-//! Finding what belongs to this agent's containers, whatever has become of their folders.
+//! Finds processes of this agent's containers, even without their folders.
 //!
-//! A supervisor has the container's folder and incarnation as its last two arguments, and all that
-//! is below it has both in its environment, under [`MARK`]. Folders are this agent's alone, so a
-//! mark names one agent, one allocation and one incarnation (R10); the number it was found under
-//! comes with its start time and boot, and is only ever signalled through them.
+//! A supervisor has the folder and incarnation of its container as last arguments. All its descendants
+//! have both in their environment, under [`MARK`]. Folders belong to one agent, so a mark identifies
+//! an agent, an allocation and an incarnation (R10).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,29 +22,29 @@ pub fn mark(dir: &Path, incarnation: u64) -> String {
 
 /// A process of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stray {
+pub struct OrphanProcess {
     pub process: Identity,
     pub id: AllocationId,
     pub incarnation: u64,
     pub supervisor: bool,
 }
 
-/// Everything alive that belongs to a container in this folder of containers.
-pub fn all(containers: &Path) -> Vec<Stray> {
+/// All live processes of containers below this folder.
+pub fn all(containers: &Path) -> Vec<OrphanProcess> {
     machine::numbers()
         .into_iter()
         .filter_map(|pid| one(containers, pid))
         .collect()
 }
 
-fn one(containers: &Path, pid: u32) -> Option<Stray> {
-    // First, so that whatever is read below is compared with it by whoever sends a signal.
+fn one(containers: &Path, pid: u32) -> Option<OrphanProcess> {
+    // Read first, so that a later signal verifies that all data below is of the same process.
     let process = Identity::of(pid)?;
     let own = pid == std::process::id();
     let supervised = supervised(containers, pid);
     let supervisor = supervised.is_some();
     let (id, incarnation) = supervised.or_else(|| marked(containers, pid))?;
-    (!own && process.lives()).then_some(Stray {
+    (!own && process.lives()).then_some(OrphanProcess {
         process,
         id,
         incarnation,
@@ -67,8 +66,8 @@ fn supervised(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     (next()? == "supervise").then(|| parsed(containers, dir, incarnation))?
 }
 
-/// Never one of root's: work is nobody's of the machine, so who carries our mark there has it from
-/// somewhere else, as an operator who looks into a container.
+/// Skips processes of system accounts. Work never runs under them, so such a process inherited the
+/// mark otherwise, such as the shell of an operator inside a container.
 fn marked(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     let own = nix::unistd::geteuid().as_raw();
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r10_a_mark_is_one_agents_and_nobody_elses() {
+    fn a_mark_identifies_one_agent() {
         let ours = Path::new("/var/lib/a/containers");
         let found = |dir: &str, incarnation: &str| parsed(ours, dir, incarnation);
         let id = AllocationId::new("alc_1").unwrap();
@@ -114,15 +113,15 @@ mod tests {
     }
 
     #[test]
-    fn r10_what_root_carries_is_spared() {
+    fn processes_of_root_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .env(MARK, mark(&dir.path().join("alc_1"), 1))
             .spawn()
             .unwrap();
-        let spared = nix::unistd::geteuid().as_raw() < LEAST_ID;
-        assert_eq!(all(dir.path()).is_empty(), spared);
+        let skipped = nix::unistd::geteuid().as_raw() < LEAST_ID;
+        assert_eq!(all(dir.path()).is_empty(), skipped);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -1,9 +1,9 @@
-//! Sending on what containers write: new bytes only, a little at a time, and of a container that
-//! writes faster than that only the end (I25). Losing a request loses nothing: the place is moved
-//! on only when it was accepted.
+//! Sends the output of containers to container-manager: only new bytes, in small pieces. If a
+//! container writes faster than that, older output is skipped (I25). The offset advances only when a
+//! request was accepted, so a lost request loses nothing.
 //!
-//! An end is looked after at once, and whoever reports it is told when the last of the output has
-//! arrived: once an end is known above, the container is soon forgotten here.
+//! The last output of an ended container is sent at once. Its end is reported only afterwards, because
+//! the container is removed soon after that report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use http::Method;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::agent::Board;
-use crate::backoff::Pause;
+use crate::agent::AgentStatus;
+use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
 use crate::report::refused_items;
 use crate::runtime::{Piece, Runtime};
 
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const PER_CONTAINER: u64 = 64 << 10;
 const PER_REPORT: u64 = 256 << 10;
 const BACKLOG: u64 = 256 << 10;
-const LAST: Duration = Duration::from_secs(2);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ended containers of which nothing is left to send.
+/// Ended containers whose output was sent completely.
 pub type Drained = Arc<BTreeSet<AllocationId>>;
 
 pub struct Shipper {
     pub client: Client,
     pub node: NodeName,
     pub runtime: Arc<dyn Runtime>,
-    pub board: watch::Receiver<Board>,
+    pub status: watch::Receiver<AgentStatus>,
     pub drained: watch::Sender<Drained>,
 }
 
@@ -45,10 +45,10 @@ impl Shipper {
     pub async fn run(mut self, stop: Shutdown) {
         let mut sent = Sent::new();
         tokio::select! {
-            () = self.ship_on(&mut sent) => {}
+            () = self.ship_loop(&mut sent) => {}
             () = stop.wait() => {}
         }
-        // What the last containers said before they were ended.
+        // Output of containers that ended last.
         let rest = async {
             while let Some(chunks) = self.gather(&sent, false) {
                 let ends = ends(&chunks);
@@ -57,21 +57,21 @@ impl Shipper {
                 }
                 sent.extend(ends);
             }
-            self.tell(&mut sent);
+            self.publish_drained(&mut sent);
         };
-        let _ = timeout(LAST, rest).await;
+        let _ = timeout(FINAL_TIMEOUT, rest).await;
     }
 
-    async fn ship_on(&mut self, sent: &mut Sent) {
-        let mut pause = Pause::default();
+    async fn ship_loop(&mut self, sent: &mut Sent) {
+        let mut backoff = Backoff::default();
         let mut look_at = Instant::now();
         loop {
-            // Between two looks at everything only what has ended is looked at.
+            // Between two full polls, only ended containers are read.
             let all = Instant::now() >= look_at;
             if all {
-                look_at = Instant::now() + LOOK;
+                look_at = Instant::now() + POLL_INTERVAL;
             }
-            self.board.mark_unchanged();
+            self.status.mark_unchanged();
             let chunks = self.gather(sent, !all);
             let more = chunks.is_some();
             if let Some(chunks) = chunks {
@@ -80,14 +80,14 @@ impl Shipper {
                 match self.send(chunks).await {
                     Ok(()) => {
                         fault_points::pass(Point::OutputAfter);
-                        pause.reset();
+                        backoff.reset();
                         sent.extend(ends);
                     }
                     Err(error) => {
-                        if pause.is_new() {
-                            tracing::warn!(%error, cause = ?error, "cannot send output on");
+                        if backoff.is_new() {
+                            tracing::warn!(%error, cause = ?error, "cannot send output");
                         }
-                        // I26: sent again, it would be refused again, and hold up the others.
+                        // A retry would be refused again and block other output (I26).
                         if is_final(&error) {
                             sent.extend(ends);
                         } else {
@@ -95,25 +95,25 @@ impl Shipper {
                             let named = foreign.into_iter().filter_map(|at| ends.get(at));
                             sent.extend(named.cloned());
                         }
-                        pause.wait().await;
+                        backoff.wait().await;
                     }
                 }
             }
-            self.tell(sent);
+            self.publish_drained(sent);
             if !more {
-                // Where nothing can write there is nothing to look at before the board changes.
-                let writes = self.runtime.writes() && !self.board.borrow().containers.is_empty();
+                // Without containers that write, wait for a change of the status.
+                let writes = self.runtime.writes() && !self.status.borrow().containers.is_empty();
                 tokio::select! {
-                    changed = self.board.changed() => if changed.is_err() { return },
+                    changed = self.status.changed() => if changed.is_err() { return },
                     () = sleep_until(look_at), if writes => {}
                 }
             }
         }
     }
 
-    /// Says which ended containers have nothing left to send, and drops what is forgotten.
-    fn tell(&self, sent: &mut Sent) {
-        let containers = Arc::clone(&self.board.borrow().containers);
+    /// Publishes the drained containers, and drops offsets of forgotten ones.
+    fn publish_drained(&self, sent: &mut Sent) {
+        let containers = Arc::clone(&self.status.borrow().containers);
         let before = Arc::clone(&self.drained.borrow());
         let is_drained = |report: &&ContainerReport| {
             let from = sent.get(&report.id).copied().unwrap_or(0);
@@ -134,10 +134,10 @@ impl Shipper {
         sent.retain(|id, _| known.contains(id));
     }
 
-    /// New output of all containers, or of the ended ones, within the limits; none when there is
+    /// New output of all containers, or only of ended ones, within the limits; none if there is
     /// none.
     fn gather(&self, sent: &Sent, ended_only: bool) -> Option<Vec<OutputChunk>> {
-        let containers = Arc::clone(&self.board.borrow().containers);
+        let containers = Arc::clone(&self.status.borrow().containers);
         let drained = Arc::clone(&self.drained.borrow());
         let mut room = PER_REPORT;
         let mut chunks = Vec::new();
@@ -184,7 +184,7 @@ impl Shipper {
     }
 }
 
-/// The request itself is wrong.
+/// Whether a retry of the request would fail too.
 fn is_final(error: &ClientError) -> bool {
     let status = error.problem().map(|problem| problem.status().as_u16());
     matches!(status, Some(400 | 413 | 422))
@@ -195,7 +195,7 @@ fn ends(chunks: &[OutputChunk]) -> Vec<(AllocationId, u64)> {
     chunks.iter().map(end).collect()
 }
 
-/// Leaves the beginning of a character at the end for the next piece.
+/// Leaves an incomplete character at the end for the next piece.
 fn keep_whole_characters(piece: &mut Piece) {
     if let Err(error) = std::str::from_utf8(&piece.bytes)
         && error.error_len().is_none()
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_character_is_not_cut_in_two() {
+    fn a_character_is_not_split() {
         let mut piece = Piece {
             offset: 0,
             bytes: "aä".as_bytes()[..2].to_vec(),

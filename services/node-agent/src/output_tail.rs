@@ -1,5 +1,5 @@
-//! What a program said before it failed, kept with its exit (W13): whoever reads why it ended
-//! should not have to look for its output first, nor find it gone.
+//! Adds the last lines of output to the exit of a failed program, so that the exit alone explains the
+//! failure (W13).
 
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
@@ -8,7 +8,7 @@ use crate::runtime::Runtime;
 const LINES: usize = 3;
 const BYTES: u64 = 300;
 
-/// Adds them where the end is the program's own failure and it said anything.
+/// Adds the last lines if the program itself failed and has written output.
 pub fn add(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
     if !matches!(exit.cause, ExitCause::UserError | ExitCause::UserLimit) {
         return;
@@ -16,10 +16,10 @@ pub fn add(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
     let Some(piece) = runtime.output(id, 0, BYTES, BYTES) else {
         return;
     };
-    if let Some(words) = last_lines(&piece.bytes) {
+    if let Some(lines) = last_lines(&piece.bytes) {
         exit.message = Some(match exit.message.take() {
-            Some(message) => format!("{message}; its last words: {words}"),
-            None => format!("its last words: {words}"),
+            Some(message) => format!("{message}; last output: {lines}"),
+            None => format!("last output: {lines}"),
         });
     }
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_in_one() {
+    fn the_last_lines_are_joined() {
         let lines = |text: &[u8]| last_lines(text);
         assert_eq!(lines(b"a\nb\n\n  c  \nd\n").unwrap(), "b / c / d");
         assert_eq!(lines(b"\xff\0").unwrap(), "\u{fffd}\u{fffd}");

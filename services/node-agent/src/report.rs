@@ -1,8 +1,8 @@
-//! Telling container-manager what runs here: the whole list, at once when it changed and now and
-//! then anyway. Changes during a report are told together in the next one.
+//! Reports all containers to container-manager, at each change and periodically. Changes during a
+//! report go together into the next one.
 //!
-//! An end is told after the last of the container's output has arrived, or a little later: whoever
-//! hears of it takes the order back, and then nobody asks for that output any more.
+//! An end is reported after the last output was sent, or after a time limit. Its report leads to the
+//! removal of the order, after which the output would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,103 +13,107 @@ use hayward_vocabulary::{AllocationId, NodeName};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::agent::Board;
-use crate::backoff::Pause;
+use crate::agent::AgentStatus;
+use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
 use crate::output::Drained;
 
-/// A report that nobody asked for, in case one was lost on the other side.
-const ANYWAY: Duration = Duration::from_secs(10);
-const LAST: Duration = Duration::from_secs(2);
-/// A launch is told on its own only when it takes longer than this: most have started by then, and
-/// one report less for each start is one commit less for everybody who follows.
-const LAUNCH: Duration = Duration::from_millis(25);
-/// An end waits so long for its output: longer than the longest pause between two attempts to send
-/// it.
-const OUTPUT: Duration = Duration::from_secs(6);
+/// Interval of reports without a change.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A launch is reported separately only if it takes longer than this. Most containers have started by
+/// then, which saves a report and a commit.
+const LAUNCH_DELAY: Duration = Duration::from_millis(25);
+/// How long an end waits for its output. Longer than the maximum backoff of the output loop.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(6);
 
 pub struct Reporter {
     pub client: Client,
     pub node: NodeName,
     pub boot_id: String,
     pub agent_instance: String,
-    pub board: watch::Receiver<Board>,
+    pub status: watch::Receiver<AgentStatus>,
     pub drained: watch::Receiver<Drained>,
 }
 
 impl Reporter {
-    /// `stop` comes after the last change of the board, so that the last report tells it.
+    /// `stop` comes after the last change of the status, which the last report includes.
     pub async fn run(mut self, stop: Shutdown) {
         let mut sequence = 0;
         tokio::select! {
-            () = self.report_on(&mut sequence) => {}
+            () = self.report_loop(&mut sequence) => {}
             () = stop.wait() => {}
         }
-        let board = self.board.borrow().clone();
+        let status = self.status.borrow().clone();
         let mut drained = self.drained.clone();
         let all = |drained: &Drained| {
             let ended = |report: &&ContainerReport| report.state == ContainerState::Ended;
-            let mut ended = board.containers.iter().filter(ended);
+            let mut ended = status.containers.iter().filter(ended);
             ended.all(|report| drained.contains(&report.id))
         };
-        let _ = timeout(LAST, drained.wait_for(all)).await;
-        // Nobody may be there to hear it; the journal knows it too.
-        let containers = board.containers.to_vec();
-        let _ = timeout(LAST, self.send(&board, containers, sequence + 1)).await;
+        let _ = timeout(LAST_REPORT_TIMEOUT, drained.wait_for(all)).await;
+        // May fail; the journal has the same data.
+        let containers = status.containers.to_vec();
+        let _ = timeout(
+            LAST_REPORT_TIMEOUT,
+            self.send(&status, containers, sequence + 1),
+        )
+        .await;
     }
 
-    async fn report_on(&mut self, sequence: &mut u64) {
-        let mut pause = Pause::default();
-        let mut veil = Veil::default();
+    async fn report_loop(&mut self, sequence: &mut u64) {
+        let mut backoff = Backoff::default();
+        let mut end_delay = EndDelay::default();
         let mut launching = BTreeSet::new();
         let mut foreign = BTreeSet::new();
         loop {
-            let board = look(&mut self.board, &mut launching).await;
+            let status = next_status(&mut self.status, &mut launching).await;
             let drained = self.drained.borrow_and_update().clone();
-            let (mut containers, lift_at) = veil.over(&board.containers, &drained, Instant::now());
+            let (mut containers, deadlines) =
+                end_delay.apply(&status.containers, &drained, Instant::now());
             containers.retain(|report| !foreign.contains(&report.id));
             *sequence += 1;
             fault_points::pass(Point::ReportBefore);
-            match self.send(&board, containers.clone(), *sequence).await {
+            match self.send(&status, containers.clone(), *sequence).await {
                 Ok(_) => {
                     fault_points::pass(Point::ReportAfter);
-                    pause.reset();
-                    if !self.news(lift_at).await {
+                    backoff.reset();
+                    if !self.wait_for_change(deadlines).await {
                         return;
                     }
                 }
                 Err(error) => {
-                    foreign.extend(not_ours(&error, &containers));
-                    if pause.is_new() {
+                    foreign.extend(foreign_containers(&error, &containers));
+                    if backoff.is_new() {
                         tracing::warn!(%error, cause = ?error, "cannot report");
                     }
-                    // Output had nowhere to go either.
-                    veil.wait_anew(Instant::now());
-                    pause.wait().await;
+                    // Output could not be sent either.
+                    end_delay.restart(Instant::now());
+                    backoff.wait().await;
                 }
             }
         }
     }
 
-    /// Until there is something new to tell; false when nobody will tell anything any more.
-    async fn news(&mut self, lift_at: Option<Instant>) -> bool {
-        let lift = async {
-            match lift_at {
+    /// Waits for a change; false if there will be none.
+    async fn wait_for_change(&mut self, deadlines: Option<Instant>) -> bool {
+        let deadline = async {
+            match deadlines {
                 Some(at) => sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            changed = self.board.changed() => changed.is_ok(),
-            changed = self.drained.changed(), if lift_at.is_some() => changed.is_ok(),
-            () = lift => true,
-            () = sleep(ANYWAY) => true,
+            changed = self.status.changed() => changed.is_ok(),
+            changed = self.drained.changed(), if deadlines.is_some() => changed.is_ok(),
+            () = deadline => true,
+            () = sleep(REPORT_INTERVAL) => true,
         }
     }
 
     async fn send(
         &self,
-        board: &Board,
+        status: &AgentStatus,
         containers: Vec<ContainerReport>,
         sequence: u64,
     ) -> Result<ReportAnswer, ClientError> {
@@ -117,8 +121,8 @@ impl Reporter {
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
             sequence,
-            cursor: board.cursor.clone(),
-            complete: board.complete,
+            cursor: status.cursor.clone(),
+            complete: status.complete,
             containers,
         };
         self.client
@@ -127,17 +131,17 @@ impl Reporter {
     }
 }
 
-/// What is left out from now on: it is here from a time when this machine was another node, and a
-/// report that names it is refused as a whole (S14).
-fn not_ours<'a>(
+/// Containers to omit from now on. They are from a time when this machine was another node, and a
+/// report that names them is refused as a whole (S14).
+fn foreign_containers<'a>(
     error: &ClientError,
-    told: &'a [ContainerReport],
+    reported: &'a [ContainerReport],
 ) -> impl Iterator<Item = AllocationId> + 'a {
     let places = refused_items(error, "containers").into_iter();
-    places.filter_map(|at| Some(told.get(at)?.id.clone()))
+    places.filter_map(|at| Some(reported.get(at)?.id.clone()))
 }
 
-/// Which items of a list are not for this agent to speak of.
+/// Indices of the items that belong to another node.
 pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
     let problem = error.problem().filter(|it| it.code == Code::Forbidden);
     let faults = problem.into_iter().flat_map(|problem| &problem.errors);
@@ -148,70 +152,73 @@ pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
     places.collect()
 }
 
-/// The board as it is to be told: what has just been told to start is given a moment to do so.
-async fn look(board: &mut watch::Receiver<Board>, launching: &mut BTreeSet<AllocationId>) -> Board {
-    let no_news = |board: &Board| launches(board).all(|id| launching.contains(id));
-    let _ = timeout(LAUNCH, board.wait_for(no_news)).await;
-    let board = board.borrow_and_update().clone();
-    *launching = launches(&board).cloned().collect();
-    board
+/// The next status to report. Waits a moment for launches to finish.
+async fn next_status(
+    status: &mut watch::Receiver<AgentStatus>,
+    launching: &mut BTreeSet<AllocationId>,
+) -> AgentStatus {
+    let unchanged = |status: &AgentStatus| launching_ids(status).all(|id| launching.contains(id));
+    let _ = timeout(LAUNCH_DELAY, status.wait_for(unchanged)).await;
+    let status = status.borrow_and_update().clone();
+    *launching = launching_ids(&status).cloned().collect();
+    status
 }
 
-/// What was told to start and has not said that it did.
-fn launches(board: &Board) -> impl Iterator<Item = &AllocationId> {
-    let containers = board.containers.iter();
+/// Containers that are launching.
+fn launching_ids(status: &AgentStatus) -> impl Iterator<Item = &AllocationId> {
+    let containers = status.containers.iter();
     let launching = containers.filter(|it| it.state == ContainerState::Launching);
     launching.map(|it| &it.id)
 }
 
-/// Shows an end as what was before it until its output has arrived.
+/// Hides the end of a container until its output was sent.
 #[derive(Default)]
-struct Veil {
-    /// As they were before their end.
+struct EndDelay {
+    /// Last reports before the end.
     before: BTreeMap<AllocationId, ContainerReport>,
-    /// When an end is told whatever has become of its output.
-    lift_at: BTreeMap<AllocationId, Instant>,
+    /// When an end is reported even without its output.
+    deadlines: BTreeMap<AllocationId, Instant>,
 }
 
-impl Veil {
-    /// What to tell, and when there will be more to tell if nothing else happens.
-    fn over(
+impl EndDelay {
+    /// The reports to send, and the next deadline.
+    fn apply(
         &mut self,
         containers: &[ContainerReport],
         drained: &Drained,
         now: Instant,
     ) -> (Vec<ContainerReport>, Option<Instant>) {
-        let mut told = Vec::with_capacity(containers.len());
-        let mut lift_at = BTreeMap::new();
+        let mut reported = Vec::with_capacity(containers.len());
+        let mut deadlines = BTreeMap::new();
         let mut before = BTreeMap::new();
         for report in containers {
             let id = &report.id;
             if report.state != ContainerState::Ended {
                 before.insert(id.clone(), report.clone());
             } else if !drained.contains(id) {
-                let at = *self.lift_at.get(id).unwrap_or(&(now + OUTPUT));
-                lift_at.insert(id.clone(), at);
+                let at = *self.deadlines.get(id).unwrap_or(&(now + OUTPUT_TIMEOUT));
+                deadlines.insert(id.clone(), at);
                 if now < at {
                     let earlier = self.before.remove(id).unwrap_or_else(|| started(report));
-                    told.push(earlier.clone());
+                    reported.push(earlier.clone());
                     before.insert(id.clone(), earlier);
                     continue;
                 }
             }
-            told.push(report.clone());
+            reported.push(report.clone());
         }
-        let next = lift_at.values().filter(|at| **at > now).min().copied();
-        (self.before, self.lift_at) = (before, lift_at);
-        (told, next)
+        let next = deadlines.values().filter(|at| **at > now).min().copied();
+        (self.before, self.deadlines) = (before, deadlines);
+        (reported, next)
     }
 
-    /// What was told stays told.
-    fn wait_anew(&mut self, now: Instant) {
-        self.lift_at.retain(|_, at| *at <= now);
+    /// Restarts the deadlines of ends that were not reported yet.
+    fn restart(&mut self, now: Instant) {
+        self.deadlines.retain(|_, at| *at <= now);
     }
 }
 
-/// A container that was never told of as anything but ended.
+/// Stands in for the earlier report of a container that was never reported.
 fn started(report: &ContainerReport) -> ContainerReport {
     let state = match report.started_at {
         Some(_) => ContainerState::Running,
@@ -247,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_to_speak_of_is_left_out_and_nothing_else() {
-        let told = ["a", "b"].map(|name| report(name, ContainerState::Running));
+    fn only_containers_of_another_node_are_omitted() {
+        let reported = ["a", "b"].map(|name| report(name, ContainerState::Running));
         let refused = |code, pointer: &str| {
             let problem = Problem::new(code, "no").at(pointer, "leave it out");
-            not_ours(&ClientError::Problem(problem), &told).collect::<Vec<_>>()
+            foreign_containers(&ClientError::Problem(problem), &reported).collect::<Vec<_>>()
         };
         let second = "/containers/1/id";
-        assert_eq!(refused(Code::Forbidden, second), [told[1].id.clone()]);
+        assert_eq!(refused(Code::Forbidden, second), [reported[1].id.clone()]);
         for (code, pointer) in [
             (Code::Forbidden, "/containers/2/id"),
             (Code::Forbidden, "/node"),
@@ -265,42 +272,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_launch_is_told_on_its_own_only_when_it_lasts() {
+    async fn a_launch_is_reported_separately_only_if_it_is_slow() {
         use ContainerState::{Launching, Running};
-        let shown = |all: &[ContainerReport]| Board {
+        let status_of = |all: &[ContainerReport]| AgentStatus {
             containers: Arc::new(all.to_vec()),
-            ..Board::default()
+            ..AgentStatus::default()
         };
-        let states = |board: &Board| {
-            board
+        let states = |status: &AgentStatus| {
+            status
                 .containers
                 .iter()
                 .map(|it| it.state)
                 .collect::<Vec<_>>()
         };
-        let (shows, mut board) = watch::channel(shown(&[report("a", Launching)]));
-        let (mut told, begun) = (BTreeSet::new(), Instant::now());
+        let (sender, mut status) = watch::channel(status_of(&[report("a", Launching)]));
+        let (mut reported, begun) = (BTreeSet::new(), Instant::now());
         let runs = async {
-            tokio::time::sleep(LAUNCH / 5).await;
-            shows.send_replace(shown(&[report("a", Running)]));
+            tokio::time::sleep(LAUNCH_DELAY / 5).await;
+            sender.send_replace(status_of(&[report("a", Running)]));
         };
-        let (seen, ()) = tokio::join!(look(&mut board, &mut told), runs);
+        let (seen, ()) = tokio::join!(next_status(&mut status, &mut reported), runs);
         assert_eq!(states(&seen), [Running]);
-        assert_eq!(begun.elapsed(), LAUNCH / 5);
+        assert_eq!(begun.elapsed(), LAUNCH_DELAY / 5);
 
-        shows.send_replace(shown(&[report("a", Running), report("b", Launching)]));
-        let seen = look(&mut board, &mut told).await;
+        sender.send_replace(status_of(&[report("a", Running), report("b", Launching)]));
+        let seen = next_status(&mut status, &mut reported).await;
         assert_eq!(states(&seen), [Running, Launching]);
-        assert!(begun.elapsed() >= LAUNCH, "it had its moment");
+        assert!(begun.elapsed() >= LAUNCH_DELAY, "it waited for the launch");
         let then = Instant::now();
-        look(&mut board, &mut told).await;
-        assert_eq!(then.elapsed(), Duration::ZERO, "it was told before");
+        next_status(&mut status, &mut reported).await;
+        assert_eq!(then.elapsed(), Duration::ZERO, "it was reported before");
     }
 
     #[test]
-    fn an_end_is_told_after_its_output_or_in_time() {
+    fn an_end_is_reported_after_its_output_or_a_time_limit() {
         use ContainerState::{Ended, Launching, Stopping};
-        let mut veil = Veil::default();
+        let mut end_delay = EndDelay::default();
         let now = Instant::now();
         let drained = |names: &[&str]| -> Drained {
             let ids = names
@@ -308,20 +315,26 @@ mod tests {
                 .map(|name| AllocationId::new(format!("alc_{name}")).unwrap());
             Arc::new(ids.collect())
         };
-        let states = |told: &[ContainerReport]| told.iter().map(|it| it.state).collect::<Vec<_>>();
+        let states =
+            |reported: &[ContainerReport]| reported.iter().map(|it| it.state).collect::<Vec<_>>();
         let first = [report("a", Stopping), report("b", Ended)];
-        let (told, lift) = veil.over(&first, &drained(&[]), now);
+        let (reported, deadline) = end_delay.apply(&first, &drained(&[]), now);
         assert_eq!(
-            states(&told),
+            states(&reported),
             [Stopping, Launching],
-            "nothing was told of b before"
+            "b was not reported before"
         );
-        assert_eq!(lift, Some(now + OUTPUT));
+        assert_eq!(deadline, Some(now + OUTPUT_TIMEOUT));
         let both = [report("a", Ended), report("b", Ended)];
-        let (told, _) = veil.over(&both, &drained(&["b"]), now + OUTPUT / 2);
-        assert_eq!(states(&told), [Stopping, Ended]);
-        assert!(told[0].exit.is_none() && told[1].exit.is_some());
-        let (told, lift) = veil.over(&both, &drained(&["b"]), now + OUTPUT * 2);
-        assert_eq!((states(&told), lift), (vec![Ended, Ended], None), "bounded");
+        let (reported, _) = end_delay.apply(&both, &drained(&["b"]), now + OUTPUT_TIMEOUT / 2);
+        assert_eq!(states(&reported), [Stopping, Ended]);
+        assert!(reported[0].exit.is_none() && reported[1].exit.is_some());
+        let (reported, deadline) =
+            end_delay.apply(&both, &drained(&["b"]), now + OUTPUT_TIMEOUT * 2);
+        assert_eq!(
+            (states(&reported), deadline),
+            (vec![Ended, Ended], None),
+            "bounded"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! As whom work runs (S16): the system account its user is mapped to, or a fixed one without
-//! rights; never uid 0 and nobody of the machine's own, whatever the settings say.
+//! The system account that work runs under: the one its user is mapped to, or a fixed one without
+//! rights. Never root or another system account, whatever the settings say (S16).
 //!
-//! Only an agent that is root can change who its children are. Any other runs work as itself, and
-//! says so in the label `hayward.run_as` of its node.
+//! Only an agent that is root can run work under other accounts. Any other agent runs work under its
+//! own, as the node label `hayward.run_as` shows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,34 +12,34 @@ use hayward_vocabulary::UserName;
 use hayward_vocabulary::launch::LEAST_ID;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid};
 
-/// Who is nobody on every Linux: what work runs as where nothing was said.
+/// The uid of `nobody` on Linux: the default account of work.
 const NOBODY: u32 = 65_534;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub uid: u32,
     pub gid: u32,
-    /// Unknown to the machine's list of users where absent.
+    /// Absent if the machine does not know the uid.
     pub name: Option<String>,
     pub home: Option<PathBuf>,
 }
 
-/// Who runs as whom.
+/// Accounts of work, by user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounts {
     mapped: BTreeMap<String, Account>,
-    /// For everybody else; absent: as the agent itself, which is not root.
+    /// For all other users; absent: the account of the agent, which is not root.
     other: Option<Account>,
 }
 
-/// Who the agent is, so that a test can be somebody else.
+/// The account of the agent; replaceable in tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnAccount {
     pub uid: u32,
     pub gid: u32,
 }
 
-impl Own {
+impl OwnAccount {
     pub fn now() -> Self {
         Self {
             uid: geteuid().as_raw(),
@@ -52,9 +52,9 @@ impl Accounts {
     /// `users` are pairs as `ada=alice,ben=2001:2001`.
     ///
     /// # Errors
-    /// When an account is not there, may not be used, or cannot be by this agent.
+    /// If an account does not exist, is not allowed, or cannot be used by this agent.
     pub fn new(
-        own: Own,
+        own: OwnAccount,
         users: &str,
         (uid, gid): (Option<u32>, Option<u32>),
     ) -> anyhow::Result<Self> {
@@ -83,17 +83,17 @@ impl Accounts {
         Ok(Self { mapped, other })
     }
 
-    /// Absent: as the agent itself.
+    /// None: the account of the agent.
     pub fn of(&self, user: &UserName) -> Option<&Account> {
         self.mapped.get(user.as_str()).or(self.other.as_ref())
     }
 
-    /// Whom this user was mapped to by name.
+    /// The account that the settings map this user to.
     pub fn mapped(&self, user: &UserName) -> Option<&Account> {
         self.mapped.get(user.as_str())
     }
 
-    /// For people, as a label of the node.
+    /// The value of the node label.
     pub fn describe(&self) -> String {
         let other = match &self.other {
             Some(account) => account.uid.to_string(),
@@ -115,7 +115,7 @@ fn one(pair: &str) -> anyhow::Result<(String, Account)> {
     let (user, account) = pair
         .split_once('=')
         .context("it is written as user=account")?;
-    let user = UserName::new(user.trim()).context("this is no user of Hayward")?;
+    let user = UserName::new(user.trim()).context("invalid user name")?;
     let account = account.trim();
     let account = match account.split_once(':') {
         Some((uid, gid)) => numbered(uid.parse()?, Some(gid.parse()?))?,
@@ -141,7 +141,7 @@ fn known(user: User) -> Account {
     }
 }
 
-/// Without a group it has that of the account, or the one with the same number.
+/// The default group is that of the account, or the one with the same number.
 fn numbered(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
     let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let mut account = found.map_or(
@@ -159,7 +159,7 @@ fn numbered(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
     allowed(account)
 }
 
-/// S16: never root, and nobody of the system's own accounts and groups.
+/// Refuses root and other system accounts and groups (S16).
 fn allowed(account: Account) -> anyhow::Result<Account> {
     ensure!(account.uid != 0, "work never runs as root (uid 0)");
     for (what, number) in [("uid", account.uid), ("gid", account.gid)] {
@@ -176,8 +176,8 @@ fn allowed(account: Account) -> anyhow::Result<Account> {
 mod tests {
     use super::*;
 
-    const ROOT: Own = Own { uid: 0, gid: 0 };
-    const ADA: Own = Own {
+    const ROOT: OwnAccount = OwnAccount { uid: 0, gid: 0 };
+    const ADA: OwnAccount = OwnAccount {
         uid: 4001,
         gid: 4001,
     };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn s16_work_is_mapped_or_nobody() {
+    fn work_runs_under_the_mapped_account_or_nobody() {
         let accounts = Accounts::new(ROOT, "ada=4001:4002, ben=4003", (None, None)).unwrap();
         let ids = |name: &str| {
             let account = accounts.of(&user(name)).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn s16_nobody_is_root_and_the_cause_is_said() {
+    fn system_accounts_are_refused_with_a_reason() {
         let table = [
             (
                 Accounts::new(ROOT, "ada=0", (None, None)),
@@ -239,13 +239,13 @@ mod tests {
             ),
         ];
         for (made, why) in table {
-            let told = format!("{:#}", made.expect_err(why));
-            assert!(told.contains(why), "{told:?} does not say {why:?}");
+            let message = format!("{:#}", made.expect_err(why));
+            assert!(message.contains(why), "{message:?} does not say {why:?}");
         }
     }
 
     #[test]
-    fn s16_an_agent_that_is_not_root_runs_work_as_itself_and_says_so() {
+    fn an_agent_that_is_not_root_runs_work_under_its_own_account() {
         let accounts = Accounts::new(ADA, "", (None, None)).unwrap();
         assert!(accounts.is_the_agents() && accounts.of(&user("ada")).is_none());
         assert!(accounts.describe().starts_with("agent-"));

@@ -1,9 +1,8 @@
-//! The one narrow door to whatever containers run in. Behind it is a machine ([`real`]: processes
-//! of its own, and containers of its engine) or the pretence of one ([`simulated`]); in front of it
-//! everything is the same code.
+//! The interface to what runs containers: a real machine ([`real`], with its processes and its
+//! container engine) or a simulated one ([`simulated`]).
 //!
-//! A runtime is told and answers later, through [`News`]. It never decides: it starts what it is
-//! told to start, once per directory, and says what became of it.
+//! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides: it starts
+//! what it is ordered to start, once per directory, and reports the result.
 
 pub mod cgroups;
 pub mod docker;
@@ -13,7 +12,7 @@ pub mod simulated;
 
 use std::collections::BTreeMap;
 
-use hayward_node_agent_domain::Trace;
+use hayward_node_agent_domain::Evidence;
 use hayward_vocabulary::{AllocationId, Exit, Launch, Size, Timestamp, UserName, WorkId};
 use tokio::sync::mpsc;
 
@@ -24,17 +23,17 @@ pub struct Container {
     pub incarnation: u64,
     pub epoch: u64,
     pub work: WorkId,
-    /// Whose share is charged, and so as whom it runs (S16).
+    /// Owner of the work; determines the system account (S16).
     pub user: UserName,
     pub size: Size,
-    /// It is ended when the lease of the node runs out (I4).
+    /// Ends when the lease of the node expires (I4).
     pub exclusive: bool,
     pub launch: Launch,
 }
 
-/// What became of a container.
+/// A change of a container.
 #[derive(Debug, Clone)]
-pub struct News {
+pub struct RuntimeEvent {
     pub id: AllocationId,
     pub incarnation: u64,
     pub event: Event,
@@ -46,27 +45,27 @@ pub enum Event {
         pid: u32,
         at: Timestamp,
     },
-    /// It was killed and does not end, for this reason (F31).
+    /// It was killed but does not end, for this reason (F31).
     Stuck(String),
     Ended(Exit),
 }
 
-/// Bounded: a runtime that has too much to say waits.
-pub type NewsSender = mpsc::Sender<News>;
+/// Bounded: a runtime waits while the channel is full.
+pub type EventSender = mpsc::Sender<RuntimeEvent>;
 
-/// What a runtime still knows after the agent was away.
+/// A container that a runtime found when the agent started.
 #[derive(Debug)]
 pub struct Found {
     pub incarnation: u64,
     pub epoch: u64,
-    /// Boot it was ordered under, where that is known.
+    /// Boot under which it was ordered, if known.
     pub boot_id: Option<String>,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
-    pub trace: Trace,
+    pub evidence: Evidence,
 }
 
-/// A piece of output: `bytes` from `offset` on.
+/// A piece of output.
 #[derive(Debug)]
 pub struct Piece {
     pub offset: u64,
@@ -74,32 +73,32 @@ pub struct Piece {
 }
 
 pub trait Runtime: Send + Sync {
-    /// What can be run now, as the inventory of the node says it. It may change.
+    /// Names of the available runtimes, for the inventory. May change.
     fn offers(&self) -> Vec<String>;
 
-    /// What users and operators should know of it, as labels of the node.
+    /// Labels of the node.
     fn labels(&self) -> BTreeMap<String, String>;
 
-    /// Looks for what an earlier agent left, and watches what lives. What is reported as
-    /// [`Trace::Untouched`] cannot start any more.
+    /// Finds the containers of a previous agent, and watches live ones. A container reported as
+    /// [`Evidence::Untouched`] cannot start any more.
     ///
     /// # Errors
-    /// When the machine does not let itself be looked at: then nothing may be concluded.
+    /// If the machine cannot be inspected.
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>>;
 
-    /// Starts it. The intent is on disk. Returns at once.
+    /// Starts it and returns at once. The intent is already in the journal.
     fn launch(&self, container: Container);
 
     /// Asks it to end, gracefully first.
     fn stop(&self, id: &AllocationId);
 
-    /// Drops what is kept of an ended container.
+    /// Deletes the data of an ended container.
     fn forget(&self, id: &AllocationId);
 
-    /// Output from `offset` on, of the last `backlog` bytes at most, `most` bytes at most.
+    /// At most `most` bytes of output from `offset` on, among the last `backlog` bytes.
     fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece>;
 
-    /// Whether there is ever any output.
+    /// Whether containers ever have output.
     fn writes(&self) -> bool {
         true
     }

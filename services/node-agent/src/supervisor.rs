@@ -1,12 +1,13 @@
-//! `supervise DIR`: the tiny process around one container. It outlives the agent (D9).
+//! `supervise DIR`: a small process around one container. It outlives the agent.
 //!
-//! It starts the program once, keeps its output within a limit, ends it when asked, ends whatever
-//! the program leaves behind, and writes down how it went. It uses no runtime and no network.
+//! It starts the program once, stores its output within a limit, ends it on request, kills all
+//! processes the program leaves behind, and writes the exit. It uses no async runtime and no network.
 //!
-//! Invariants: a directory is claimed by one supervisor at most, so its program starts at most once
-//! (I3); `exit.json` appears only when nothing of the container is alive any more (I17); being
-//! asked to end before the program started means it does not start; exclusive work neither starts
-//! nor goes on without a lease of the node, whatever has become of the agent (I4).
+//! Invariants:
+//! - A directory is claimed by at most one supervisor, so its program starts at most once (I3).
+//! - `exit.json` appears only when all processes of the container have ended (I17).
+//! - After a stop request before the start, the program does not start.
+//! - Exclusive work neither starts nor runs without a lease, even without an agent (I4).
 
 mod kill;
 mod lease;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use hayward_node_agent_domain::{Stage, Step, Trouble, refusal};
+use hayward_node_agent_domain::{NodeFault, Stage, Step, refusal};
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Timestamp};
 use nix::errno::Errno;
@@ -37,8 +38,8 @@ use crate::files;
 use crate::lease::boottime_ms;
 use crate::machine::{self, Identity};
 use crate::runtime::cgroups;
-use kill::Force;
-use lease::Watched;
+use kill::KillRetry;
+use lease::WatchedLease;
 use output::Output;
 use signals::Signals;
 
@@ -49,48 +50,48 @@ pub const EXIT: &str = "exit.json";
 
 pub use kill::{STUCK, Stuck, reason};
 
-/// What to run. Written by the agent, for its owner's eyes only: it may hold tokens.
+/// The program to run. Written by the agent; private, because it may contain tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Order {
+pub struct LaunchSpec {
     pub id: AllocationId,
     pub incarnation: u64,
     pub epoch: u64,
     pub argv: Vec<String>,
-    /// The whole environment; nothing is inherited (S17).
+    /// The complete environment; nothing is inherited (S17).
     pub environment: BTreeMap<String, String>,
     pub working_directory: PathBuf,
     pub stop_grace_ms: u64,
     pub output_limit_bytes: u64,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    /// Control groups to be in.
+    /// Cgroups to join.
     pub groups: Vec<PathBuf>,
-    /// Most processes of its account, where no control group counts them.
+    /// Maximum number of processes of its account, if no cgroup limits them.
     #[serde(default)]
     pub processes_limit: Option<u64>,
-    /// Boot it was ordered under; empty from agents before this field.
+    /// Boot under which it was ordered; empty if written by an old agent.
     #[serde(default)]
     pub boot_id: String,
-    /// The working directory is the one made for it: entered before its rights are given away,
-    /// since they may not reach that far.
+    /// The working directory is the default one, which the account may not be able to reach. The
+    /// supervisor enters it before it drops privileges.
     #[serde(default)]
     pub own_directory: bool,
-    /// The program is Hayward's own: that it does not start is never its user's fault.
+    /// The program is the task runner of Hayward; a failed start is never the user's fault.
     #[serde(default)]
     pub own_program: bool,
-    /// Where the lease of the node is, for exclusive work.
+    /// The lease file of the node, for exclusive work.
     #[serde(default)]
     pub lease: Option<PathBuf>,
 }
 
-/// Written once the program runs.
+/// Written when the program has started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Started {
     pub program: Identity,
     pub at: Timestamp,
 }
 
-/// Who supervises; an agent that makes sure nobody will has no identity to leave.
+/// The supervisor of a directory. None if an agent claimed it to prevent a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
     pub supervisor: Option<Identity>,
@@ -109,9 +110,9 @@ pub fn main(dir: &Path) -> ExitCode {
 
 fn begin(dir: &Path) -> io::Result<()> {
     sandbox::close_inherited();
-    // Before anything else: from here on a request to end waits until it can be obeyed.
+    // First of all: from here on a stop request is kept until it can be handled.
     let signals = Signals::listen()?;
-    // The terminal's signals are for the agent alone. It fails for one who leads already.
+    // Detaches from the signals of the terminal. Fails if it is already a session leader.
     let _ = nix::unistd::setsid();
     nix::sys::prctl::set_child_subreaper(true)?;
     let claim = Claim {
@@ -120,7 +121,7 @@ fn begin(dir: &Path) -> io::Result<()> {
     fault_points::pass(Point::ClaimBefore);
     if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
         if error.kind() != io::ErrorKind::AlreadyExists {
-            say(&refused(
+            send(&start_failure(
                 Stage::Own,
                 "its directory cannot be claimed",
                 &error,
@@ -129,34 +130,34 @@ fn begin(dir: &Path) -> io::Result<()> {
         return Err(error);
     }
     fault_points::pass(Point::ClaimAfter);
-    let exit = match files::read_json::<Order>(&dir.join(ORDER)) {
-        Some(order) => Supervisor {
+    let exit = match files::read_json::<LaunchSpec>(&dir.join(ORDER)) {
+        Some(spec) => Supervisor {
             dir,
-            order,
+            spec,
             signals,
             lease: None,
             stop: None,
-            force: None,
+            retry: None,
         }
         .run(),
-        None => Trouble::RuntimeDown.exit("its order cannot be read"),
+        None => NodeFault::RuntimeDown.exit("its order cannot be read"),
     };
     let exit = Exit {
         ended_at: Some(SystemClock.now()),
         ..exit
     };
     fault_points::pass(Point::ExitBefore);
-    let kept = files::replace_json(&dir.join(EXIT), &exit);
+    let written = files::replace_json(&dir.join(EXIT), &exit);
     fault_points::pass(Point::ExitAfter);
-    if kept.is_err() {
-        // I6: a disk that takes nothing loses no outcome while an agent listens.
-        say(&exit);
+    if written.is_err() {
+        // If the disk fails, the agent still receives the exit (I6).
+        send(&exit);
     }
-    kept
+    written
 }
 
-/// Tells the agent, which may be waiting at the pipe; or be gone.
-fn say<T: Serialize>(what: &T) {
+/// Sends a message to the agent through the pipe, if it is still there.
+fn send<T: Serialize>(what: &T) {
     if let Ok(mut line) = serde_json::to_vec(what) {
         line.push(b'\n');
         let _ = io::stdout()
@@ -165,32 +166,32 @@ fn say<T: Serialize>(what: &T) {
     }
 }
 
-fn refused(stage: Stage, what: &str, error: &io::Error) -> Exit {
+fn start_failure(stage: Stage, what: &str, error: &io::Error) -> Exit {
     refusal(stage, error.raw_os_error(), format!("{what}: {error}"))
 }
 
 struct Supervisor<'a> {
     dir: &'a Path,
-    order: Order,
+    spec: LaunchSpec,
     signals: Signals,
-    /// Only of exclusive work.
-    lease: Option<Watched>,
+    /// Only for exclusive work.
+    lease: Option<WatchedLease>,
     stop: Option<Stop>,
-    /// Its processes are being killed.
-    force: Option<Force>,
+    /// Set while processes are being killed.
+    retry: Option<KillRetry>,
 }
 
-/// A request to end.
+/// A stop request.
 struct Stop {
-    /// The program has heard of it.
-    told: bool,
-    /// When the grace is over; none once it was forced.
+    /// SIGTERM was sent.
+    signalled: bool,
+    /// End of the grace; none once the kill has begun.
     force_at: Option<Instant>,
-    why: Why,
+    cause: StopCause,
 }
 
-enum Why {
-    Asked,
+enum StopCause {
+    Requested,
     LeaseOver(String),
 }
 
@@ -198,9 +199,9 @@ impl Supervisor<'_> {
     fn run(mut self) -> Exit {
         match self.begin() {
             Ok((mut child, mut output)) => {
-                self.tell(&child);
+                self.report_started(&child);
                 let status = self.watch(&mut child, &mut output);
-                self.clear(&mut output);
+                self.end_leftovers(&mut output);
                 output.finish();
                 self.explain(status)
             }
@@ -208,40 +209,40 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the program, unless it must not be started or cannot be.
+    /// Starts the program, unless it must not or cannot start.
     fn begin(&mut self) -> Result<(Child, Output), Exit> {
-        let own = |what: &'static str| move |error| refused(Stage::Own, what, &error);
-        let mut output = Output::open(self.dir, self.order.output_limit_bytes)
+        let own = |what: &'static str| move |error| start_failure(Stage::Own, what, &error);
+        let mut output = Output::open(self.dir, self.spec.output_limit_bytes)
             .map_err(own("its output cannot be kept"))?;
-        for group in &self.order.groups {
+        for group in &self.spec.groups {
             cgroups::join(group, std::process::id())
                 .map_err(own("its control group refuses it"))?;
         }
-        if let Some(file) = self.order.lease.take() {
-            let watched = Watched::new(file).map_err(own("its lease cannot be watched"))?;
+        if let Some(file) = self.spec.lease.take() {
+            let watched = WatchedLease::new(file).map_err(own("its lease cannot be watched"))?;
             self.lease = Some(watched);
         }
-        self.hear();
+        self.check_signals_and_lease();
         match &self.stop {
             Some(Stop {
-                why: Why::LeaseOver(why),
+                cause: StopCause::LeaseOver(cause),
                 ..
             }) => {
                 return Err(Exit::of(
                     ExitCause::Node,
-                    format!("it was not started: {why}"),
+                    format!("it was not started: {cause}"),
                 ));
             }
             Some(_) => {
-                let why = "it was asked to end before it started";
-                return Err(Exit::of(ExitCause::Intended, why));
+                let cause = "it was asked to end before it started";
+                return Err(Exit::of(ExitCause::Intended, cause));
             }
             None => {}
         }
-        sandbox::confine(&self.order).map_err(own("it cannot be confined"))?;
-        if !self.order.working_directory.is_absolute() {
-            let why = "its working directory is not an absolute path";
-            return Err(Exit::of(ExitCause::LaunchFailed, why));
+        sandbox::confine(&self.spec).map_err(own("it cannot be confined"))?;
+        if !self.spec.working_directory.is_absolute() {
+            let cause = "its working directory is not an absolute path";
+            return Err(Exit::of(ExitCause::LaunchFailed, cause));
         }
         fault_points::pass(Point::ProgramBefore);
         let spawned = self.spawn(&mut output);
@@ -249,56 +250,56 @@ impl Supervisor<'_> {
         match spawned {
             Ok(child) => Ok((child, output)),
             Err(error) => {
-                let program = self.order.argv.first().map_or("", String::as_str);
+                let program = self.spec.argv.first().map_or("", String::as_str);
                 let what = format!("{program:?} cannot be started");
-                let stage = if self.order.own_program {
+                let stage = if self.spec.own_program {
                     Stage::Own
                 } else {
                     Stage::Program
                 };
-                Err(refused(stage, &what, &error))
+                Err(start_failure(stage, &what, &error))
             }
         }
     }
 
     fn spawn(&self, output: &mut Output) -> io::Result<Child> {
-        let [program, arguments @ ..] = self.order.argv.as_slice() else {
+        let [program, arguments @ ..] = self.spec.argv.as_slice() else {
             return Err(io::Error::other("the argument vector is empty"));
         };
         let (stdout, stderr) = output.ends()?;
-        // Our own program may lie where the account cannot go: it is opened by us and run by its
-        // handle. A user's program is looked for with the user's rights.
-        let ours = self.order.own_program && self.order.uid.is_some();
+        // The account may be unable to reach our own program, so it is run by its open file. A
+        // program of the user is looked up with the user's rights.
+        let ours = self.spec.own_program && self.spec.uid.is_some();
         let opened = ours.then(|| std::fs::File::open(program)).transpose()?;
         let mut command = match &opened {
             Some(file) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
             None => Command::new(program),
         };
-        if self.order.own_directory {
-            std::env::set_current_dir(&self.order.working_directory)?;
+        if self.spec.own_directory {
+            std::env::set_current_dir(&self.spec.working_directory)?;
         } else {
-            command.current_dir(&self.order.working_directory);
+            command.current_dir(&self.spec.working_directory);
         }
         command
             .arg0(program)
             .args(arguments)
             .env_clear()
-            .envs(&self.order.environment)
+            .envs(&self.spec.environment)
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0);
-        if let Some(gid) = self.order.gid {
+        if let Some(gid) = self.spec.gid {
             command.gid(gid);
         }
-        if let Some(uid) = self.order.uid {
+        if let Some(uid) = self.spec.uid {
             command.uid(uid);
         }
         command.spawn()
     }
 
-    /// The agent first, by the pipe it may be waiting at; then the disk.
-    fn tell(&self, child: &Child) {
+    /// Reports the start: first to the agent through the pipe, then on disk.
+    fn report_started(&self, child: &Child) {
         let Some(program) = Identity::of(child.id()) else {
             return;
         };
@@ -306,8 +307,8 @@ impl Supervisor<'_> {
             program,
             at: SystemClock.now(),
         };
-        say(&started);
-        // Without it a later agent says `launch_unknown`, which is true enough.
+        send(&started);
+        // Without it, a later agent reports `launch_unknown`.
         let _ = files::replace_json(&self.dir.join(STARTED), &started);
         fault_points::pass(Point::StartedAfter);
     }
@@ -316,63 +317,63 @@ impl Supervisor<'_> {
         let leader = pid(child.id());
         loop {
             let force_at = self.stop.as_ref().and_then(|stop| stop.force_at);
-            let again_at = self.force.as_ref().map(Force::next);
+            let again_at = self.retry.as_ref().map(KillRetry::next);
             let next = [force_at, again_at].into_iter().flatten().min();
             self.wait(output, next);
-            self.hear();
+            self.check_signals_and_lease();
             if let Some(stop) = &mut self.stop {
-                if !stop.told {
-                    stop.told = true;
+                if !stop.signalled {
+                    stop.signalled = true;
                     let _ = killpg(leader, Signal::SIGTERM);
                 } else if stop.force_at.is_some_and(|at| at <= Instant::now()) {
                     stop.force_at = None;
-                    self.force = Some(Force::begin(Instant::now()));
+                    self.retry = Some(KillRetry::begin(Instant::now()));
                 }
             }
             if ended(leader) {
-                // Not yet waited for, so the number of the group cannot be anybody else's.
+                // Not yet waited for, so the process group id cannot be reused.
                 let _ = killpg(leader, Signal::SIGKILL);
                 return child.wait();
             }
-            self.kill_on(Some(leader));
+            self.retry_kill(Some(leader));
         }
     }
 
-    /// Kills what is left when that is due, and says so when it does not help.
-    fn kill_on(&mut self, leader: Option<Pid>) {
+    /// Kills remaining processes when due, and reports if they do not end.
+    fn retry_kill(&mut self, leader: Option<Pid>) {
         let now = Instant::now();
-        let Some(force) = &mut self.force else {
+        let Some(retry) = &mut self.retry else {
             return;
         };
-        if force.due(now) {
+        if retry.due(now) {
             if let Some(leader) = leader {
                 let _ = killpg(leader, Signal::SIGKILL);
             }
             kill_children();
         }
-        if force.is_news(now) {
-            say(&kill::stuck(self.dir));
+        if retry.became_stuck(now) {
+            send(&kill::stuck(self.dir));
         }
     }
 
-    /// Ends all that is left. What cannot be killed keeps the container, and so its room (W16).
-    fn clear(&mut self, output: &mut Output) {
-        self.force = Some(Force::begin(Instant::now()));
+    /// Kills all remaining processes. While any is alive, the container keeps its space (W16).
+    fn end_leftovers(&mut self, output: &mut Output) {
+        self.retry = Some(KillRetry::begin(Instant::now()));
         loop {
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
                 Err(Errno::ECHILD) => return,
                 Ok(WaitStatus::StillAlive) => {
-                    self.kill_on(None);
-                    let next = self.force.as_ref().map(Force::next);
+                    self.retry_kill(None);
+                    let next = self.retry.as_ref().map(KillRetry::next);
                     self.wait(output, next);
-                    self.hear();
+                    self.check_signals_and_lease();
                 }
                 _ => {}
             }
         }
     }
 
-    /// Until a signal or output came, or that moment.
+    /// Waits for a signal or output, at most until `next`.
     fn wait(&self, output: &mut Output, next: Option<Instant>) {
         let limit = next.map(|at| at.saturating_duration_since(Instant::now()));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -390,25 +391,25 @@ impl Supervisor<'_> {
             output.pipe().is_some() && last
         };
         if ready {
-            output.take();
+            output.read();
         }
     }
 
-    /// Takes in the signals that came, and what has become of the lease.
-    fn hear(&mut self) {
+    /// Handles received signals, and the state of the lease.
+    fn check_signals_and_lease(&mut self) {
         let now = Instant::now();
-        let force_at = now.checked_add(Duration::from_millis(self.order.stop_grace_ms));
-        if self.signals.asked_to_end() && self.stop.is_none() {
+        let force_at = now.checked_add(Duration::from_millis(self.spec.stop_grace_ms));
+        if self.signals.stop_requested() && self.stop.is_none() {
             self.stop = Some(Stop {
-                told: false,
+                signalled: false,
                 force_at,
-                why: Why::Asked,
+                cause: StopCause::Requested,
             });
         }
         let Some(lease) = &mut self.lease else {
             return;
         };
-        // A clock that cannot be set is no clock to run by.
+        // Without a timer, exclusive work must not run.
         let left = match lease.step().unwrap_or(Step::Force) {
             Step::Run { .. } => return,
             Step::End { force_at_ms } => force_at_ms.saturating_sub(boottime_ms()),
@@ -416,11 +417,11 @@ impl Supervisor<'_> {
         };
         let end = now.checked_add(Duration::from_millis(left));
         let stop = self.stop.get_or_insert_with(|| Stop {
-            told: left == 0,
+            signalled: left == 0,
             force_at,
-            why: Why::LeaseOver(lease.why()),
+            cause: StopCause::LeaseOver(lease.why()),
         });
-        // The grace ends with the lease; what was forced stays so.
+        // The grace ends with the lease. A kill that has begun is not undone.
         stop.force_at = stop
             .force_at
             .zip(end)
@@ -433,15 +434,15 @@ impl Supervisor<'_> {
             Err(error) => return Exit::of(ExitCause::Node, format!("its end was lost: {error}")),
         };
         let out_of_memory = self
-            .order
+            .spec
             .groups
             .iter()
             .any(|group| cgroups::ran_out_of_memory(group));
         let (cause, message) = match &self.stop {
             Some(Stop {
-                why: Why::LeaseOver(why),
+                cause: StopCause::LeaseOver(cause),
                 ..
-            }) => (ExitCause::Node, Some(why.as_str())),
+            }) => (ExitCause::Node, Some(cause.as_str())),
             Some(Stop {
                 force_at: Some(_), ..
             }) => (ExitCause::Intended, Some("asked to end")),
@@ -469,7 +470,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Whether the program is over; it stays waitable. Orphans it left are waited for on the way.
+/// Whether the program has ended; it stays waitable. Reaps orphans it left behind.
 fn ended(leader: Pid) -> bool {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
@@ -483,7 +484,7 @@ fn ended(leader: Pid) -> bool {
     }
 }
 
-/// Children not waited for keep their numbers, so these are nobody else's.
+/// Kills all children. Their process ids cannot be reused before they are waited for.
 fn kill_children() {
     for child in machine::children() {
         let _ = kill(pid(child), Signal::SIGKILL);

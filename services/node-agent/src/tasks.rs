@@ -1,8 +1,8 @@
-//! `run-tasks`: leases batches of tasks from job-converter, runs them, reports in batches (D8).
+//! `run-tasks`: leases batches of tasks from job-converter, runs them, and reports in batches.
 //!
-//! [`lease_loop`] talks, workers work, and [`queue`] lies between them. The same talk serves the
-//! pretended tasks of simulated machines. Nothing may run under a lease that is over (I4), and an
-//! outcome is kept until it was accepted.
+//! [`lease_loop`] calls job-converter, worker threads run tasks, and [`queue`] connects them. Simulated
+//! machines use the same loop. No task runs under an expired lease (I4), and an outcome is kept until
+//! it was accepted.
 
 pub mod lease_loop;
 pub mod queue;
@@ -19,21 +19,21 @@ use hayward_service::client::Authority;
 use hayward_service::{Client, Shutdown, TokenSource};
 use hayward_vocabulary::{AllocationId, WorkId};
 
-use lease_loop::Lending;
-use queue::Desk;
+use lease_loop::LeaseLoop;
+use queue::TaskQueue;
 
-/// Variables of a task runner. The user's tasks do not inherit them.
+/// Prefix of the variables of a task runner. Tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_TASK_";
 const CA: &str = "CA";
 
-/// Where tasks are leased, and whose signature is believed there.
+/// The service that leases tasks, and its certificate authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lender {
+pub struct TaskSource {
     pub url: String,
     pub authority: Option<Authority>,
 }
 
-impl Lender {
+impl TaskSource {
     pub fn new(url: &str, token: &TokenSource) -> Self {
         Self {
             url: url.to_owned(),
@@ -41,8 +41,7 @@ impl Lender {
         }
     }
 
-    /// The authority of this moment as a text: work runs under accounts that may not look into the
-    /// agent's directories.
+    /// The current certificate authority as PEM text, because work cannot read the agent's files.
     fn authority_now(&self) -> Option<Arc<str>> {
         let pem = self.authority.as_ref()?.pem();
         pem.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "no authority"))
@@ -50,10 +49,10 @@ impl Lender {
     }
 }
 
-/// What a task runner is to work on.
+/// The job and allocation that a task runner works for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    pub lender: Lender,
+    pub source: TaskSource,
     pub token: String,
     pub job: WorkId,
     pub allocation: AllocationId,
@@ -64,14 +63,14 @@ pub struct Assignment {
 impl Assignment {
     pub fn to_environment(&self) -> BTreeMap<String, String> {
         let values = [
-            ("URL", self.lender.url.clone()),
+            ("URL", self.source.url.clone()),
             ("TOKEN", self.token.clone()),
             ("JOB", self.job.to_string()),
             ("ALLOCATION", self.allocation.to_string()),
             ("THREADS", self.threads.to_string()),
             ("GRACE_MS", self.stop_grace_ms.to_string()),
         ];
-        let authority = self.lender.authority_now();
+        let authority = self.source.authority_now();
         values
             .into_iter()
             .chain(authority.map(|pem| (CA, pem.to_string())))
@@ -85,7 +84,7 @@ impl Assignment {
             std::env::var(&name).with_context(|| format!("{name} is not set"))
         };
         Ok(Self {
-            lender: Lender {
+            source: TaskSource {
                 url: read("URL")?,
                 authority: read(CA).ok().map(|pem| Authority::Pem(pem.into())),
             },
@@ -97,15 +96,15 @@ impl Assignment {
         })
     }
 
-    pub fn lending(&self, desk: Arc<Desk>) -> anyhow::Result<Lending> {
-        let authority = self.lender.authority.clone();
+    pub fn lease_loop(&self, queue: Arc<TaskQueue>) -> anyhow::Result<LeaseLoop> {
+        let authority = self.source.authority.clone();
         let token = TokenSource::fixed(&self.token).believing(authority);
-        let client = Client::from_list(&self.lender.url, token)?;
-        Ok(Lending::new(
+        let client = Client::from_list(&self.source.url, token)?;
+        Ok(LeaseLoop::new(
             client,
             &self.job,
             self.allocation.clone(),
-            desk,
+            queue,
         ))
     }
 }
@@ -114,7 +113,6 @@ pub fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Read by whoever reads the container's output.
             eprintln!("hayward: the task runner ends: {error:#}");
             ExitCode::FAILURE
         }
@@ -123,21 +121,21 @@ pub fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     let assignment = Assignment::from_environment()?;
-    // Before any thread starts, so that all of them are spared it.
+    // Before any thread starts.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let desk = Arc::new(Desk::new(assignment.threads));
-    let crew = worker::Crew::hire(&desk)?;
+    let queue = Arc::new(TaskQueue::new(assignment.threads));
+    let threads = worker::TaskThreads::start_all(&queue)?;
     let grace = Duration::from_millis(assignment.stop_grace_ms);
     let ended = runtime.block_on(async {
         let stop = Shutdown::on_signals()?;
         assignment
-            .lending(Arc::clone(&desk))?
-            .run(stop, grace, || crew.interrupt())
+            .lease_loop(Arc::clone(&queue))?
+            .run(stop, grace, || threads.interrupt())
             .await
     });
-    desk.close();
-    crew.dismiss();
+    queue.close();
+    threads.join();
     ended
 }

@@ -1,68 +1,71 @@
-//! What a machine says of itself: how much memory it offers, and when it asks for no new work.
+//! What a node offers: how much memory, and whether it accepts new work.
 //!
-//! Both change with every process that starts, and each change is news for the whole fleet. So what
-//! is told moves in steps, and only when the truth has moved well past one.
+//! Both would change with every process, and each change is published to the fleet. Values therefore
+//! change in steps, with hysteresis.
 
 use hayward_vocabulary::Size;
 
 const MIB: u64 = 1 << 20;
-/// The least step that memory is told in.
-const LEAST_STEP: u64 = 256 * MIB;
-/// The part of the machine that is a step.
+/// Minimum step of offered memory, in bytes.
+const MIN_STEP: u64 = 256 * MIB;
+/// Number of steps of a large machine.
 const STEPS: u64 = 64;
 
-/// Memory that may be handed out (R-4.1): all but what system accounts hold, and never all but a
-/// little: what a machine that just booted needs is still to come.
+/// Memory that may be granted, in bytes: the total without the memory of system accounts. A minimum
+/// is reserved, because a machine that just booted will need it (R-4.1).
 pub fn allocatable(total: u64, held_by_system: u64) -> u64 {
     let least = (total / 16).min(2048 * MIB);
     total.saturating_sub(held_by_system.max(least))
 }
 
-/// What is told of `measured` bytes after `told` was: whole steps, the same until the truth is half
-/// a step below it or a step and a half above.
-pub fn told(told: Option<u64>, measured: u64, total: u64) -> u64 {
-    let step = (total / STEPS).max(LEAST_STEP) / LEAST_STEP * LEAST_STEP;
-    match told {
-        Some(told) if measured + step / 2 >= told && measured < told + step + step / 2 => told,
-        // A machine smaller than a step offers what it has.
+/// The memory to offer, rounded down to whole steps. It stays at `offered` until `measured` is half a
+/// step below it or one and a half steps above.
+pub fn offered_memory(offered: Option<u64>, measured: u64, total: u64) -> u64 {
+    let step = (total / STEPS).max(MIN_STEP) / MIN_STEP * MIN_STEP;
+    match offered {
+        Some(offered) if measured + step / 2 >= offered && measured < offered + step + step / 2 => {
+            offered
+        }
+        // Less than one step: offer all of it.
         _ if measured < step => measured,
         _ => measured / step * step,
     }
 }
 
-/// What speaks for quiet at the moment. What cannot be read says nothing.
+/// Readings that may lead to a quiesce. An unreadable value is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Feeling {
+pub struct Readings {
     pub disk_free_bytes: Option<u64>,
-    /// Hundredths of a percent of the last ten seconds in which something waited for memory.
+    /// Share of the last ten seconds in which a process waited for memory, in 0.01 %.
     pub memory_pressure_centi: Option<u64>,
-    /// What its operator left a note about; empty for a note without a word.
+    /// First line of the quiesce file; empty for an empty file, absent without one.
     pub note: Option<String>,
-    /// What is offered, and what was granted to what runs.
+    /// Offered resources, and those granted to running containers.
     pub offered: Size,
     pub granted: Size,
-    /// Why nothing can be started: its journal refuses (F29).
-    pub trouble: Option<String>,
+    /// Why nothing can be started, such as a journal that cannot be written (F29).
+    pub fault: Option<String>,
 }
 
-/// When it is enough. Zero is never.
+/// Limits that quiesce the node. Zero disables a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub disk_bytes: u64,
     pub memory_pressure_percent: u64,
 }
 
-/// What the machine asked for quiet for when it was last looked at: it takes more to end it than to
-/// begin it, so that it does not flutter.
+/// Limits that were exceeded at the last reading. Ending a quiesce takes more than starting it, so
+/// that the state does not flap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Quiet {
+pub struct QuiesceState {
     disk: bool,
     memory: bool,
 }
 
-impl Quiet {
-    /// Why no new work is wanted, for people; none where it is. The text holds no running numbers.
-    pub fn judged(&mut self, feeling: &Feeling, bounds: Bounds) -> Option<String> {
+impl QuiesceState {
+    /// Why the node accepts no new work; none if it does. The text contains no measured values, so
+    /// that it rarely changes.
+    pub fn quiesce_reason(&mut self, readings: &Readings, bounds: Bounds) -> Option<String> {
         let Bounds {
             disk_bytes,
             memory_pressure_percent: percent,
@@ -72,20 +75,20 @@ impl Quiet {
         } else {
             disk_bytes
         };
-        self.disk = feeling
+        self.disk = readings
             .disk_free_bytes
             .is_some_and(|free| free < enough_disk);
-        let bearable = if self.memory { percent / 2 } else { percent } * 100;
-        let pressure = feeling.memory_pressure_centi.unwrap_or(0);
-        self.memory = percent > 0 && pressure > bearable;
+        let limit = if self.memory { percent / 2 } else { percent } * 100;
+        let pressure = readings.memory_pressure_centi.unwrap_or(0);
+        self.memory = percent > 0 && pressure > limit;
         let mut why = Vec::new();
-        if let Some(note) = &feeling.note {
+        if let Some(note) = &readings.note {
             why.push(match note.as_str() {
-                "" => "its operator asks for it".to_owned(),
-                note => format!("its operator asks for it: {note}"),
+                "" => "requested by its operator".to_owned(),
+                note => format!("requested by its operator: {note}"),
             });
         }
-        why.extend(feeling.trouble.clone());
+        why.extend(readings.fault.clone());
         if self.disk {
             why.push(format!(
                 "less than {} MiB of disk is free",
@@ -93,11 +96,11 @@ impl Quiet {
             ));
         }
         if self.memory {
-            why.push(format!("memory is waited for {percent} % of the time"));
+            why.push(format!("memory pressure is above {percent} %"));
         }
-        // It shrank: R-6.4, nothing is ended for that.
-        if feeling.granted.memory_bytes > feeling.offered.memory_bytes {
-            why.push("it offers less memory than was granted to what runs here".to_owned());
+        // Nothing is ended when a node shrinks (R-6.4).
+        if readings.granted.memory_bytes > readings.offered.memory_bytes {
+            why.push("it offers less memory than was granted to its containers".to_owned());
         }
         (!why.is_empty()).then(|| why.join("; "))
     }
@@ -116,7 +119,7 @@ mod tests {
     };
 
     #[test]
-    fn r_4_1_what_the_system_holds_is_not_offered() {
+    fn memory_of_system_accounts_is_not_offered() {
         // (total, held) -> offered
         let table = [
             ((64 * GIB, 10 * GIB), 54 * GIB),
@@ -131,92 +134,97 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_moves_a_little_is_told_once() {
+    fn small_changes_of_memory_change_no_offer() {
         // 16 GiB: steps of 256 MiB.
-        let tell = |before, measured_mib| told(before, measured_mib * MIB, 16 * GIB) / MIB;
-        assert_eq!(tell(None, 15_000), 14_848);
+        let offered =
+            |before, measured_mib| offered_memory(before, measured_mib * MIB, 16 * GIB) / MIB;
+        assert_eq!(offered(None, 15_000), 14_848);
         let before = Some(14_848 * MIB);
         for measured in [14_720, 14_800, 14_848, 15_100, 15_231] {
-            assert_eq!(tell(before, measured), 14_848, "{measured}");
+            assert_eq!(offered(before, measured), 14_848, "{measured}");
         }
-        assert_eq!(tell(before, 14_719), 14_592);
-        assert_eq!(tell(before, 15_232), 15_104);
-        assert_eq!(tell(None, 100), 100, "a very small machine");
+        assert_eq!(offered(before, 14_719), 14_592);
+        assert_eq!(offered(before, 15_232), 15_104);
+        assert_eq!(offered(None, 100), 100, "a very small machine");
         // 1 TiB: steps of 16 GiB.
-        assert_eq!(told(None, 1000 * GIB, 1024 * GIB), 992 * GIB);
+        assert_eq!(offered_memory(None, 1000 * GIB, 1024 * GIB), 992 * GIB);
     }
 
     #[test]
-    fn quiet_says_why_and_ends_later_than_it_begins() {
-        let mut quiet = Quiet::default();
+    fn a_quiesce_has_a_reason_and_ends_later_than_it_starts() {
+        let mut quiesce = QuiesceState::default();
         let mut disk = |free_mib: u64| {
-            let feeling = Feeling {
+            let readings = Readings {
                 disk_free_bytes: Some(free_mib * MIB),
-                ..Feeling::default()
+                ..Readings::default()
             };
-            quiet.judged(&feeling, BOUNDS)
+            quiesce.quiesce_reason(&readings, BOUNDS)
         };
         assert_eq!(disk(512), None);
         assert_eq!(disk(511).unwrap(), "less than 512 MiB of disk is free");
-        assert!(disk(600).is_some(), "not enough to end it");
+        assert!(disk(600).is_some(), "too little to end it");
         assert_eq!(disk(640), None);
-        assert_eq!(disk(600), None, "not enough to begin it");
+        assert_eq!(disk(600), None, "too little to start it");
 
-        let mut quiet = Quiet::default();
+        let mut quiesce = QuiesceState::default();
         let mut memory = |percent: u64| {
-            let feeling = Feeling {
+            let readings = Readings {
                 memory_pressure_centi: Some(percent * 100),
-                ..Feeling::default()
+                ..Readings::default()
             };
-            quiet.judged(&feeling, BOUNDS).is_some()
+            quiesce.quiesce_reason(&readings, BOUNDS).is_some()
         };
-        let felt = [50, 51, 40, 26, 25, 40].map(&mut memory);
-        assert_eq!(felt, [false, true, true, true, false, false]);
+        let results = [50, 51, 40, 26, 25, 40].map(&mut memory);
+        assert_eq!(results, [false, true, true, true, false, false]);
     }
 
     #[test]
-    fn notes_and_shrinking_are_told_and_zero_is_never() {
+    fn notes_and_shrinking_quiesce_and_zero_disables_a_limit() {
         let off = Bounds {
             disk_bytes: 0,
             memory_pressure_percent: 0,
         };
-        let dire = Feeling {
+        let exceeded = Readings {
             disk_free_bytes: Some(0),
             memory_pressure_centi: Some(10_000),
-            ..Feeling::default()
+            ..Readings::default()
         };
-        assert_eq!(Quiet::default().judged(&dire, off), None);
-        assert_eq!(Quiet::default().judged(&Feeling::default(), BOUNDS), None);
-        let shrunk = Feeling {
+        assert_eq!(QuiesceState::default().quiesce_reason(&exceeded, off), None);
+        assert_eq!(
+            QuiesceState::default().quiesce_reason(&Readings::default(), BOUNDS),
+            None
+        );
+        let shrunk = Readings {
             note: Some("new fan".into()),
             offered: Size::memory(3),
             granted: Size::memory(4),
-            trouble: Some("its journal cannot be written".into()),
-            ..Feeling::default()
+            fault: Some("its journal cannot be written".into()),
+            ..Readings::default()
         };
-        let why = Quiet::default().judged(&shrunk, BOUNDS).unwrap();
+        let why = QuiesceState::default()
+            .quiesce_reason(&shrunk, BOUNDS)
+            .unwrap();
         assert_eq!(
             why,
-            "its operator asks for it: new fan; its journal cannot be written; \
-             it offers less memory than was granted to what runs here"
+            "requested by its operator: new fan; its journal cannot be written; \
+             it offers less memory than was granted to its containers"
         );
     }
 
     proptest! {
-        /// However memory moves: what is told is never more than half a step above the truth, and
-        /// telling it again changes nothing.
+        /// The offer is at most half a step above the measured value, and stable.
         #[test]
-        fn what_is_told_stays_near_the_truth(
+        fn the_offer_stays_near_the_measured_memory(
             total in GIB..2048 * GIB, moves in prop::collection::vec(0..=100_u64, 1..50),
         ) {
-            let step = (total / STEPS).max(LEAST_STEP);
+            let step = (total / STEPS).max(MIN_STEP);
             let mut before = None;
             for part in moves {
                 let measured = total / 100 * part;
-                let now = told(before, measured, total);
+                let now = offered_memory(before, measured, total);
                 prop_assert!(now <= measured + step / 2);
                 prop_assert!(measured < now + 2 * step);
-                prop_assert_eq!(told(Some(now), measured, total), now);
+                prop_assert_eq!(offered_memory(Some(now), measured, total), now);
                 before = Some(now);
             }
         }

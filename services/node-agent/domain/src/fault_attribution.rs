@@ -1,25 +1,25 @@
-//! Whose fault it is that something could not be started (W15), from what the machine answered.
+//! Attributes a failed start to the user or to the node, by the error of the system (W15).
 //!
-//! A program that is not there is its user's affair; a disk that is full is the machine's, whoever
-//! ran into it. What is told wrongly either blocks good machines or sends good work to bad ones.
+//! A missing program is the user's fault, and a full disk the node's. A wrong attribution either
+//! blocks healthy nodes or sends work to broken ones.
 
 use hayward_vocabulary::{Exit, ExitCause};
 use serde::{Deserialize, Serialize};
 
-/// The class of a cause that lies with the machine, as in `Exit::cause_code`.
+/// A fault of the node, as in `Exit::cause_code`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum NodeFault {
     DiskFull,
     ReadOnlyFs,
     /// An image could not be fetched or unpacked.
     ImagePull,
     DeviceError,
-    /// Nothing can be started here, for no better known reason.
+    /// Nothing can be started, for any other reason.
     RuntimeDown,
 }
 
-impl Trouble {
+impl NodeFault {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DiskFull => "disk_full",
@@ -30,7 +30,7 @@ impl Trouble {
         }
     }
 
-    /// The end of something that this kept from starting.
+    /// The exit of a container that could not start because of this fault.
     pub fn exit(self, message: impl Into<String>) -> Exit {
         Exit {
             cause_code: Some(self.as_str().to_owned()),
@@ -39,16 +39,16 @@ impl Trouble {
     }
 }
 
-/// What was being done when the machine refused.
+/// What was being done when the error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Something of Hayward's own: the journal, a directory, a control group, its helper program.
+    /// An operation of Hayward itself: the journal, a directory, a cgroup, its task runner.
     Own,
-    /// Starting the program of a user, where the user said.
+    /// Starting the program of the user.
     Program,
 }
 
-// Numbers of Linux, the same on every architecture it runs on that matters here.
+// Linux errno values, equal on all supported architectures.
 const EIO: i32 = 5;
 const ENXIO: i32 = 6;
 const EAGAIN: i32 = 11;
@@ -62,24 +62,24 @@ const ESTALE: i32 = 116;
 const EUCLEAN: i32 = 117;
 const EDQUOT: i32 = 122;
 
-/// The trouble of the machine behind an error; none where it is the user's.
-pub fn trouble(stage: Stage, errno: Option<i32>) -> Option<Trouble> {
+/// The fault of the node behind an error; none if the user caused it.
+pub fn node_fault(stage: Stage, errno: Option<i32>) -> Option<NodeFault> {
     match (errno, stage) {
-        (Some(ENOSPC | EDQUOT), _) => Some(Trouble::DiskFull),
-        (Some(EIO | ENXIO | ENODEV | ESTALE | EUCLEAN), _) => Some(Trouble::DeviceError),
-        // Starting a program writes nothing: a file system that may not be written is no reason.
-        (Some(EROFS), Stage::Own) => Some(Trouble::ReadOnlyFs),
+        (Some(ENOSPC | EDQUOT), _) => Some(NodeFault::DiskFull),
+        (Some(EIO | ENXIO | ENODEV | ESTALE | EUCLEAN), _) => Some(NodeFault::DeviceError),
+        // A read-only file system cannot prevent the start of a program.
+        (Some(EROFS), Stage::Own) => Some(NodeFault::ReadOnlyFs),
         (Some(EAGAIN | ENOMEM | ENFILE | EMFILE), _) | (_, Stage::Own) => {
-            Some(Trouble::RuntimeDown)
+            Some(NodeFault::RuntimeDown)
         }
         (_, Stage::Program) => None,
     }
 }
 
-/// How something ended that the machine refused to start.
+/// The exit of a container whose start failed.
 pub fn refusal(stage: Stage, errno: Option<i32>, message: impl Into<String>) -> Exit {
-    match trouble(stage, errno) {
-        Some(trouble) => trouble.exit(message),
+    match node_fault(stage, errno) {
+        Some(fault) => fault.exit(message),
         None => Exit::of(ExitCause::LaunchFailed, message),
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w15_a_missing_program_is_the_users_and_a_full_disk_the_machines() {
+    fn a_missing_program_is_the_users_fault_and_a_full_disk_the_nodes() {
         let (eperm, enoent, e2big, enoexec, eacces, einval) = (1, 2, 7, 8, 13, 22);
         let cases = [
             (Stage::Program, Some(enoent), None),
@@ -103,40 +103,40 @@ mod tests {
             (Stage::Program, Some(eperm), None),
             (Stage::Program, Some(EROFS), None),
             (Stage::Program, None, None),
-            (Stage::Program, Some(ENOSPC), Some(Trouble::DiskFull)),
-            (Stage::Program, Some(EIO), Some(Trouble::DeviceError)),
-            (Stage::Program, Some(EAGAIN), Some(Trouble::RuntimeDown)),
-            (Stage::Program, Some(ENOMEM), Some(Trouble::RuntimeDown)),
-            (Stage::Own, Some(ENOSPC), Some(Trouble::DiskFull)),
-            (Stage::Own, Some(EDQUOT), Some(Trouble::DiskFull)),
-            (Stage::Own, Some(EROFS), Some(Trouble::ReadOnlyFs)),
-            (Stage::Own, Some(EIO), Some(Trouble::DeviceError)),
-            (Stage::Own, Some(ESTALE), Some(Trouble::DeviceError)),
-            (Stage::Own, Some(enoent), Some(Trouble::RuntimeDown)),
-            (Stage::Own, Some(eacces), Some(Trouble::RuntimeDown)),
-            (Stage::Own, Some(EMFILE), Some(Trouble::RuntimeDown)),
-            (Stage::Own, None, Some(Trouble::RuntimeDown)),
+            (Stage::Program, Some(ENOSPC), Some(NodeFault::DiskFull)),
+            (Stage::Program, Some(EIO), Some(NodeFault::DeviceError)),
+            (Stage::Program, Some(EAGAIN), Some(NodeFault::RuntimeDown)),
+            (Stage::Program, Some(ENOMEM), Some(NodeFault::RuntimeDown)),
+            (Stage::Own, Some(ENOSPC), Some(NodeFault::DiskFull)),
+            (Stage::Own, Some(EDQUOT), Some(NodeFault::DiskFull)),
+            (Stage::Own, Some(EROFS), Some(NodeFault::ReadOnlyFs)),
+            (Stage::Own, Some(EIO), Some(NodeFault::DeviceError)),
+            (Stage::Own, Some(ESTALE), Some(NodeFault::DeviceError)),
+            (Stage::Own, Some(enoent), Some(NodeFault::RuntimeDown)),
+            (Stage::Own, Some(eacces), Some(NodeFault::RuntimeDown)),
+            (Stage::Own, Some(EMFILE), Some(NodeFault::RuntimeDown)),
+            (Stage::Own, None, Some(NodeFault::RuntimeDown)),
         ];
         for (stage, errno, expected) in cases {
-            assert_eq!(trouble(stage, errno), expected, "{stage:?} {errno:?}");
+            assert_eq!(node_fault(stage, errno), expected, "{stage:?} {errno:?}");
             let exit = refusal(stage, errno, "why");
-            let code = expected.map(|trouble| trouble.as_str().to_owned());
+            let code = expected.map(|fault| fault.as_str().to_owned());
             assert_eq!(exit.cause_code, code);
             assert_eq!(exit.cause.is_users(), code.is_none());
         }
     }
 
     #[test]
-    fn the_words_are_those_of_the_wire() {
-        for trouble in [
-            Trouble::DiskFull,
-            Trouble::ReadOnlyFs,
-            Trouble::ImagePull,
-            Trouble::DeviceError,
-            Trouble::RuntimeDown,
+    fn names_match_their_serialized_form() {
+        for fault in [
+            NodeFault::DiskFull,
+            NodeFault::ReadOnlyFs,
+            NodeFault::ImagePull,
+            NodeFault::DeviceError,
+            NodeFault::RuntimeDown,
         ] {
-            let word: StrDeserializer<'_, Error> = trouble.as_str().into_deserializer();
-            assert_eq!(Trouble::deserialize(word).unwrap(), trouble);
+            let name: StrDeserializer<'_, Error> = fault.as_str().into_deserializer();
+            assert_eq!(NodeFault::deserialize(name).unwrap(), fault);
         }
     }
 }

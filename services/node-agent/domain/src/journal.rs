@@ -1,9 +1,9 @@
-//! What a journal proves.
+//! What a journal proves after a crash.
 //!
-//! An intent is on disk before its program starts (I3) and an end before it is reported (I6). After
-//! a crash the records are replayed into one [`Story`] per container; what the machine still shows
-//! of it is its [`Trace`]; both together give the [`Verdict`]. Replaying is idempotent, and an end
-//! absorbs: nothing that is told later changes it.
+//! An intent is on disk before its program starts (I3), and an end before it is reported (I6). After
+//! a crash the records are replayed into one [`ContainerHistory`] per container. What the machine
+//! still shows is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent, and
+//! an end is final.
 
 use std::collections::BTreeMap;
 
@@ -35,47 +35,47 @@ pub enum Record {
     Forgotten {
         id: AllocationId,
     },
-    /// The first line: which boot this journal was opened under. Without it there is no journal.
+    /// The first line: the boot under which the journal was opened. A journal without it is lost.
     Opened {
         boot_id: String,
     },
-    /// Newest position in the desired set on whose word anything was done (I7).
+    /// Newest position of the desired set that was acted on (I7).
     Seen {
         cursor: String,
     },
 }
 
-/// What the journal says of one container.
+/// The records of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Story {
+pub struct ContainerHistory {
     pub incarnation: u64,
     pub epoch: u64,
-    /// Boot under which it was to start; empty when it never was.
+    /// Boot under which it was ordered to start; empty if it never was.
     pub boot_id: String,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
 }
 
-/// All stories.
+/// The replayed journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Past {
-    /// Boot it was opened under last; absent in a journal that is new, or lost.
+pub struct JournalState {
+    /// Boot under which it was last opened; absent if the journal is new or lost.
     pub boot_id: Option<String>,
     pub seen: Option<String>,
-    pub stories: BTreeMap<AllocationId, Story>,
+    pub containers: BTreeMap<AllocationId, ContainerHistory>,
 }
 
-impl Past {
+impl JournalState {
     pub fn replay(records: impl IntoIterator<Item = Record>) -> Self {
-        let mut past = Self::default();
+        let mut state = Self::default();
         for record in records {
-            past.tell(record);
+            state.apply(record);
         }
-        past
+        state
     }
 
-    pub fn tell(&mut self, record: Record) {
+    pub fn apply(&mut self, record: Record) {
         match record {
             Record::Intent {
                 id,
@@ -84,17 +84,17 @@ impl Past {
                 boot_id,
             } => {
                 if self
-                    .stories
+                    .containers
                     .get(&id)
-                    .is_some_and(|told| told.incarnation >= incarnation)
+                    .is_some_and(|known| known.incarnation >= incarnation)
                 {
                     return;
                 }
-                self.stories.insert(
+                self.containers.insert(
                     id,
-                    Story {
+                    ContainerHistory {
                         boot_id,
-                        ..Story::new(incarnation, epoch)
+                        ..ContainerHistory::new(incarnation, epoch)
                     },
                 );
             }
@@ -104,12 +104,12 @@ impl Past {
                 pid,
                 at,
             } => {
-                if let Some(story) = self.stories.get_mut(&id)
-                    && story.incarnation == incarnation
-                    && story.exit.is_none()
+                if let Some(history) = self.containers.get_mut(&id)
+                    && history.incarnation == incarnation
+                    && history.exit.is_none()
                 {
-                    story.pid = Some(pid);
-                    story.started_at = at;
+                    history.pid = Some(pid);
+                    history.started_at = at;
                 }
             }
             Record::Ended {
@@ -118,26 +118,26 @@ impl Past {
                 epoch,
                 exit,
             } => {
-                let story = self
-                    .stories
+                let history = self
+                    .containers
                     .entry(id)
-                    .or_insert_with(|| Story::new(incarnation, epoch));
-                if incarnation > story.incarnation {
-                    *story = Story::new(incarnation, epoch);
+                    .or_insert_with(|| ContainerHistory::new(incarnation, epoch));
+                if incarnation > history.incarnation {
+                    *history = ContainerHistory::new(incarnation, epoch);
                 }
-                if story.incarnation == incarnation && story.exit.is_none() {
-                    story.exit = Some(exit);
+                if history.incarnation == incarnation && history.exit.is_none() {
+                    history.exit = Some(exit);
                 }
             }
             Record::Forgotten { id } => {
-                self.stories.remove(&id);
+                self.containers.remove(&id);
             }
             Record::Opened { boot_id } => self.boot_id = Some(boot_id),
             Record::Seen { cursor } => self.seen = Some(cursor),
         }
     }
 
-    /// The shortest journal that tells the same.
+    /// The shortest journal with the same state.
     pub fn compacted(&self) -> Vec<Record> {
         let boot_id = self.boot_id.clone();
         let cursor = self.seen.clone();
@@ -146,12 +146,12 @@ impl Past {
             .into_iter()
             .chain(cursor.map(|cursor| Record::Seen { cursor }))
             .collect();
-        for (id, story) in &self.stories {
-            let Story {
+        for (id, history) in &self.containers {
+            let ContainerHistory {
                 incarnation, epoch, ..
-            } = *story;
-            if !story.boot_id.is_empty() {
-                let boot_id = story.boot_id.clone();
+            } = *history;
+            if !history.boot_id.is_empty() {
+                let boot_id = history.boot_id.clone();
                 records.push(Record::Intent {
                     id: id.clone(),
                     incarnation,
@@ -159,8 +159,8 @@ impl Past {
                     boot_id,
                 });
             }
-            if let Some(pid) = story.pid {
-                let at = story.started_at;
+            if let Some(pid) = history.pid {
+                let at = history.started_at;
                 records.push(Record::Started {
                     id: id.clone(),
                     incarnation,
@@ -168,7 +168,7 @@ impl Past {
                     at,
                 });
             }
-            if let Some(exit) = story.exit.clone() {
+            if let Some(exit) = history.exit.clone() {
                 records.push(Record::Ended {
                     id: id.clone(),
                     incarnation,
@@ -181,7 +181,7 @@ impl Past {
     }
 }
 
-impl Story {
+impl ContainerHistory {
     pub fn new(incarnation: u64, epoch: u64) -> Self {
         let boot_id = String::new();
         Self {
@@ -195,81 +195,81 @@ impl Story {
     }
 }
 
-/// What the machine shows of a container whose agent was away.
+/// What the machine shows of a container after a restart of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trace {
+pub enum Evidence {
     /// Its supervisor lives.
     Alive,
     /// Its supervisor left the exit behind.
     Exited(Exit),
-    /// The program was started; its supervisor is gone without a word.
+    /// The program was started; its supervisor is gone without an exit.
     Lost,
-    /// A supervisor began, and is gone; nobody knows whether the program started.
+    /// A supervisor began and is gone; the program may have started.
     Begun,
-    /// It is alive, and its supervisor or its folder is not there any more: it is being ended.
+    /// Processes are alive without a supervisor or folder; they are being ended.
     Orphan,
-    /// No supervisor ever began, and none can begin any more.
+    /// No supervisor ever began, and none can begin now.
     Untouched,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Live,
-    /// It lives and is being ended; how that went is told later.
+    /// It is alive and being ended; its exit is reported later.
     Ending,
     Ended(Exit),
 }
 
-/// What is proven of a container after the agent was away. `boot_id` is that of the machine now.
-pub fn judge(story: &Story, trace: Trace, boot_id: &str) -> Verdict {
-    if let Some(exit) = &story.exit {
+/// What is proven about a container after a restart of the agent. `boot_id` is the current boot.
+pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> Verdict {
+    if let Some(exit) = &history.exit {
         return Verdict::Ended(exit.clone());
     }
-    let rebooted = story.boot_id != boot_id;
-    let (cause, message) = match trace {
-        Trace::Exited(exit) => return Verdict::Ended(exit),
-        Trace::Orphan => return Verdict::Ending,
-        Trace::Alive if !rebooted => return Verdict::Live,
-        Trace::Lost | Trace::Alive if rebooted => {
+    let rebooted = history.boot_id != boot_id;
+    let (cause, message) = match evidence {
+        Evidence::Exited(exit) => return Verdict::Ended(exit),
+        Evidence::Orphan => return Verdict::Ending,
+        Evidence::Alive if !rebooted => return Verdict::Live,
+        Evidence::Lost | Evidence::Alive if rebooted => {
             (ExitCause::Node, "the machine was restarted while it ran")
         }
-        // The journal knows of the start even if the machine forgot.
-        _ if rebooted && story.pid.is_some() => {
+        // The journal proves the start even if the machine shows nothing.
+        _ if rebooted && history.pid.is_some() => {
             (ExitCause::Node, "the machine was restarted while it ran")
         }
-        // What the last boot wrote may not have reached the disk: absence proves nothing.
+        // Absence proves nothing: writes before the reboot may be lost.
         _ if rebooted => (
             ExitCause::LaunchUnknown,
             "the machine was restarted while it was being launched",
         ),
-        Trace::Lost | Trace::Alive => (ExitCause::Node, "its supervisor was lost"),
-        Trace::Begun => (
+        Evidence::Lost | Evidence::Alive => (ExitCause::Node, "its supervisor was lost"),
+        Evidence::Begun => (
             ExitCause::LaunchUnknown,
             "its supervisor was lost during the launch",
         ),
-        Trace::Untouched if story.pid.is_some() => {
+        Evidence::Untouched if history.pid.is_some() => {
             (ExitCause::Node, "it ran, and its folder was lost")
         }
-        Trace::Untouched => (ExitCause::Node, "the agent ended before it was launched"),
+        Evidence::Untouched => (ExitCause::Node, "the agent ended before it was launched"),
     };
     Verdict::Ended(Exit::of(cause, message))
 }
 
-/// Why it cannot be proven of unknown orders that they were never obeyed (I3).
+/// Why orders without a record may have been obeyed before (I3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// There is no journal: the node is new, or its disk is.
+    /// There is no journal: the node or its disk is new.
     Lost,
-    /// Records are missing in the middle, or the machine shows what no record tells of.
+    /// Records are missing in the middle, or the machine shows containers without a record.
     Damaged,
-    /// The machine was restarted: a disk that was put back looks the same.
+    /// The machine was rebooted; a restored disk would look the same.
     Restarted,
-    /// The orders are of another history than those obeyed before.
+    /// The orders are from another history of container-manager than those obeyed before.
     OtherHistory,
 }
 
 impl Doubt {
-    /// How a container ends that may have run before.
+    /// The exit of a container that may have run before.
     pub fn exit(self) -> Exit {
         let why = match self {
             Self::Lost => "the journal of its node was lost",
@@ -284,9 +284,9 @@ impl Doubt {
     }
 }
 
-/// What a journal as it was opened leaves in doubt. `damaged` is what its reader says of it.
-pub fn doubt(past: &Past, damaged: bool, boot_id: &str) -> Option<Doubt> {
-    match &past.boot_id {
+/// What an opened journal leaves in doubt. `damaged`: records are missing in the middle.
+pub fn doubt(state: &JournalState, damaged: bool, boot_id: &str) -> Option<Doubt> {
+    match &state.boot_id {
         _ if damaged => Some(Doubt::Damaged),
         None => Some(Doubt::Lost),
         Some(opened) if opened != boot_id => Some(Doubt::Restarted),

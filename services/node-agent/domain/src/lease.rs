@@ -1,18 +1,17 @@
-//! How long leased work may run (I4): tasks that job-converter leased to a process, and exclusive
-//! work on a node that node-status leased a time to.
+//! How long leased work may run: tasks leased by job-converter, and exclusive work on a node leased
+//! by node-status (I4).
 //!
-//! The lender counts the lease from when it answered, the holder from when it *asked*: whatever the
-//! answer took on its way, the holder is the first to stop. It begins to stop a margin earlier
-//! still, and is done when the lease ends. All times are of one monotonic clock of the holder, so
-//! steps of the wall clock do not exist here; where that clock counts suspend, a machine that slept
-//! wakes up without a lease.
+//! The grantor counts a lease from its answer, the holder from its request. The holder therefore
+//! always stops first, however long the answer took. It starts to stop one margin before the end.
+//! All times are of one monotonic clock of the holder, so changes of the wall clock have no effect.
+//! If that clock counts suspend, a machine that slept wakes up without a lease.
 
 use serde::{Deserialize, Serialize};
 
-/// A lease by the holder's monotonic clock.
+/// A lease in times of the holder's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// When the request left that was answered last.
+    /// When the last answered request was sent.
     asked_ms: u64,
     lease_ms: u64,
 }
@@ -22,23 +21,23 @@ impl Lease {
         Self { asked_ms, lease_ms }
     }
 
-    /// Time kept free to end what runs: a tenth, at most five seconds.
+    /// Time reserved for ending the work: a tenth of the lease, at most five seconds.
     pub fn margin_ms(self) -> u64 {
         (self.lease_ms / 10).min(5_000)
     }
 
-    /// From here on it should be renewed: two more tries fit before the end.
+    /// When to renew: two more attempts fit before the end.
     pub fn renew_at_ms(self) -> u64 {
         self.asked_ms.saturating_add(self.lease_ms / 3)
     }
 
-    /// From here on nothing may run under it but what is being ended.
+    /// When work must start to end.
     pub fn stop_at_ms(self) -> u64 {
         self.asked_ms
             .saturating_add(self.lease_ms - self.margin_ms())
     }
 
-    /// From here on nothing may run under it.
+    /// When all work must have ended.
     pub fn end_ms(self) -> u64 {
         self.asked_ms.saturating_add(self.lease_ms)
     }
@@ -51,9 +50,8 @@ impl Lease {
         self.lease_ms
     }
 
-    /// What counts when `read` was found where leases are written: what is older than the last good
-    /// one, or asked for in the future, is not from this agent and this boot, and nothing at all
-    /// leaves the last good one as it is.
+    /// The valid lease after `read` was found in the lease file. An older one, or one requested in the
+    /// future, is from another agent or boot and is ignored; so is a missing one.
     pub fn latest(last: Option<Self>, read: Option<Self>, now_ms: u64) -> Option<Self> {
         match (last, read) {
             (_, Some(read)) if read.asked_ms > now_ms => last,
@@ -64,18 +62,18 @@ impl Lease {
     }
 }
 
-/// What becomes of exclusive work now.
+/// What must happen to exclusive work now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It may run; the question comes up again at this time.
+    /// It may run; check again at this time.
     Run { until_ms: u64 },
-    /// It is asked to end, and forced at this time.
+    /// It is asked to end, and killed at this time.
     End { force_at_ms: u64 },
-    /// It must not be there any more.
+    /// It must be killed at once.
     Force,
 }
 
-/// Nothing that is exclusive runs, or starts, without a lease.
+/// Exclusive work neither starts nor runs without a lease.
 pub fn step(now_ms: u64, lease: Option<Lease>) -> Step {
     match lease {
         Some(lease) if lease.holds(now_ms) => Step::Run {
@@ -88,16 +86,16 @@ pub fn step(now_ms: u64, lease: Option<Lease>) -> Step {
     }
 }
 
-/// Leases of a node that followed each other without a gap.
+/// A sequence of leases without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tenure {
     pub lease: Lease,
-    /// When the request left that was the first of them.
+    /// When the request for the first one was sent.
     pub since_ms: u64,
 }
 
 impl Tenure {
-    /// A gap is any moment without a lease, also one that the answer came too late for.
+    /// Adds a lease. A late answer may leave a gap, which starts a new tenure.
     pub fn renewed(before: Option<Self>, lease: Lease, answered_ms: u64) -> Self {
         let since_ms = before
             .filter(|before| before.lease.holds(answered_ms))
@@ -105,8 +103,8 @@ impl Tenure {
         Self { lease, since_ms }
     }
 
-    /// Whether exclusive work may be started. Not at once after a gap: the control plane may have
-    /// given the node up and be about to take back what it ordered.
+    /// Whether exclusive work may start. Not directly after a gap: the control plane may have declared
+    /// the node lost and may be about to withdraw its orders.
     pub fn may_start(self, now_ms: u64) -> bool {
         let settled_ms = self.since_ms.saturating_add(self.lease.margin_ms());
         now_ms >= settled_ms && self.lease.holds(now_ms)

@@ -1,10 +1,9 @@
-//! The decisions of the node agent, as pure functions: what to start, stop and forget
-//! ([`reconcile`]), what a journal proves after a crash ([`journal`]), how long leased work may
-//! run ([`lease`]), how many tasks to ask for ([`batch`]), whose fault a refusal of the machine is
-//! ([`fault_attribution`]), and what a machine says of itself ([`condition`]).
+//! The decisions of the node agent as pure functions: what to start, stop and forget
+//! ([`reconcile`]), what a journal proves after a crash ([`journal`]), how long leased work may run
+//! ([`lease`]), how many tasks to request ([`batch`]), whether the user or the node caused a failed
+//! start ([`fault_attribution`]), and what a node offers ([`condition`]).
 //!
-//! Nothing here reads a clock, a file or a process. Times are milliseconds of the caller's
-//! monotonic clock.
+//! Nothing here reads a clock, a file or a process. Times are milliseconds of a monotonic clock.
 
 pub mod batch;
 pub mod condition;
@@ -14,7 +13,7 @@ pub mod lease;
 pub mod reconcile;
 
 pub use batch::Pace;
-pub use fault_attribution::{Stage, Trouble, refusal};
-pub use journal::{Doubt, Past, Record, Story, Trace, Verdict};
+pub use fault_attribution::{NodeFault, Stage, refusal};
+pub use journal::{ContainerHistory, Doubt, Evidence, JournalState, Record, Verdict};
 pub use lease::{Lease, Step, Tenure};
-pub use reconcile::{Action, Actual, Goal, Phase, Picture, Wanted, reconcile};
+pub use reconcile::{Action, Actual, Goal, Phase, State, Wanted, reconcile};

@@ -1,24 +1,26 @@
-//! From what is wanted and what is there to what must be done.
+//! Compares desired and actual containers, and returns the actions to take.
 //!
-//! Invariants: an incarnation is started at most once (I3), because whatever was ever started stays
-//! in `actual` until its entry is gone; an order older than one already obeyed changes nothing
-//! (I7); nothing is ended or forgotten for being absent until the desired set has been seen in
-//! full: no news of an entry is not news of no entry; a word not understood holds everything as it
-//! is; nothing exclusive is started without a lease, nor after a lease that ran out (I4).
-//! Doing the actions and deciding again gives no action twice.
+//! Invariants:
+//! - An incarnation starts at most once: a started container stays in `actual` until its entry is
+//!   removed (I3).
+//! - An order older than one already obeyed changes nothing (I7).
+//! - A container missing from the desired set is stopped only after the full set was received.
+//! - An unknown goal changes nothing.
+//! - Exclusive work never starts without a lease, nor after a lease that has expired (I4).
+//! - After the actions were taken, the same decision returns none of them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, ExitCause};
 
-/// What is wanted of one container.
+/// Desired state of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     pub incarnation: u64,
-    /// Epoch of the writer that ordered it.
+    /// Term of the manager that ordered it.
     pub epoch: u64,
     pub goal: Goal,
-    /// It runs under the lease of the node, or not at all (I4).
+    /// It may run only under the lease of the node (I4).
     pub exclusive: bool,
 }
 
@@ -26,26 +28,26 @@ pub struct Wanted {
 pub enum Goal {
     Run,
     Stop,
-    /// A word of a later version.
+    /// An unknown goal, of a later version.
     Hold,
 }
 
-/// What the agent knows of one container.
+/// Actual state of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Actual {
     pub incarnation: u64,
-    /// Newest epoch obeyed for this container.
+    /// Newest term obeyed for this container.
     pub epoch: u64,
     pub phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The intent is on disk; the program may or may not run.
+    /// The intent is in the journal; the program may or may not run.
     Launching,
     Running,
     Stopping,
-    /// Over; the exit is kept until the entry is gone.
+    /// Ended; the exit is kept until the entry is removed.
     Ended,
 }
 
@@ -55,32 +57,31 @@ impl Phase {
     }
 }
 
-/// Everything there is to decide on.
+/// Input of the decision.
 #[derive(Debug, Clone, Default)]
-pub struct Picture {
+pub struct State {
     pub desired: BTreeMap<AllocationId, Wanted>,
-    /// True once a full answer was absorbed since the agent started.
+    /// Whether the full desired set was received since the agent started.
     pub seen_in_full: bool,
     pub actual: BTreeMap<AllocationId, Actual>,
-    /// Entries of the first full set after a damaged journal: they may have been started by a run
-    /// of the agent that the journal forgot.
+    /// Entries of the first full set after a damaged journal. A previous agent may have started them.
     pub doubtful: BTreeSet<AllocationId>,
-    /// The node has a lease under which exclusive work may be started.
+    /// Whether the node has a lease under which exclusive work may start.
     pub leased: bool,
-    /// Exclusive entries that were not started when a lease of the node ran out: by the time there
-    /// is another one, a successor may run elsewhere.
+    /// Exclusive entries that had not started when a lease expired. A successor may run elsewhere by
+    /// the time of the next lease.
     pub overtaken: BTreeSet<AllocationId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Journal the intent, then launch.
+    /// Write the intent to the journal, then launch.
     Start { id: AllocationId, incarnation: u64 },
     /// Ask it to end.
     Stop { id: AllocationId },
-    /// Drop it and everything kept of it.
+    /// Remove it and all its data.
     Forget { id: AllocationId },
-    /// It never ran under this agent's eyes and never will: report this end.
+    /// It did not run under this agent and never will: report this end.
     Conclude {
         id: AllocationId,
         incarnation: u64,
@@ -88,35 +89,35 @@ pub enum Action {
     },
 }
 
-/// The actions in order of id. What needs nothing has none.
-pub fn reconcile(picture: &Picture) -> Vec<Action> {
-    let mut actions: Vec<Action> = picture
+/// The actions, in order of id.
+pub fn reconcile(state: &State) -> Vec<Action> {
+    let mut actions: Vec<Action> = state
         .desired
         .iter()
-        .filter_map(|(id, wanted)| match picture.actual.get(id) {
-            None => first(id, *wanted, picture),
+        .filter_map(|(id, wanted)| match state.actual.get(id) {
+            None => first(id, *wanted, state),
             Some(actual) => next(id, *wanted, *actual),
         })
         .collect();
-    if picture.seen_in_full {
-        let undesired = picture
+    if state.seen_in_full {
+        let undesired = state
             .actual
             .iter()
-            .filter(|(id, _)| !picture.desired.contains_key(*id));
+            .filter(|(id, _)| !state.desired.contains_key(*id));
         actions.extend(undesired.filter_map(|(id, actual)| end(id, actual.phase)));
     }
     actions
 }
 
-/// A container nothing is known of.
-fn first(id: &AllocationId, wanted: Wanted, picture: &Picture) -> Option<Action> {
-    let doubtful = picture.doubtful.contains(id);
-    let overtaken = picture.overtaken.contains(id);
+/// A container that is not in `actual`.
+fn first(id: &AllocationId, wanted: Wanted, state: &State) -> Option<Action> {
+    let doubtful = state.doubtful.contains(id);
+    let overtaken = state.overtaken.contains(id);
     let id = id.clone();
     let incarnation = wanted.incarnation;
     match wanted.goal {
         Goal::Hold => None,
-        // I3: it cannot be proven that it was not started before.
+        // It may have been started before (I3).
         _ if doubtful => Some(Action::Conclude {
             id,
             incarnation,
@@ -127,8 +128,8 @@ fn first(id: &AllocationId, wanted: Wanted, picture: &Picture) -> Option<Action>
             incarnation,
             cause: ExitCause::Node,
         }),
-        // I4: it waits for a lease.
-        Goal::Run if wanted.exclusive && !picture.leased => None,
+        // It waits for a lease (I4).
+        Goal::Run if wanted.exclusive && !state.leased => None,
         Goal::Run => Some(Action::Start { id, incarnation }),
         Goal::Stop => Some(Action::Conclude {
             id,
@@ -139,7 +140,7 @@ fn first(id: &AllocationId, wanted: Wanted, picture: &Picture) -> Option<Action>
 }
 
 fn next(id: &AllocationId, wanted: Wanted, actual: Actual) -> Option<Action> {
-    // I7: a writer that lost its lease has nothing to say any more.
+    // The order is from a manager that has lost its term (I7).
     if wanted.epoch < actual.epoch || wanted.incarnation < actual.incarnation {
         return None;
     }
@@ -154,7 +155,7 @@ fn next(id: &AllocationId, wanted: Wanted, actual: Actual) -> Option<Action> {
     }
 }
 
-/// Steps towards having nothing of it left.
+/// The next step towards its removal.
 fn end(id: &AllocationId, phase: Phase) -> Option<Action> {
     match phase {
         Phase::Launching | Phase::Running => Some(Action::Stop { id: id.clone() }),

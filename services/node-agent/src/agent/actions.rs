@@ -1,4 +1,4 @@
-//! Doing what was decided: the journal first, then the runtime.
+//! Executes the decided actions: the journal first, then the runtime.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,18 +9,17 @@ use hayward_container_manager_api::DesiredEntry;
 use hayward_node_agent_domain::{Action, Phase, Record, Stage, refusal};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::containers::{Known, concluded};
-use super::{Agent, Lives};
+use super::containers::{KnownContainer, concluded};
+use super::{Agent, Traces};
 use crate::fault_points::{self, Point};
 use crate::runtime::Container;
 
-/// A disk that takes longer is one to be told of.
-const SILENCE: Duration = Duration::from_secs(10);
+/// A write that takes longer is reported as a fault.
+const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Agent {
-    /// False when the disk refused: then what must end was ended all the same, and what was to be
-    /// started has failed.
-    pub(super) async fn obey(&mut self, actions: Vec<Action>) -> bool {
+    /// False if the journal could not be written. Stops are still executed, and starts fail.
+    pub(super) async fn execute(&mut self, actions: Vec<Action>) -> bool {
         let is_stop = |action: &Action| matches!(action, Action::Stop { .. });
         let (stops, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_stop);
         for action in stops {
@@ -31,7 +30,7 @@ impl Agent {
             .filter_map(|action| self.record(action))
             .collect();
         if let Some(cursor) = self.cursor.clone().filter(|_| !records.is_empty()) {
-            // I7: on whose word this is done, with it or not at all.
+            // The position acted on is written together with the records (I7).
             records.push(Record::Seen { cursor });
         }
         let written = self.write(records, true).await;
@@ -45,8 +44,8 @@ impl Agent {
                     let why = format!("the journal cannot be written: {error}");
                     let exit = refusal(Stage::Own, error.raw_os_error(), why);
                     let epoch = epoch(&self.desired, &id);
-                    self.known
-                        .insert(id, Known::ended(incarnation, epoch, exit));
+                    self.containers
+                        .insert(id, KnownContainer::ended(incarnation, epoch, exit));
                 }
                 (Err(_), _) => {}
             }
@@ -58,18 +57,18 @@ impl Agent {
         match action {
             Action::Start { id, incarnation } => self.start(id, incarnation),
             Action::Stop { id } => {
-                if let Some(known) = self.known.get_mut(&id) {
+                if let Some(known) = self.containers.get_mut(&id) {
                     known.actual.phase = Phase::Stopping;
                     known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
                 }
-                self.lives.stops(&id);
+                self.traces.stopping(&id);
                 fault_points::pass(Point::StopBefore);
                 self.runtime.stop(&id);
                 fault_points::pass(Point::StopAfter);
             }
             Action::Forget { id } => {
-                self.known.remove(&id);
-                self.lives.forget(&id);
+                self.containers.remove(&id);
+                self.traces.forget(&id);
                 fault_points::pass(Point::ForgetBefore);
                 self.runtime.forget(&id);
                 fault_points::pass(Point::ForgetAfter);
@@ -83,8 +82,8 @@ impl Agent {
                 let exit = self.concluded(&id, cause);
                 self.doubtful.remove(&id);
                 self.overtaken.remove(&id);
-                self.known
-                    .insert(id, Known::ended(incarnation, epoch, exit));
+                self.containers
+                    .insert(id, KnownContainer::ended(incarnation, epoch, exit));
             }
         }
     }
@@ -117,8 +116,8 @@ impl Agent {
         let Some(entry) = self.desired.get(&id) else {
             return;
         };
-        self.lives.launches(&id);
-        let _here = self.lives.place(&id).map(|place| place.enter());
+        self.traces.launched(&id);
+        let _here = self.traces.parent(&id).map(|place| place.enter());
         tracing::info!(container = %id, work = %entry.work, incarnation, "starting");
         let container = Container {
             id: id.clone(),
@@ -130,47 +129,49 @@ impl Agent {
             exclusive: entry.exclusive,
             launch: entry.launch.clone(),
         };
-        self.known
-            .insert(id, Known::new(incarnation, entry.epoch, Phase::Launching));
+        self.containers.insert(
+            id,
+            KnownContainer::new(incarnation, entry.epoch, Phase::Launching),
+        );
         self.runtime.launch(container);
     }
 
-    /// Writes to the journal. What a disk refuses, or does not answer in time, is why the node asks
-    /// for no new work until it takes something again (F29, F31).
+    /// Writes to the journal. While the disk fails or does not answer, the node asks for no new work
+    /// (F29).
     pub(super) async fn write(&mut self, records: Vec<Record>, sync: bool) -> io::Result<()> {
-        if records.is_empty() || !self.journal.lock().is_kept() {
+        if records.is_empty() || !self.journal.lock().is_persistent() {
             return Ok(());
         }
         let journal = Arc::clone(&self.journal);
         let mut writing =
             tokio::task::spawn_blocking(move || journal.lock().append(&records, sync));
-        let answered = tokio::time::timeout(SILENCE, &mut writing).await;
+        let answered = tokio::time::timeout(DISK_TIMEOUT, &mut writing).await;
         let written = if let Ok(written) = answered {
             written
         } else {
             tracing::error!("the disk of the journal does not answer");
-            self.trouble = Some("the disk of its journal does not answer".to_owned());
-            self.show();
+            self.fault = Some("the disk of its journal does not answer".to_owned());
+            self.publish_status();
             writing.await
         };
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
         if written.is_err() {
-            Lives::journal_error();
+            Traces::journal_error();
         }
-        let trouble = written.as_ref().err().map(|error| {
-            // Without running numbers: it is news for the whole fleet.
+        let fault = written.as_ref().err().map(|error| {
+            // Without measured values, because every change is published to the fleet.
             format!("its journal cannot be written: {error}")
         });
-        if let Some(trouble) = &trouble
-            && self.trouble.as_ref() != Some(trouble)
+        if let Some(fault) = &fault
+            && self.fault.as_ref() != Some(fault)
         {
-            tracing::error!(%trouble, "nothing new is started");
+            tracing::error!(%fault, "nothing new is started");
         }
-        self.trouble = trouble;
+        self.fault = fault;
         written
     }
 
-    /// Whether the disk takes something again, while nothing else is to be written.
+    /// Tests whether the journal can be written again.
     pub(super) async fn probe(&mut self) {
         let cursor = self.cursor.clone().unwrap_or_default();
         if self
@@ -182,7 +183,7 @@ impl Agent {
         }
     }
 
-    /// The end of something that was never started, or may have been by an earlier life.
+    /// The exit of a container that was not started by this agent.
     fn concluded(&self, id: &AllocationId, cause: ExitCause) -> Exit {
         let doubt = self
             .doubtful

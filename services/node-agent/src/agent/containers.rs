@@ -1,4 +1,4 @@
-//! What the agent knows of its containers, and what it shows of them.
+//! The containers that the agent knows, and the status it publishes for reports.
 
 use std::sync::Arc;
 
@@ -6,37 +6,37 @@ use hayward_container_manager_api::{ContainerReport, ContainerState};
 use hayward_node_agent_domain::{Actual, Phase};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Size, Timestamp};
 
-/// What there is to report. Replaced as a whole.
+/// The status to report. Replaced as a whole.
 #[derive(Debug, Clone, Default)]
-pub struct Board {
+pub struct AgentStatus {
     pub cursor: Option<String>,
     pub complete: bool,
     pub containers: Arc<Vec<ContainerReport>>,
-    /// To those that are alive, as far as it is known.
+    /// Resources granted to live containers, as far as known.
     pub granted: Size,
-    /// Why nothing new can be started here.
-    pub trouble: Option<String>,
+    /// Why nothing can be started, if so.
+    pub fault: Option<String>,
 }
 
-impl Board {
+impl AgentStatus {
     pub fn alive(&self) -> usize {
         let ended = |report: &&ContainerReport| report.state != ContainerState::Ended;
         self.containers.iter().filter(ended).count()
     }
 }
 
-/// What a container is to the agent.
+/// A container and its state.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KnownContainer {
     pub actual: Actual,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
-    /// Why it is as it is, for people.
+    /// Why it is in its state, for display.
     pub reason: Option<String>,
 }
 
-impl Known {
+impl KnownContainer {
     pub fn new(incarnation: u64, epoch: u64, phase: Phase) -> Self {
         let actual = Actual {
             incarnation,
@@ -77,7 +77,7 @@ impl Known {
     }
 }
 
-/// The end of something that was never started.
+/// The exit of a container that was never started.
 pub fn concluded(cause: ExitCause) -> Exit {
     let why = match cause {
         ExitCause::Node => "the lease of its node ran out before it was started",

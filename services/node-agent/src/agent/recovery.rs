@@ -1,63 +1,66 @@
-//! What an agent that begins knows: its journal and the machine, put together.
+//! Recovers the containers at start, from the journal and the machine.
 
 use std::collections::BTreeMap;
 
-use hayward_node_agent_domain::{Doubt, Past, Phase, Record, Story, Trace, Verdict, journal};
+use hayward_node_agent_domain::{
+    ContainerHistory, Doubt, Evidence, JournalState, Phase, Record, Verdict, journal,
+};
 use hayward_vocabulary::AllocationId;
 
-use super::containers::Known;
-use super::{Agent, Lives};
+use super::containers::KnownContainer;
+use super::{Agent, Traces};
 use crate::output_tail;
 use crate::runtime::Found;
 
 impl Agent {
-    /// Puts journal and machine together.
-    pub(super) fn remember(
+    pub(super) fn recover(
         &mut self,
-        past: Past,
+        journal_state: JournalState,
         mut found: BTreeMap<AllocationId, Found>,
     ) -> anyhow::Result<()> {
-        let mut stories = past.stories;
+        let mut histories = journal_state.containers;
         for (id, found) in &found {
-            let told = stories.get(id).map(|story| story.incarnation);
-            if told.is_some_and(|told| told >= found.incarnation) {
+            let known_incarnation = histories.get(id).map(|history| history.incarnation);
+            if known_incarnation
+                .is_some_and(|known_incarnation| known_incarnation >= found.incarnation)
+            {
                 continue;
             }
-            // The journal forgot it, and who knows what else (F30); the machine remembers.
+            // The machine shows a container without a record, so other records may be lost too (F30).
             if self.doubt.is_none() {
                 self.doubt = Some(Doubt::Damaged);
             }
-            Lives::orphan();
+            Traces::orphan();
             let boot_id = found.boot_id.clone();
-            let story = Story {
+            let history = ContainerHistory {
                 boot_id: boot_id.unwrap_or_else(|| self.boot_id.clone()),
-                ..Story::new(found.incarnation, found.epoch)
+                ..ContainerHistory::new(found.incarnation, found.epoch)
             };
-            stories.insert(id.clone(), story);
+            histories.insert(id.clone(), history);
         }
         let mut records = Vec::new();
-        for (id, mut story) in stories {
+        for (id, mut history) in histories {
             let found = found
                 .remove(&id)
-                .filter(|found| found.incarnation == story.incarnation);
+                .filter(|found| found.incarnation == history.incarnation);
             if let Some(found) = &found {
-                story.pid = story.pid.or(found.pid);
-                story.started_at = story.started_at.or(found.started_at);
+                history.pid = history.pid.or(found.pid);
+                history.started_at = history.started_at.or(found.started_at);
             }
-            let trace = found.map_or(Trace::Untouched, |found| found.trace);
-            let verdict = journal::judge(&story, trace, &self.boot_id);
-            let Story {
+            let evidence = found.map_or(Evidence::Untouched, |found| found.evidence);
+            let verdict = journal::judge(&history, evidence, &self.boot_id);
+            let ContainerHistory {
                 incarnation, epoch, ..
-            } = story;
-            let mut known = Known::new(incarnation, epoch, Phase::Launching);
-            (known.pid, known.started_at) = (story.pid, story.started_at);
+            } = history;
+            let mut known = KnownContainer::new(incarnation, epoch, Phase::Launching);
+            (known.pid, known.started_at) = (history.pid, history.started_at);
             match verdict {
-                Verdict::Live if story.pid.is_some() => known.actual.phase = Phase::Running,
+                Verdict::Live if history.pid.is_some() => known.actual.phase = Phase::Running,
                 Verdict::Live => {}
                 Verdict::Ending => known.actual.phase = Phase::Stopping,
                 Verdict::Ended(mut exit) => {
                     known.actual.phase = Phase::Ended;
-                    if story.exit.is_none() {
+                    if history.exit.is_none() {
                         output_tail::add(self.runtime.as_ref(), &id, &mut exit);
                         records.push(Record::Ended {
                             id: id.clone(),
@@ -69,7 +72,7 @@ impl Agent {
                     known.exit = Some(exit);
                 }
             }
-            self.known.insert(id, known);
+            self.containers.insert(id, known);
         }
         self.journal.lock().append(&records, true)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What is said of a container engine, checked before anything runs (S21).
+//! Validates the settings of the container engine (S21).
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use hayward_vocabulary::launch::LEAST_ID;
 
 use super::Settings;
 use crate::run_as::Accounts;
-use crate::runtime::docker::{Conditions, Limits};
+use crate::runtime::docker::{DockerSettings, Limits};
 
 impl Settings {
-    /// None when there is no engine to use.
+    /// None if no engine is configured.
     ///
     /// # Errors
-    /// When a setting would give containers what they must not have.
+    /// If a setting would give containers forbidden access.
     pub fn docker(
         &self,
         state_dir: &Path,
         accounts: &Accounts,
-    ) -> anyhow::Result<Option<Conditions>> {
+    ) -> anyhow::Result<Option<DockerSettings>> {
         let Some(socket) = &self.docker_socket else {
             return Ok(None);
         };
@@ -33,7 +33,7 @@ impl Settings {
         let network = self.docker_network.as_str();
         ensure!(
             !network.is_empty() && network != "host" && !network.starts_with("container:"),
-            "the setting `docker_network`: {network:?} is not a network of the containers' own"
+            "the setting `docker_network`: {network:?} is not a container network"
         );
         ensure!(
             self.docker_mounts.is_empty() || self.run_as_uid.is_some(),
@@ -51,7 +51,7 @@ impl Settings {
                 root.display()
             );
         }
-        Ok(Some(Conditions {
+        Ok(Some(DockerSettings {
             socket,
             state_dir: state_dir.to_owned(),
             node: self.node.clone(),
@@ -74,13 +74,13 @@ fn local(socket: &Path) -> anyhow::Result<PathBuf> {
     let path = Path::new(text.strip_prefix("unix://").unwrap_or(&text));
     ensure!(
         path.is_absolute(),
-        "the setting `docker_socket`: {} is no absolute path of a socket on this machine",
+        "the setting `docker_socket`: {} is not an absolute path of a local socket",
         socket.display()
     );
     Ok(path.to_owned())
 }
 
-/// A mount of the engine's socket, or of a directory it lies in, would give the machine away.
+/// Refuses mounts of the engine's socket or a parent of it, which give access to the machine.
 fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
     let parts: Vec<&str> = mount.split(':').collect();
     let (host, inside) = match parts.as_slice() {
@@ -102,10 +102,10 @@ fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_as::Own;
+    use crate::run_as::OwnAccount;
 
-    fn made(settings: &Settings) -> anyhow::Result<Option<Conditions>> {
-        let accounts = Accounts::new(Own { uid: 0, gid: 0 }, "", (None, None))?;
+    fn made(settings: &Settings) -> anyhow::Result<Option<DockerSettings>> {
+        let accounts = Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", (None, None))?;
         settings.docker(Path::new("/s"), &accounts)
     }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn s21_the_socket_is_of_this_machine() {
+    fn the_socket_must_be_local() {
         let with = |socket: &str| Settings {
             docker_socket: Some(socket.into()),
             ..settings()
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn s21_nothing_of_the_hosts_unless_listed_and_never_the_socket() {
+    fn only_listed_host_directories_are_mounted_and_never_the_socket() {
         let with = |mounts: &[&str]| Settings {
             run_as_uid: Some(LEAST_ID),
             docker_mounts: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn s16_no_root() {
+    fn containers_may_not_run_as_root() {
         let settings = Settings {
             run_as_uid: Some(0),
             ..settings()

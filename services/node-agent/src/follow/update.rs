@@ -1,5 +1,5 @@
-//! The follower's half of a publication's answer, as the agent needs it: without the publisher's
-//! half and its database.
+//! The answer of a publication, as a follower reads it. Defined here so that the agent does not
+//! depend on the database of the publisher.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,13 +18,13 @@ pub struct Update {
 }
 
 impl Update {
-    /// True when it says nothing but "I am alive".
+    /// True if it contains no change.
     pub fn is_empty(&self) -> bool {
         !self.full && self.changed.is_empty() && self.removed.is_empty()
     }
 }
 
-/// A position: which history, and how far in it.
+/// A position: the lineage of a history, and a revision in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     lineage: String,
@@ -50,12 +50,12 @@ impl Position {
         self.lineage == other.lineage
     }
 
-    /// The newer of the two, where they can be compared.
+    /// The newer of the two; `self` if they are of different histories.
     pub fn newer(self, other: Self) -> Self {
         if self.is_before(&other) { other } else { self }
     }
 
-    /// R9: the same history, from before what was seen.
+    /// Whether it is of the same history and older than `seen` (R9).
     pub fn is_before(&self, seen: &Self) -> bool {
         self.lineage == seen.lineage && self.revision < seen.revision
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r9_only_the_same_history_can_go_back() {
+    fn only_a_position_of_the_same_history_can_be_older() {
         let at = |cursor: &str| Position::parse(cursor).unwrap();
         assert!(at("a-4").is_before(&at("a-5")));
         assert!(!at("a-5").is_before(&at("a-5")));

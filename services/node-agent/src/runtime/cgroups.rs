@@ -1,8 +1,7 @@
-//! Control groups by plain file writes, of either version (S18).
+//! Cgroups of version 1 or 2, by plain file writes (S18).
 //!
-//! They are made below a root: the agent's own group, or one that is set. What limits there are
-//! not, is said in [`Groups::describe`], which becomes a label of the node; nothing is limited or
-//! left unlimited in silence.
+//! They are created below a root: the cgroup of the agent, or a configured one. [`Cgroups::describe`]
+//! names the limits in force, as a label of the node.
 
 use std::fs;
 use std::io;
@@ -13,26 +12,25 @@ use hayward_vocabulary::{AllocationId, Size};
 use crate::files::checksum;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// The folder below the root, so that ours are told from others.
+/// The folder below the root for all groups of agents.
 const FOLDER: &str = "hayward";
 const PERIOD_US: u64 = 100_000;
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// Whose groups they are: agents may share a root, and each ends only what is its own. Named after
-/// the agent's directory.
+/// Prefix of the groups of one agent, a hash of its state directory. Agents may share a root.
 pub fn owner(state_dir: &Path) -> String {
     let name = state_dir.as_os_str().as_encoded_bytes();
     format!("{:016x}", checksum(name))
 }
 
-/// The folder for groups of one controller, below the root.
+/// The folder for groups of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CgroupFolder {
     folder: PathBuf,
     owner: String,
 }
 
-impl Place {
+impl CgroupFolder {
     fn below(root: &Path, owner: &str) -> Self {
         Self {
             folder: root.join(FOLDER),
@@ -46,20 +44,19 @@ impl Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Groups {
-    /// One tree.
-    Unified(Place),
-    /// A tree per controller.
-    Split(Vec<(&'static str, Place)>),
+pub enum Cgroups {
+    /// Version 2: one tree.
+    Unified(CgroupFolder),
+    /// Version 1: a tree per controller.
+    Split(Vec<(&'static str, CgroupFolder)>),
     Off {
         reason: String,
     },
 }
 
-impl Groups {
-    /// Looks at what the machine allows. `root`: absent for the agent's own group, `none` for no
-    /// groups, else a directory: a version 2 group, or a folder with one folder per controller.
-    /// `owner` is who makes them.
+impl Cgroups {
+    /// Detects what the machine supports. `root`: absent for the cgroup of the agent, `none` to
+    /// disable, else a version 2 cgroup or a folder with one folder per controller.
     pub fn detect(root: Option<&str>, owner: &str) -> Self {
         let found = match root {
             Some("none") => return Self::off("switched off"),
@@ -79,12 +76,12 @@ impl Groups {
 
     fn at(root: &Path, owner: &str) -> Self {
         if root.join("cgroup.controllers").exists() {
-            return Self::Unified(Place::below(root, owner));
+            return Self::Unified(CgroupFolder::below(root, owner));
         }
         Self::split(owner, |controller| Some(root.join(controller)))
     }
 
-    /// `membership` is what the kernel says of this process: `4:memory:/some/group`.
+    /// `membership` is `/proc/self/cgroup`, with lines such as `4:memory:/some/group`.
     fn own(mount: &Path, membership: &str, owner: &str) -> Self {
         let group = |wanted: &str| {
             membership.lines().find_map(|line| {
@@ -98,7 +95,7 @@ impl Groups {
         };
         if mount.join("cgroup.controllers").exists() {
             let root = mount.join(group("").unwrap_or_default());
-            return Self::Unified(Place::below(&root, owner));
+            return Self::Unified(CgroupFolder::below(&root, owner));
         }
         Self::split(owner, |controller| {
             Some(mount.join(controller).join(group(controller)?))
@@ -106,19 +103,19 @@ impl Groups {
     }
 
     fn split(owner: &str, root: impl Fn(&str) -> Option<PathBuf>) -> Self {
-        let places = CONTROLLERS.iter().filter_map(|controller| {
+        let folders = CONTROLLERS.iter().filter_map(|controller| {
             let root = root(controller)?;
             root.is_dir()
-                .then(|| (*controller, Place::below(&root, owner)))
+                .then(|| (*controller, CgroupFolder::below(&root, owner)))
         });
-        Self::Split(places.collect())
+        Self::Split(folders.collect())
     }
 
-    /// Makes the folders, or says why they cannot be made.
+    /// Creates the folders and enables the controllers.
     fn prepared(self) -> io::Result<Self> {
         match &self {
-            Self::Unified(Place { folder, .. }) => {
-                // Controllers must be handed down level by level.
+            Self::Unified(CgroupFolder { folder, .. }) => {
+                // Controllers must be enabled level by level.
                 let enable = CONTROLLERS
                     .map(|controller| format!("+{controller}"))
                     .join(" ");
@@ -128,22 +125,22 @@ impl Groups {
                 make(folder)?;
                 fs::write(folder.join("cgroup.subtree_control"), &enable)?;
             }
-            Self::Split(places) if places.is_empty() => {
+            Self::Split(folders) if folders.is_empty() => {
                 return Err(io::Error::other("no controller is mounted"));
             }
-            Self::Split(places) => places
+            Self::Split(folders) => folders
                 .iter()
-                .try_for_each(|(_, place)| make(&place.folder))?,
+                .try_for_each(|(_, folder)| make(&folder.folder))?,
             Self::Off { .. } => {}
         }
         Ok(self)
     }
 
-    /// For people: which limits hold.
+    /// The limits in force, as a node label.
     pub fn describe(&self) -> String {
         match self {
             Self::Unified(_) => CONTROLLERS.join("-"),
-            Self::Split(places) => places
+            Self::Split(folders) => folders
                 .iter()
                 .map(|(controller, _)| *controller)
                 .collect::<Vec<_>>()
@@ -152,37 +149,37 @@ impl Groups {
         }
     }
 
-    /// Moves the agent to where it is already, in the background.
+    /// Moves the agent into its current cgroup, in the background.
     ///
-    /// The first move into a group after a while waits until every processor was seen idle, about
-    /// 10 ms; asked for when a launch begins, that wait is over when the supervisor moves in.
-    pub fn stir(&self) {
-        let Some(place) = self.first() else {
+    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel. Started
+    /// with a launch, that wait is over when the supervisor joins its cgroup.
+    pub fn warm_up(&self) {
+        let Some(folder) = self.first() else {
             return;
         };
-        let Some(home) = place.folder.parent().map(Path::to_owned) else {
+        let Some(home) = folder.folder.parent().map(Path::to_owned) else {
             return;
         };
         let pid = std::process::id();
         std::thread::spawn(move || {
             let members = read(home.join("cgroup.procs"));
-            // A root that was set is not where the agent is, and stays so.
+            // The agent is not in a configured root.
             if members.lines().any(|member| member.parse() == Ok(pid)) {
                 let _ = join(&home, pid);
             }
         });
     }
 
-    /// The groups of one container, whether or not they are there.
+    /// Paths of the cgroups of one container.
     pub fn of(&self, id: &AllocationId) -> Vec<PathBuf> {
         match self {
-            Self::Unified(place) => vec![place.of(id)],
-            Self::Split(places) => places.iter().map(|(_, place)| place.of(id)).collect(),
+            Self::Unified(folder) => vec![folder.of(id)],
+            Self::Split(folders) => folders.iter().map(|(_, folder)| folder.of(id)).collect(),
             Self::Off { .. } => Vec::new(),
         }
     }
 
-    /// Makes the groups of a container with its limits.
+    /// Creates the cgroups of a container with its limits.
     pub fn create(&self, id: &AllocationId, size: &Size, pids: u64) -> io::Result<Vec<PathBuf>> {
         let groups = self.of(id);
         groups.iter().try_for_each(|group| make(group))?;
@@ -196,8 +193,8 @@ impl Groups {
                     fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
                 }
             }
-            Self::Split(places) => {
-                for ((controller, _), group) in places.iter().zip(&groups) {
+            Self::Split(folders) => {
+                for ((controller, _), group) in folders.iter().zip(&groups) {
                     match *controller {
                         "memory" => limit(group, "memory.limit_in_bytes", size.memory_bytes)?,
                         "pids" => limit(group, "pids.max", pids)?,
@@ -210,32 +207,32 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Whether anything counts the processes of a container.
+    /// Whether a cgroup limits the number of processes.
     pub fn counts_processes(&self) -> bool {
         match self {
             Self::Unified(_) => true,
-            Self::Split(places) => places.iter().any(|(controller, _)| *controller == "pids"),
+            Self::Split(folders) => folders.iter().any(|(controller, _)| *controller == "pids"),
             Self::Off { .. } => false,
         }
     }
 
-    fn first(&self) -> Option<&Place> {
+    fn first(&self) -> Option<&CgroupFolder> {
         match self {
-            Self::Unified(place) => Some(place),
-            Self::Split(places) => places.first().map(|(_, place)| place),
+            Self::Unified(folder) => Some(folder),
+            Self::Split(folders) => folders.first().map(|(_, folder)| folder),
             Self::Off { .. } => None,
         }
     }
 
-    /// Containers of this owner that have a group here.
+    /// Containers of this agent that have a cgroup.
     pub fn containers(&self) -> Vec<AllocationId> {
-        let Some(place) = self.first() else {
+        let Some(folder) = self.first() else {
             return Vec::new();
         };
-        let names = fs::read_dir(&place.folder).into_iter().flatten().flatten();
+        let names = fs::read_dir(&folder.folder).into_iter().flatten().flatten();
         let id = |name: &str| {
             let (owner, id) = name.split_once('.')?;
-            AllocationId::new(id).ok().filter(|_| owner == place.owner)
+            AllocationId::new(id).ok().filter(|_| owner == folder.owner)
         };
         names
             .filter_map(|entry| id(entry.file_name().to_str()?))
@@ -244,12 +241,12 @@ impl Groups {
 
     pub fn remove(&self, id: &AllocationId) {
         for group in self.of(id) {
-            // A group that still holds somebody stays; the next agent tries again.
+            // Fails while the cgroup has members; the next agent retries.
             let _ = fs::remove_dir(group);
         }
     }
 
-    /// Members of a container's groups: whoever is in there belongs to it (R10).
+    /// Processes in the cgroups of a container (R10).
     pub fn members(&self, id: &AllocationId) -> Vec<u32> {
         let files = self
             .of(id)
@@ -271,7 +268,7 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Zero means without limit.
+/// Writes a limit; zero means unlimited.
 fn limit(group: &Path, file: &str, amount: u64) -> io::Result<()> {
     if amount == 0 {
         Ok(())
@@ -284,12 +281,12 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Puts a process into a group.
+/// Moves a process into a cgroup.
 pub fn join(group: &Path, pid: u32) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), pid.to_string())
 }
 
-/// Whether the kernel ended something in this group for its memory.
+/// Whether the kernel killed a process of this cgroup for its memory.
 pub fn ran_out_of_memory(group: &Path) -> bool {
     ["memory.events", "memory.oom_control"].iter().any(|file| {
         let text = read(group.join(file));
@@ -317,10 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn version_2_is_one_tree() {
+    fn version_2_uses_one_tree() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu memory pids").unwrap();
-        let groups = Groups::detect(root.path().to_str(), "a");
+        let groups = Cgroups::detect(root.path().to_str(), "a");
         assert_eq!(groups.describe(), "memory-cpu-pids");
         let made = groups.create(&id(), &size(), 7).unwrap();
         let folder = root.path().join("hayward");
@@ -335,7 +332,7 @@ mod tests {
         join(&made[0], 42).unwrap();
         assert_eq!(groups.members(&id()), [42]);
         assert_eq!(groups.containers(), [id()]);
-        let other = Groups::detect(root.path().to_str(), "b");
+        let other = Cgroups::detect(root.path().to_str(), "b");
         assert!(
             other.containers().is_empty() && other.members(&id()).is_empty(),
             "R10"
@@ -343,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_a_tree_per_controller() {
+    fn version_1_uses_a_tree_per_controller() {
         let root = tempfile::tempdir().unwrap();
         for controller in ["memory", "pids"] {
             fs::create_dir(root.path().join(controller)).unwrap();
         }
-        let groups = Groups::detect(root.path().to_str(), "a");
+        let groups = Cgroups::detect(root.path().to_str(), "a");
         assert_eq!(groups.describe(), "memory-pids");
         let made = groups.create(&id(), &size(), 7).unwrap();
         assert_eq!(read(made[0].join("memory.limit_in_bytes")), "4096");
@@ -362,24 +359,24 @@ mod tests {
     }
 
     #[test]
-    fn the_own_group_is_read_from_the_kernel() {
+    fn the_cgroup_of_the_agent_is_read_from_proc() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir_all(mount.path().join("memory/a/b")).unwrap();
-        let groups = Groups::own(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
-        let place = Place::below(&mount.path().join("memory/a/b"), "a");
-        assert_eq!(groups, Groups::Split(vec![("memory", place)]));
+        let groups = Cgroups::own(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
+        let folder = CgroupFolder::below(&mount.path().join("memory/a/b"), "a");
+        assert_eq!(groups, Cgroups::Split(vec![("memory", folder)]));
         fs::write(mount.path().join("cgroup.controllers"), "").unwrap();
-        let groups = Groups::own(mount.path(), "0::/x\n", "a");
+        let groups = Cgroups::own(mount.path(), "0::/x\n", "a");
         assert_eq!(
             groups,
-            Groups::Unified(Place::below(&mount.path().join("x"), "a"))
+            Cgroups::Unified(CgroupFolder::below(&mount.path().join("x"), "a"))
         );
     }
 
     #[test]
-    fn where_nothing_can_be_made_it_is_said() {
-        let groups = Groups::detect(Some("/nonexistent"), "a");
-        assert!(matches!(&groups, Groups::Off { reason } if reason.contains("no controller")));
+    fn an_unusable_root_disables_limits_with_a_reason() {
+        let groups = Cgroups::detect(Some("/nonexistent"), "a");
+        assert!(matches!(&groups, Cgroups::Off { reason } if reason.contains("no controller")));
         assert_eq!(groups.describe(), "none");
     }
 }

@@ -1,8 +1,8 @@
-//! Containers of a container engine on this machine, through its own API on a local socket (S21).
+//! Containers of a container engine on this machine, through the API on its local socket (S21).
 //!
-//! The engine is what keeps them alive: they outlive the agent, and each is found again by its
-//! name and its labels. What the agent has to know of one beyond that is in `engine/<id>/`, made
-//! before the engine hears of it. Only containers with this agent's own label are ever touched.
+//! The engine keeps them alive, so they outlive the agent, which finds them again by name and labels.
+//! Further data is in `engine/<id>/`, written before the engine is called. Containers without the
+//! label of this agent are never touched.
 
 mod container;
 pub mod container_spec;
@@ -20,37 +20,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use hayward_node_agent_domain::Trace;
+use hayward_node_agent_domain::Evidence;
 use hayward_service::Shutdown;
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::AllocationId;
 use parking_lot::Mutex;
 
-use super::{Event, Found, News, NewsSender, Piece};
+use super::{Event, EventSender, Found, Piece, RuntimeEvent};
 use crate::run_as::Accounts;
 use crate::{files, log_segments};
-use container_spec::Rules;
+use container_spec::SpecSettings;
 use engine::Engine;
-use folder::{Folder, Order};
+use folder::{Folder, LaunchRecord};
 
-pub use container::Ordered;
+pub use container::ImageLaunch;
 pub use engine::Limits;
 
-/// How often an engine is asked whether it is there.
-const PULSE: Duration = Duration::from_secs(5);
+/// Interval of health checks of the engine.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How containers are run here.
 #[derive(Debug, Clone)]
-pub struct Conditions {
+pub struct DockerSettings {
     pub socket: PathBuf,
     pub state_dir: PathBuf,
     pub node: String,
     pub network: String,
     pub mounts: Vec<String>,
-    /// Hosts images may be fetched from.
+    /// Registries from which images may be pulled.
     pub registries: Vec<String>,
     pub mountable: Vec<PathBuf>,
-    /// Whom the work of users runs as.
+    /// System accounts of work.
     pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
@@ -64,56 +63,56 @@ pub struct Docker(Arc<Inner>);
 
 struct Inner {
     engine: Engine,
-    rules: Rules,
+    settings: SpecSettings,
     registries: Vec<String>,
     dir: PathBuf,
-    news: NewsSender,
-    /// One per container that is not over: how to ask for its end.
+    events: EventSender,
+    /// Stop signals of the containers that have not ended.
     live: Mutex<HashMap<AllocationId, Shutdown>>,
     answers: AtomicBool,
 }
 
 impl Docker {
-    pub fn new(conditions: Conditions, news: NewsSender) -> anyhow::Result<Self> {
-        let dir = conditions.state_dir.join("engine");
+    pub fn new(settings: DockerSettings, events: EventSender) -> anyhow::Result<Self> {
+        let dir = settings.state_dir.join("engine");
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let rules = Rules {
-            node: conditions.node,
-            owner: owner(&conditions.state_dir)?,
-            mountable: conditions.mountable,
-            socket: conditions.socket.clone(),
-            state_dir: conditions.state_dir.clone(),
-            accounts: conditions.accounts,
-            uid: conditions.uid,
-            gid: conditions.gid,
-            network: conditions.network,
-            mounts: conditions.mounts,
-            processes_limit: conditions.processes_limit,
-            output_limit_bytes: conditions.output_limit_bytes,
+        let spec_settings = SpecSettings {
+            node: settings.node,
+            owner: owner(&settings.state_dir)?,
+            mountable: settings.mountable,
+            socket: settings.socket.clone(),
+            state_dir: settings.state_dir.clone(),
+            accounts: settings.accounts,
+            uid: settings.uid,
+            gid: settings.gid,
+            network: settings.network,
+            mounts: settings.mounts,
+            processes_limit: settings.processes_limit,
+            output_limit_bytes: settings.output_limit_bytes,
         };
         let docker = Self(Arc::new(Inner {
-            engine: Engine::at(&conditions.socket, conditions.limits),
-            rules,
-            registries: conditions.registries,
+            engine: Engine::at(&settings.socket, settings.limits),
+            settings: spec_settings,
+            registries: settings.registries,
             dir,
-            news,
+            events,
             live: Mutex::default(),
             answers: AtomicBool::new(false),
         }));
-        tokio::spawn(docker.clone().feel_pulse());
+        tokio::spawn(docker.clone().monitor_health());
         tokio::spawn(docker.clone().sweep());
         Ok(docker)
     }
 
-    /// Notes whether the engine answers, and says when that changes.
-    async fn feel_pulse(self) {
-        let mut said = None;
+    /// Checks whether the engine answers, and logs changes.
+    async fn monitor_health(self) {
+        let mut reported = None;
         loop {
-            let pulse = self.0.engine.ping().await;
-            self.0.answers.store(pulse.is_ok(), Ordering::Relaxed);
-            if said != Some(pulse.is_ok()) {
-                said = Some(pulse.is_ok());
-                match pulse {
+            let health = self.0.engine.ping().await;
+            self.0.answers.store(health.is_ok(), Ordering::Relaxed);
+            if reported != Some(health.is_ok()) {
+                reported = Some(health.is_ok());
+                match health {
                     Ok(()) => tracing::info!("the container engine answers"),
                     Err(fault) => {
                         let error = fault.message();
@@ -121,11 +120,11 @@ impl Docker {
                     }
                 }
             }
-            tokio::time::sleep(PULSE).await;
+            tokio::time::sleep(HEALTH_INTERVAL).await;
         }
     }
 
-    /// Whether an earlier agent left containers that are not over, as far as its folders tell.
+    /// Whether a previous agent left containers that have not ended, according to their folders.
     pub fn left_behind(state_dir: &Path) -> bool {
         let folders = folder::all(&state_dir.join("engine")).unwrap_or_default();
         folders.iter().any(|(_, folder)| folder.exit().is_none())
@@ -139,17 +138,17 @@ impl Docker {
         Folder::at(self.0.dir.join(id.as_str()))
     }
 
-    /// Whether this container is, or was, one of the engine's.
+    /// Whether this container runs or ran in the engine.
     pub fn has(&self, id: &AllocationId) -> bool {
         self.0.live.lock().contains_key(id) || self.0.dir.join(id.as_str()).exists()
     }
 
-    /// What folders prove; the engine need not answer for it. What may live is watched from now.
+    /// Recovers containers from their folders, without the engine, and watches live ones.
     pub fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
         let folders = folder::all(&self.0.dir)?;
         let found = folders.into_iter().filter_map(|(id, folder)| {
             let Some(order) = folder.order() else {
-                // Made without an order: the engine never heard of it.
+                // Without an order the engine was never called.
                 folder.remove();
                 return None;
             };
@@ -160,10 +159,10 @@ impl Docker {
                 boot_id: None,
                 pid: started.as_ref().map(|started| started.pid),
                 started_at: started.map(|started| started.at),
-                trace: folder.exit().map_or(Trace::Alive, Trace::Exited),
+                evidence: folder.exit().map_or(Evidence::Alive, Evidence::Exited),
             };
-            if found.trace == Trace::Alive {
-                let stop = self.hold(&id);
+            if found.evidence == Evidence::Alive {
+                let stop = self.register(&id);
                 tokio::spawn(self.clone().adopt(folder, order, stop));
             }
             Some((id, found))
@@ -171,9 +170,9 @@ impl Docker {
         Ok(found.collect())
     }
 
-    pub fn launch(&self, ordered: Ordered) {
-        let stop = self.hold(&ordered.container.id);
-        tokio::spawn(self.clone().live(ordered, stop));
+    pub fn launch(&self, ordered: ImageLaunch) {
+        let stop = self.register(&ordered.container.id);
+        tokio::spawn(self.clone().run(ordered, stop));
     }
 
     pub fn stop(&self, id: &AllocationId) {
@@ -182,7 +181,7 @@ impl Docker {
         }
     }
 
-    /// Its container is gone, or the next sweep finds it without a folder.
+    /// Removes the folder. The sweep removes a remaining container.
     pub fn forget(&self, id: &AllocationId) {
         self.folder(id).remove();
     }
@@ -193,14 +192,14 @@ impl Docker {
         Some(Piece { offset, bytes })
     }
 
-    fn hold(&self, id: &AllocationId) -> Shutdown {
+    fn register(&self, id: &AllocationId) -> Shutdown {
         let stop = Shutdown::new();
         self.0.live.lock().insert(id.clone(), stop.clone());
         stop
     }
 
-    /// Drops the engine's container in the background; a sweep does what fails here.
-    fn remove(&self, order: &Order) {
+    /// Removes the container from the engine in the background. The sweep retries failures.
+    fn remove(&self, order: &LaunchRecord) {
         let docker = self.clone();
         let name = container_spec::name(&order.id, order.incarnation);
         let order = order.clone();
@@ -208,7 +207,7 @@ impl Docker {
             if let Ok(seen) = docker.0.engine.inspect(&name).await
                 && container_spec::is_ours(
                     &seen.labels,
-                    &docker.0.rules,
+                    &docker.0.settings,
                     &order.id,
                     order.incarnation,
                 )
@@ -218,21 +217,21 @@ impl Docker {
         });
     }
 
-    async fn say(&self, id: &AllocationId, incarnation: u64, event: Event) {
+    async fn send_event(&self, id: &AllocationId, incarnation: u64, event: Event) {
         if matches!(event, Event::Ended(_)) {
             self.0.live.lock().remove(id);
         }
-        let news = News {
+        let events = RuntimeEvent {
             id: id.clone(),
             incarnation,
             event,
         };
-        // Nobody listens when the agent is ending; the folder keeps the news.
-        let _ = self.0.news.send(news).await;
+        // Fails only while the agent is stopping; the folder keeps the result.
+        let _ = self.0.events.send(events).await;
     }
 }
 
-/// Who this agent is to its engine, for as long as its directory lasts.
+/// Identity of this agent in the engine, stored in its directory.
 fn owner(dir: &Path) -> anyhow::Result<String> {
     let path = dir.join("engine-owner");
     if let Ok(owner) = std::fs::read_to_string(&path)

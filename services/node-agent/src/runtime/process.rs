@@ -1,8 +1,8 @@
-//! Containers as processes of this machine, each behind its own supervisor.
+//! Containers as processes of this machine, each under its own supervisor.
 //!
-//! A container lives in `containers/<id>/`. The agent writes the order there and starts a
-//! supervisor; from then on the supervisor's files tell the truth, and a pipe and a process handle
-//! tell when to read them. An agent that comes later finds the directory and watches on.
+//! A container has the directory `containers/<id>/`. The agent writes the order there and starts a
+//! supervisor. From then on the files of the supervisor are the source of truth; a pipe and a process
+//! handle notify the agent of changes. A later agent finds the directory and continues to watch.
 
 mod leftovers;
 mod watch;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_node_agent_domain::{Stage, Trace, refusal};
+use hayward_node_agent_domain::{Evidence, Stage, refusal};
 use hayward_vocabulary::{AllocationId, Exit, Program};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -24,36 +24,35 @@ use parking_lot::Mutex;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::time::Instant;
 
-use super::cgroups::Groups;
-use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
+use super::cgroups::Cgroups;
+use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
 use crate::fault_points::{self, Point};
 use crate::log_segments;
 use crate::orphan_processes::{self, MARK};
 use crate::run_as::{Account, Accounts};
-use crate::supervisor::{CLAIM, Claim, EXIT, ORDER, Order, STARTED, Started};
+use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 use crate::{files, lease, tasks};
 
-/// Variables a container gets from the agent's own environment (S17), and those it gets only where
-/// it runs as the agent itself: they speak of an account.
+/// Variables passed on from the environment of the agent, and those passed on only if the container
+/// runs under the account of the agent (S17).
 const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
-const OF_ACCOUNT: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
+const ACCOUNT_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
 
-const LOCK_LOOKS: u32 = 100;
+const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How processes are run here.
 #[derive(Debug, Clone)]
-pub struct Conditions {
+pub struct ProcessSettings {
     pub state_dir: PathBuf,
-    /// How to start this program again; `supervise DIR` or `run-tasks` is appended.
+    /// Command that starts this program; `supervise DIR` or `run-tasks` is appended.
     pub command: Vec<String>,
-    pub lender: tasks::Lender,
+    pub source: tasks::TaskSource,
     pub output_limit_bytes: u64,
     pub processes_limit: u64,
     pub accounts: Accounts,
-    pub groups: Groups,
+    pub groups: Cgroups,
     pub boot_id: String,
-    /// A launch that takes longer has failed (F31).
+    /// Time limit of a launch (F31).
     pub launch_limit: Duration,
 }
 
@@ -61,36 +60,36 @@ pub struct Conditions {
 pub struct Processes(Arc<Inner>);
 
 struct Inner {
-    conditions: Conditions,
-    news: NewsSender,
+    settings: ProcessSettings,
+    events: EventSender,
     live: Mutex<HashMap<AllocationId, Live>>,
-    /// The state directory is this agent's alone for as long as it lives (F28).
+    /// Exclusive lock on the state directory (F28).
     _lock: Flock<File>,
 }
 
-/// A container whose supervisor is being started or runs.
+/// A container whose supervisor is starting or running.
 #[derive(Default)]
 struct Live {
     supervisor: Option<OwnedFd>,
     stop_asked: Option<Instant>,
-    /// Between a request to end and the forced end.
+    /// Time between the stop request and the kill.
     grace: Duration,
 }
 
 impl Processes {
-    pub fn new(conditions: Conditions, news: NewsSender) -> io::Result<Self> {
+    pub fn new(settings: ProcessSettings, events: EventSender) -> io::Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o711)
-            .create(conditions.state_dir.join("containers"))?;
-        let lock = lock(&conditions.state_dir)?;
-        if let Groups::Off { reason } = &conditions.groups {
-            tracing::warn!(%reason, "containers have no limits of memory, cpu and processes");
+            .create(settings.state_dir.join("containers"))?;
+        let lock = lock(&settings.state_dir)?;
+        if let Cgroups::Off { reason } = &settings.groups {
+            tracing::warn!(%reason, "memory, cpu and processes of containers are not limited");
         }
         let live = Mutex::default();
         Ok(Self(Arc::new(Inner {
-            conditions,
-            news,
+            settings,
+            events,
             live,
             _lock: lock,
         })))
@@ -98,33 +97,33 @@ impl Processes {
 
     fn dir(&self, id: &AllocationId) -> PathBuf {
         self.0
-            .conditions
+            .settings
             .state_dir
             .join("containers")
             .join(id.as_str())
     }
 
-    /// Makes the directory with the order in it. It must not be there yet.
+    /// Creates the directory with the order. It must not exist.
     fn prepare(&self, container: &Container) -> io::Result<PathBuf> {
-        let conditions = &self.0.conditions;
+        let settings = &self.0.settings;
         let dir = self.dir(&container.id);
         fs::DirBuilder::new().mode(0o711).create(&dir)?;
         let own = dir.join("work");
         fs::DirBuilder::new().mode(0o700).create(&own)?;
         let Container { size, launch, .. } = container;
-        let account = conditions.accounts.of(&container.user);
+        let account = settings.accounts.of(&container.user);
         let (uid, gid) = account.map(|it| (it.uid, it.gid)).unzip();
         std::os::unix::fs::chown(&own, uid, gid)?;
-        let groups = conditions
+        let groups = settings
             .groups
-            .create(&container.id, size, conditions.processes_limit)?;
+            .create(&container.id, size, settings.processes_limit)?;
         let (argv, extra) = self.program(container)?;
-        let mut environment = surroundings(account, &own);
+        let mut environment = base_environment(account, &own);
         environment.extend(launch.environment.clone());
         environment.extend(extra);
         let mark = orphan_processes::mark(&dir, container.incarnation);
         environment.insert(MARK.to_owned(), mark);
-        let order = Order {
+        let order = LaunchSpec {
             id: container.id.clone(),
             incarnation: container.incarnation,
             epoch: container.epoch,
@@ -133,16 +132,16 @@ impl Processes {
             own_directory: launch.working_directory.is_none(),
             working_directory: launch.working_directory.as_ref().map_or(own, PathBuf::from),
             stop_grace_ms: launch.stop_grace_ms,
-            output_limit_bytes: conditions.output_limit_bytes,
+            output_limit_bytes: settings.output_limit_bytes,
             uid,
             gid,
-            processes_limit: conditions.counted_by_account(uid),
-            boot_id: conditions.boot_id.clone(),
+            processes_limit: settings.counted_by_account(uid),
+            boot_id: settings.boot_id.clone(),
             groups,
             own_program: matches!(launch.program, Program::RunTasks { .. }),
             lease: container
                 .exclusive
-                .then(|| lease::file(&conditions.state_dir)),
+                .then(|| lease::file(&settings.state_dir)),
         };
         files::create_json(&dir.join(ORDER), &order)?;
         fault_points::pass(Point::FolderAfter);
@@ -162,7 +161,7 @@ impl Processes {
             Program::Command { argv } => Ok((argv.clone(), extra)),
             Program::RunTasks { token, threads } => {
                 let assignment = tasks::Assignment {
-                    lender: self.0.conditions.lender.clone(),
+                    source: self.0.settings.source.clone(),
                     token: token.clone(),
                     job: container.work.clone(),
                     allocation: container.id.clone(),
@@ -170,16 +169,16 @@ impl Processes {
                     stop_grace_ms: container.launch.stop_grace_ms,
                 };
                 extra.extend(assignment.to_environment());
-                let mut argv = self.0.conditions.command.clone();
+                let mut argv = self.0.settings.command.clone();
                 argv.push("run-tasks".to_owned());
                 Ok((argv, extra))
             }
-            Program::Container { .. } => Err(io::Error::other("an image is no process")),
+            Program::Container { .. } => Err(io::Error::other("an image cannot run as a process")),
         }
     }
 
-    /// Keeps the handle; true when the container was asked to end meanwhile.
-    fn hold(&self, id: &AllocationId, handle: Option<OwnedFd>) {
+    /// Stores the handle of the supervisor, and stops it if a stop was requested meanwhile.
+    fn store_handle(&self, id: &AllocationId, handle: Option<OwnedFd>) {
         let mut live = self.0.live.lock();
         let entry = live.entry(id.clone()).or_default();
         entry.supervisor = handle;
@@ -196,15 +195,15 @@ impl Processes {
             .is_some_and(|entry| entry.stop_asked.is_some())
     }
 
-    async fn say(&self, id: &AllocationId, incarnation: u64, event: Event) {
+    async fn send_event(&self, id: &AllocationId, incarnation: u64, event: Event) {
         if matches!(event, Event::Ended(_)) {
             self.0.live.lock().remove(id);
         }
-        // Nobody listens when the agent is ending; the files keep the news.
+        // Fails only while the agent is stopping; the files keep the result.
         let _ = self
             .0
-            .news
-            .send(News {
+            .events
+            .send(RuntimeEvent {
                 id: id.clone(),
                 incarnation,
                 event,
@@ -212,31 +211,31 @@ impl Processes {
             .await;
     }
 
-    /// What a directory proves.
-    fn trace(dir: &Path) -> Trace {
+    /// What the files of a directory prove.
+    fn evidence(dir: &Path) -> Evidence {
         if let Some(exit) = files::read_json::<Exit>(&dir.join(EXIT)) {
-            return Trace::Exited(exit);
+            return Evidence::Exited(exit);
         }
-        // From here on no supervisor can begin that has not begun.
+        // Claims the directory, so that no supervisor can begin any more.
         let void = Claim { supervisor: None };
         if files::create_json(&dir.join(CLAIM), &void).is_ok() {
-            return Trace::Untouched;
+            return Evidence::Untouched;
         }
         let claim = files::read_json::<Claim>(&dir.join(CLAIM));
         match claim {
-            Some(Claim { supervisor: None }) => Trace::Untouched,
+            Some(Claim { supervisor: None }) => Evidence::Untouched,
             Some(Claim {
                 supervisor: Some(supervisor),
-            }) if supervisor.open().is_some() => Trace::Alive,
-            _ if dir.join(STARTED).exists() => Trace::Lost,
-            _ => Trace::Begun,
+            }) if supervisor.open().is_some() => Evidence::Alive,
+            _ if dir.join(STARTED).exists() => Evidence::Lost,
+            _ => Evidence::Begun,
         }
     }
 
-    fn look(&self, dir: &Path) -> Option<(AllocationId, Found)> {
+    fn inspect(&self, dir: &Path) -> Option<(AllocationId, Found)> {
         let id = AllocationId::new(dir.file_name()?.to_str()?).ok()?;
-        let Some(order) = files::read_json::<Order>(&dir.join(ORDER)) else {
-            // No order, so no supervisor either: a launch that got no further.
+        let Some(order) = files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
+            // Without an order no supervisor was started.
             tracing::warn!(container = %id, "an unfinished directory is removed");
             let _ = fs::remove_dir_all(dir);
             return None;
@@ -249,16 +248,16 @@ impl Processes {
             boot_id: Some(order.boot_id).filter(|boot_id| !boot_id.is_empty()),
             pid: started.as_ref().map(|started| started.program.pid),
             started_at: started.map(|started| started.at),
-            trace: Self::trace(dir),
+            evidence: Self::evidence(dir),
         };
-        match &found.trace {
-            Trace::Alive => {
+        match &found.evidence {
+            Evidence::Alive => {
                 let grace = Duration::from_millis(order.stop_grace_ms);
                 self.adopt(id.clone(), incarnation, dir.to_owned(), grace);
             }
-            Trace::Lost | Trace::Begun if !self.end_remains(&id, dir) => {
-                found.trace = Trace::Orphan;
-                self.outlive(id.clone(), incarnation, dir.to_owned());
+            Evidence::Lost | Evidence::Begun if !self.end_leftovers(&id, dir) => {
+                found.evidence = Evidence::Orphan;
+                self.finish_in_background(id.clone(), incarnation, dir.to_owned());
             }
             _ => {}
         }
@@ -266,37 +265,36 @@ impl Processes {
     }
 }
 
-/// The kernel's, so it goes with the process, however that ends.
+/// A kernel lock, which ends with the process.
 fn lock(state_dir: &Path) -> io::Result<Flock<File>> {
     let mut file = File::create(state_dir.join("lock"))?;
-    for _ in 0..LOCK_LOOKS {
+    for _ in 0..LOCK_TRIES {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
             Err((back, Errno::EWOULDBLOCK)) => file = back,
             Err((_, error)) => return Err(error.into()),
         }
-        // One that was killed may still be on its way out.
+        // A killed agent may not have exited yet.
         std::thread::sleep(LOCK_PAUSE);
     }
     let what = format!("another agent runs in {}", state_dir.display());
     Err(io::Error::new(io::ErrorKind::WouldBlock, what))
 }
 
-impl Conditions {
-    /// Where no control group counts processes, those of the account are. The agent's own account
-    /// has others, which must not keep work from starting.
+impl ProcessSettings {
+    /// The process limit of the account, used if no cgroup limits processes. Not for the account of
+    /// the agent, which has other processes.
     fn counted_by_account(&self, uid: Option<u32>) -> Option<u64> {
         uid.filter(|_| !self.groups.counts_processes())
             .map(|_| self.processes_limit)
     }
 }
 
-/// What a program finds in its environment besides what was ordered. An allow-list: nothing else of
-/// the agent's own is passed on (S17).
-fn surroundings(account: Option<&Account>, own: &Path) -> BTreeMap<String, String> {
+/// The default environment of a program: an allow-list of the environment of the agent (S17).
+fn base_environment(account: Option<&Account>, own: &Path) -> BTreeMap<String, String> {
     let mut names = INHERITED.to_vec();
     if account.is_none() {
-        names.extend(OF_ACCOUNT);
+        names.extend(ACCOUNT_VARIABLES);
     }
     let mut environment: BTreeMap<String, String> = names
         .into_iter()
@@ -319,7 +317,7 @@ fn surroundings(account: Option<&Account>, own: &Path) -> BTreeMap<String, Strin
 impl Live {
     fn terminate(&self) {
         if let Some(supervisor) = &self.supervisor {
-            // Gone already: its watcher says how it went.
+            // Fails if it is gone; its watcher reports the end.
             let _ = pidfd_send_signal(supervisor, Signal::TERM);
         }
     }
@@ -331,23 +329,23 @@ impl Runtime for Processes {
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
-        let conditions = &self.0.conditions;
-        let limits = match &conditions.groups {
-            Groups::Off { .. } if !conditions.accounts.is_the_agents() => "account-pids".into(),
+        let settings = &self.0.settings;
+        let limits = match &settings.groups {
+            Cgroups::Off { .. } if !settings.accounts.is_the_agents() => "account-pids".into(),
             groups => groups.describe(),
         };
         BTreeMap::from([
             ("hayward.limits".to_owned(), limits),
-            ("hayward.run_as".to_owned(), conditions.accounts.describe()),
+            ("hayward.run_as".to_owned(), settings.accounts.describe()),
         ])
     }
 
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
-        let dirs = fs::read_dir(self.0.conditions.state_dir.join("containers"))?;
+        let dirs = fs::read_dir(self.0.settings.state_dir.join("containers"))?;
         let dirs = dirs.collect::<io::Result<Vec<_>>>()?;
         let mut found: BTreeMap<_, _> = dirs
             .into_iter()
-            .filter_map(|entry| self.look(&entry.path()))
+            .filter_map(|entry| self.inspect(&entry.path()))
             .collect();
         self.end_orphans(&mut found);
         Ok(found)
@@ -360,7 +358,7 @@ impl Runtime for Processes {
             ..Live::default()
         };
         self.0.live.lock().insert(id.clone(), live);
-        self.0.conditions.groups.stir();
+        self.0.settings.groups.warm_up();
         let runtime = self.clone();
         tokio::spawn(async move {
             fault_points::pass(Point::FolderBefore);
@@ -369,7 +367,9 @@ impl Runtime for Processes {
                 Err(error) => {
                     let message = format!("its directory cannot be prepared: {error}");
                     let exit = refusal(Stage::Own, error.raw_os_error(), message);
-                    runtime.say(&id, incarnation, Event::Ended(exit)).await;
+                    runtime
+                        .send_event(&id, incarnation, Event::Ended(exit))
+                        .await;
                 }
             }
         });
@@ -385,11 +385,11 @@ impl Runtime for Processes {
             entry.terminate();
             entry.grace
         };
-        self.insist(id.clone(), grace);
+        self.kill_if_stuck(id.clone(), grace);
     }
 
     fn forget(&self, id: &AllocationId) {
-        self.0.conditions.groups.remove(id);
+        self.0.settings.groups.remove(id);
         if let Err(error) = fs::remove_dir_all(self.dir(id))
             && error.kind() != io::ErrorKind::NotFound
         {

@@ -1,24 +1,23 @@
-//! A real machine: commands and task runners are processes of it, images run in its container
-//! engine. Each container belongs to one of the two from its launch to its end.
+//! A real machine: commands and task runners run as processes, images in its container engine.
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
 
-use super::docker::{Docker, Ordered};
+use super::docker::{Docker, ImageLaunch};
 use super::process::Processes;
-use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
+use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
 
 pub struct Real {
     processes: Processes,
-    /// Absent where the settings name no engine.
+    /// Absent if no engine is configured.
     docker: Option<Docker>,
-    news: NewsSender,
+    news: EventSender,
 }
 
 impl Real {
-    pub fn new(processes: Processes, docker: Option<Docker>, news: NewsSender) -> Self {
+    pub fn new(processes: Processes, docker: Option<Docker>, news: EventSender) -> Self {
         Self {
             processes,
             docker,
@@ -30,7 +29,7 @@ impl Real {
         self.docker.as_ref().filter(|docker| docker.has(id))
     }
 
-    /// It should not have been placed here.
+    /// Refuses an image; the work should not have been placed here.
     fn refuse(&self, container: Container) {
         let exit = Exit {
             cause_code: Some(NOT_OFFERED.to_owned()),
@@ -39,7 +38,7 @@ impl Real {
                 "this node runs no images: its agent's docker_socket is not set",
             )
         };
-        let news = News {
+        let news = RuntimeEvent {
             id: container.id,
             incarnation: container.incarnation,
             event: Event::Ended(exit),
@@ -79,7 +78,7 @@ impl Runtime for Real {
             return self.processes.launch(container);
         };
         match &self.docker {
-            Some(docker) => docker.launch(Ordered {
+            Some(docker) => docker.launch(ImageLaunch {
                 argv: argv.clone(),
                 image: image.clone(),
                 container,

@@ -1,13 +1,12 @@
-//! A pretended machine. Containers are tasks of this process that pass the time; task runners
-//! lease real tasks, pretend to run them and report them, through the same talk as real ones.
-//! Everything else of the agent is the real thing.
+//! A simulated machine. Containers are async tasks that only wait. Task runners lease real tasks and
+//! report simulated outcomes through the real lease loop. The rest of the agent is unchanged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
-use hayward_node_agent_domain::{Step, Tenure, Trouble, lease};
+use hayward_node_agent_domain::{NodeFault, Step, Tenure, lease};
 use hayward_service::Shutdown;
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
@@ -15,27 +14,27 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
+use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
 use crate::lease::boottime_ms;
-use crate::tasks::queue::Desk;
-use crate::tasks::{Assignment, Lender};
+use crate::tasks::queue::TaskQueue;
+use crate::tasks::{Assignment, TaskSource};
 
-/// How pretended programs behave.
+/// Behaviour of simulated programs.
 #[derive(Debug, Clone)]
 pub struct Behaviour {
-    pub lender: Lender,
-    /// How long a command runs; 0 means until it is asked to end.
+    pub source: TaskSource,
+    /// Duration of a command; 0: until it is stopped.
     pub container_ms: u64,
     pub task_ms: u64,
-    /// Of a hundred tasks, so many fail.
+    /// Percentage of tasks that fail.
     pub failure_percent: u32,
-    /// Why nothing starts, when nothing does.
-    pub fault: Option<Trouble>,
+    /// If set, every start fails with this fault.
+    pub fault: Option<NodeFault>,
 }
 
 pub struct Simulated {
     behaviour: Arc<Behaviour>,
-    news: NewsSender,
+    events: EventSender,
     tenure: watch::Receiver<Option<Tenure>>,
     live: Arc<Mutex<HashMap<AllocationId, Shutdown>>>,
 }
@@ -43,12 +42,12 @@ pub struct Simulated {
 impl Simulated {
     pub fn new(
         behaviour: Behaviour,
-        news: NewsSender,
+        events: EventSender,
         tenure: watch::Receiver<Option<Tenure>>,
     ) -> Self {
         Self {
             behaviour: Arc::new(behaviour),
-            news,
+            events,
             tenure,
             live: Arc::default(),
         }
@@ -64,7 +63,7 @@ impl Runtime for Simulated {
         BTreeMap::from([("hayward.limits".to_owned(), "pretended".to_owned())])
     }
 
-    /// Each start of the agent is a boot of its machine: nothing is ever left.
+    /// Each start of the agent counts as a boot, so no container is left.
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
         Ok(BTreeMap::new())
     }
@@ -72,14 +71,14 @@ impl Runtime for Simulated {
     fn launch(&self, container: Container) {
         let stop = Shutdown::new();
         self.live.lock().insert(container.id.clone(), stop.clone());
-        let (news, live) = (self.news.clone(), Arc::clone(&self.live));
+        let (events, live) = (self.events.clone(), Arc::clone(&self.live));
         let (behaviour, tenure) = (Arc::clone(&self.behaviour), self.tenure.clone());
         tokio::spawn(async move {
             let (id, incarnation) = (container.id.clone(), container.incarnation);
             let say = async |event| {
                 let id = id.clone();
-                let _ = news
-                    .send(News {
+                let _ = events
+                    .send(RuntimeEvent {
                         id,
                         incarnation,
                         event,
@@ -87,12 +86,12 @@ impl Runtime for Simulated {
                     .await;
             };
             let mut exit = if let Some(fault) = behaviour.fault {
-                fault.exit("this machine pretends that it cannot start anything")
+                fault.exit("this simulated machine cannot start anything")
             } else {
-                // A number that cannot be a process here.
+                // Not a real process.
                 let (pid, at) = (0, SystemClock.now());
                 say(Event::Started { pid, at }).await;
-                live_out(&behaviour, &container, stop, tenure).await
+                run_to_end(&behaviour, &container, stop, tenure).await
             };
             exit.ended_at = Some(SystemClock.now());
             live.lock().remove(&id);
@@ -117,8 +116,8 @@ impl Runtime for Simulated {
     }
 }
 
-/// Until it is over by itself, is asked to end, or must not go on.
-async fn live_out(
+/// Waits until it ends, is stopped, or loses its lease.
+async fn run_to_end(
     behaviour: &Arc<Behaviour>,
     container: &Container,
     stop: Shutdown,
@@ -134,7 +133,7 @@ async fn live_out(
     }
 }
 
-/// A pretended program needs no time to end.
+/// Waits for the end of the lease. A simulated program needs no time to stop.
 async fn lease_over(tenure: watch::Receiver<Option<Tenure>>) {
     loop {
         let held = tenure.borrow().map(|tenure| tenure.lease);
@@ -158,7 +157,7 @@ async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown)
         }
         Program::RunTasks { token, threads } => {
             let assignment = Assignment {
-                lender: behaviour.lender.clone(),
+                source: behaviour.source.clone(),
                 token: token.clone(),
                 job: container.work.clone(),
                 allocation: container.id.clone(),
@@ -200,26 +199,26 @@ async fn run_tasks(
     assignment: &Assignment,
     stop: Shutdown,
 ) -> anyhow::Result<()> {
-    let desk = Arc::new(Desk::new(assignment.threads));
+    let queue = Arc::new(TaskQueue::new(assignment.threads));
     let interrupted = Arc::new(Notify::new());
-    for _ in 0..desk.threads() {
+    for _ in 0..queue.threads() {
         tokio::spawn(work(
             Arc::clone(behaviour),
-            Arc::clone(&desk),
+            Arc::clone(&queue),
             Arc::clone(&interrupted),
         ));
     }
     let grace = Duration::from_millis(assignment.stop_grace_ms);
-    let lending = assignment.lending(Arc::clone(&desk))?;
-    let ended = lending
+    let lease_loop = assignment.lease_loop(Arc::clone(&queue))?;
+    let ended = lease_loop
         .run(stop, grace, || interrupted.notify_waiters())
         .await;
-    desk.close();
+    queue.close();
     ended
 }
 
-async fn work(behaviour: Arc<Behaviour>, desk: Arc<Desk>, interruption: Arc<Notify>) {
-    while let Some(task) = desk.pick_later().await {
+async fn work(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Arc<Notify>) {
+    while let Some(task) = queue.take_async().await {
         let begun = tokio::time::Instant::now();
         let mut interrupted = false;
         if behaviour.task_ms > 0 {
@@ -229,24 +228,24 @@ async fn work(behaviour: Arc<Behaviour>, desk: Arc<Desk>, interruption: Arc<Noti
             }
         }
         let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        desk.finish(outcome(&behaviour, &task, interrupted, duration_us));
-        // Tasks that take no time leave the others theirs.
+        queue.finish(outcome(&behaviour, &task, interrupted, duration_us));
+        // Short tasks must not block other work.
         tokio::task::yield_now().await;
     }
 }
 
-/// Which tasks fail depends on their number and attempt, so that a run can be repeated.
+/// Failures depend only on the number and attempt of a task, so runs are reproducible.
 fn outcome(
     behaviour: &Behaviour,
     task: &LeasedTask,
     interrupted: bool,
     duration_us: u64,
 ) -> TaskReport {
-    let lot = task
+    let hash = task
         .task
         .wrapping_mul(31)
         .wrapping_add(u64::from(task.attempt).wrapping_mul(17));
-    let failed = lot % 100 < u64::from(behaviour.failure_percent);
+    let failed = hash % 100 < u64::from(behaviour.failure_percent);
     TaskReport {
         task: task.task,
         attempt: task.attempt,

@@ -1,5 +1,5 @@
-//! Killing what does not end, again and again, ever slower, and saying so (F31): the machine may be
-//! unable to end it. Until it is gone it keeps the container, and so its room (W16).
+//! Retries killing with backoff, and reports processes that do not end. Until they have ended, the
+//! container keeps its space (F31).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 use crate::files;
 use crate::machine;
 
-/// Written when killing did not help.
+/// File written when processes do not end after a kill.
 pub const STUCK: &str = "stuck.json";
 
-const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(10);
-/// What is killed has this long to be gone before anybody is told.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// Time after the first kill before processes count as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// Why a container does not end, for people.
+/// Why a container does not end, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
     pub stuck: String,
 }
 
-/// Attempts to kill.
-pub struct Force {
+/// Schedule of kill attempts.
+pub struct KillRetry {
     since: Instant,
     next: Instant,
     pause: Duration,
-    told: bool,
+    reported: bool,
 }
 
-impl Force {
+impl KillRetry {
     /// The first attempt is due at once.
     pub fn begin(now: Instant) -> Self {
         Self {
             since: now,
             next: now,
-            pause: FIRST,
-            told: false,
+            pause: FIRST_PAUSE,
+            reported: false,
         }
     }
 
@@ -47,7 +47,7 @@ impl Force {
             return false;
         }
         self.next = now + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         true
     }
 
@@ -55,15 +55,15 @@ impl Force {
         self.next
     }
 
-    /// True once, when it has taken too long.
-    pub fn is_news(&mut self, now: Instant) -> bool {
-        let news = !self.told && now >= self.since + PATIENCE;
-        self.told |= news;
+    /// True once, when killing has taken too long.
+    pub fn became_stuck(&mut self, now: Instant) -> bool {
+        let news = !self.reported && now >= self.since + STUCK_AFTER;
+        self.reported |= news;
         news
     }
 }
 
-/// What of our own children is still there.
+/// Describes the remaining children, and writes it to [`STUCK`].
 pub fn stuck(dir: &Path) -> Stuck {
     let names: Vec<String> = machine::children()
         .into_iter()
@@ -72,7 +72,7 @@ pub fn stuck(dir: &Path) -> Stuck {
     let stuck = Stuck {
         stuck: reason(&names),
     };
-    // Whoever adopts this supervisor reads it there.
+    // For an agent that adopts this supervisor.
     let _ = files::replace_json(&dir.join(STUCK), &stuck);
     stuck
 }
@@ -84,7 +84,7 @@ pub fn reason(names: &[String]) -> String {
         more => format!(" and {more} more"),
     };
     let named = names[..names.len().min(NAMED)].join(", ");
-    format!("it was killed and does not end: {named}{more}; it is tried again")
+    format!("it was killed but does not end: {named}{more}; retrying")
 }
 
 #[cfg(test)]
@@ -92,26 +92,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f31_attempts_come_ever_slower_and_are_told_of_once() {
+    fn attempts_back_off_and_a_stuck_kill_is_reported_once() {
         let begin = Instant::now();
-        let mut force = Force::begin(begin);
+        let mut retry = KillRetry::begin(begin);
         let mut at = Vec::new();
         for ms in (0..60_000).step_by(100) {
-            if force.due(begin + Duration::from_millis(ms)) {
+            if retry.due(begin + Duration::from_millis(ms)) {
                 at.push(ms);
             }
         }
         assert_eq!(at[..6], [0, 200, 600, 1400, 3000, 6200]);
         assert!(at.windows(2).all(|pair| pair[1] - pair[0] <= 10_000));
-        assert!(!force.is_news(begin + Duration::from_secs(1)));
-        assert!(force.is_news(begin + Duration::from_secs(3)));
-        assert!(!force.is_news(begin + Duration::from_secs(4)));
+        assert!(!retry.became_stuck(begin + Duration::from_secs(1)));
+        assert!(retry.became_stuck(begin + Duration::from_secs(3)));
+        assert!(!retry.became_stuck(begin + Duration::from_secs(4)));
     }
 
     #[test]
-    fn f31_the_reason_stays_short() {
+    fn the_reason_names_three_processes_at_most() {
         let names: Vec<String> = (1..=5).map(|number| format!("p{number}")).collect();
-        let told = reason(&names);
-        assert!(told.contains("p1, p2, p3 and 2 more"), "{told}");
+        let text = reason(&names);
+        assert!(text.contains("p1, p2, p3 and 2 more"), "{text}");
     }
 }

@@ -1,8 +1,7 @@
-//! The lease exclusive work runs under (I4), watched without the agent.
+//! Watches the lease of exclusive work, independently of the agent (I4).
 //!
-//! A timer of the clock that counts suspend goes off when the last lease that is known is over, so
-//! a machine that slept ends its work as soon as it wakes. Only then the file is read: one look for
-//! each lease, however often it was renewed in between.
+//! A timer on the clock that counts suspend expires at the end of the known lease, so a machine that
+//! slept ends its work when it wakes. The lease file is read only then, not at each renewal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,14 +16,14 @@ use rustix::time::{
 use crate::lease::{boottime_ms, read};
 use crate::machine;
 
-pub struct Watched {
+pub struct WatchedLease {
     file: PathBuf,
     boot_id: String,
     last: Option<Lease>,
     timer: OwnedFd,
 }
 
-impl Watched {
+impl WatchedLease {
     pub fn new(file: PathBuf) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
@@ -35,7 +34,7 @@ impl Watched {
         })
     }
 
-    /// What becomes of the work now. The timer goes off when this is to be asked again.
+    /// What must happen to the work now. The timer expires when this must be called again.
     pub fn step(&mut self) -> io::Result<Step> {
         let now_ms = boottime_ms();
         let mut step = lease::step(now_ms, self.last);
@@ -52,7 +51,7 @@ impl Watched {
         Ok(step)
     }
 
-    /// For people.
+    /// Why the work ends, for display.
     pub fn why(&self) -> String {
         let Some(lease) = self.last else {
             return "its node has no lease".to_owned();
@@ -61,7 +60,7 @@ impl Watched {
         format!("the lease of its node ran out: no heartbeat was answered for {ms} ms")
     }
 
-    /// Zero is never.
+    /// Sets the timer; zero disables it.
     fn set(&self, at_ms: u64) -> io::Result<()> {
         let second = |ms: u64| i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
         let once = Timespec {
@@ -81,7 +80,7 @@ impl Watched {
     }
 }
 
-impl AsFd for Watched {
+impl AsFd for WatchedLease {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

@@ -1,7 +1,6 @@
-//! Both streams of a container, as they came, within a limited room.
+//! Stores both output streams of a container, in order and within a limit.
 //!
-//! The program is never held up: the pipe is always emptied, and of what does not fit the oldest
-//! goes (F36).
+//! The program never blocks: the pipe is always drained, and the oldest output is dropped (F36).
 
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -12,29 +11,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::log_segments::Segments;
 
 pub struct Output {
-    kept: Segments,
+    segments: Segments,
     reader: Option<PipeReader>,
     writer: Option<PipeWriter>,
 }
 
 impl Output {
     pub fn open(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
-        let kept = Segments::begin(dir, limit_bytes)?;
+        let segments = Segments::begin(dir, limit_bytes)?;
         let (reader, writer) = io::pipe()?;
         let (reader, writer) = (Some(reader), Some(writer));
         Ok(Self {
-            kept,
+            segments,
             reader,
             writer,
         })
     }
 
-    /// The ends for the program. Ours is closed with them, so that the last writer ends the stream.
+    /// The write ends for stdout and stderr. None stays here, so the stream ends with its last writer.
     pub fn ends(&mut self) -> io::Result<(PipeWriter, PipeWriter)> {
         let writer = self
             .writer
             .take()
-            .ok_or_else(|| io::Error::other("given away before"))?;
+            .ok_or_else(|| io::Error::other("the write ends were already taken"))?;
         Ok((writer.try_clone()?, writer))
     }
 
@@ -42,24 +41,24 @@ impl Output {
         self.reader.as_ref().map(|reader| reader.as_fd())
     }
 
-    /// Moves what is there. To be called when there is something, or it waits.
-    pub fn take(&mut self) {
+    /// Reads available output; blocks if there is none.
+    pub fn read(&mut self) {
         let Some(reader) = &mut self.reader else {
             return;
         };
         let mut buffer = [0; 16 * 1024];
         match reader.read(&mut buffer) {
             Ok(0) => self.reader = None,
-            Ok(length) => self.kept.append(&buffer[..length]),
+            Ok(length) => self.segments.append(&buffer[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => self.reader = None,
         }
     }
 
-    /// Takes what is still in the pipe.
+    /// Reads the rest of the pipe.
     pub fn finish(&mut self) {
         self.drain();
-        self.kept.finish();
+        self.segments.finish();
     }
 
     fn drain(&mut self) {
@@ -67,7 +66,7 @@ impl Output {
         while let Some(pipe) = self.pipe() {
             let mut fds = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
             match poll(&mut fds, Some(&now)) {
-                Ok(1..) => self.take(),
+                Ok(1..) => self.read(),
                 _ => return,
             }
         }

@@ -1,5 +1,5 @@
-//! What a supervisor takes from itself before it starts the program, which inherits the rest
-//! (S18, F36). No code of ours runs between the fork and the program.
+//! Restrictions that a supervisor applies to itself before it starts the program, which inherits them
+//! (S18). No code runs between fork and exec.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::close;
 
-use super::Order;
+use super::LaunchSpec;
 
-/// Most open files of a program; more has to be allowed to the agent first.
-const FILES: u64 = 65_536;
+/// Maximum number of open files of a program.
+const MAX_OPEN_FILES: u64 = 65_536;
 
-/// Closes whatever the agent was started with and did not know of. Before anything is opened here.
+/// Closes inherited file descriptors. Must run before any file is opened.
 pub fn close_inherited() {
     let names: Vec<_> = fs::read_dir("/proc/self/fd")
         .into_iter()
@@ -24,19 +24,18 @@ pub fn close_inherited() {
         .collect();
     let numbers = names.iter().filter_map(|name| name.parse::<i32>().ok());
     for number in numbers.filter(|number| *number > 2) {
-        // The listing's own is closed already.
+        // The descriptor of the directory listing is already closed.
         let _ = close(number);
     }
 }
 
-/// No set-id program gives rights, no memory lands in a file, and there are as many files and
-/// processes as were said.
-pub fn confine(order: &Order) -> io::Result<()> {
+/// Disables set-id programs and core dumps, and limits open files and processes.
+pub fn confine(spec: &LaunchSpec) -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     set_no_new_privs()?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    lower(Resource::RLIMIT_NOFILE, FILES)?;
-    if let Some(most) = order.processes_limit {
+    lower(Resource::RLIMIT_NOFILE, MAX_OPEN_FILES)?;
+    if let Some(most) = spec.processes_limit {
         lower(Resource::RLIMIT_NPROC, most)?;
     }
     Ok(())

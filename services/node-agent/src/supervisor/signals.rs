@@ -1,7 +1,7 @@
-//! The signals of a supervisor, as something that can be waited for.
+//! Signals of a supervisor as pollable descriptors.
 //!
-//! They are caught and not blocked: what is blocked stays blocked in the program that is started,
-//! which would then never hear that it should end. What is caught is not inherited.
+//! Signals are caught, not blocked: the started program would inherit a blocked SIGTERM and could not
+//! be stopped.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,45 +12,45 @@ use signal_hook::low_level::pipe;
 
 pub struct Signals {
     wake: UnixStream,
-    end: UnixStream,
-    /// Where the terminal's signals go, which are meant for others.
-    _unheard: UnixStream,
+    stop: UnixStream,
+    /// Receives SIGINT and SIGHUP of the terminal, which are ignored.
+    _ignored: UnixStream,
 }
 
 impl Signals {
     pub fn listen() -> io::Result<Self> {
-        let (wake, woken) = UnixStream::pair()?;
-        let (end, ended) = UnixStream::pair()?;
-        let (unheard, ignored) = UnixStream::pair()?;
-        // The order matters: whoever is woken finds the request to end already there.
-        pipe::register(SIGTERM, ended)?;
-        pipe::register(SIGTERM, woken.try_clone()?)?;
-        pipe::register(SIGCHLD, woken)?;
-        pipe::register(SIGINT, ignored.try_clone()?)?;
-        pipe::register(SIGHUP, ignored)?;
+        let (wake, wake_writer) = UnixStream::pair()?;
+        let (stop, stop_writer) = UnixStream::pair()?;
+        let (ignored, ignored_writer) = UnixStream::pair()?;
+        // In this order, so that the stop request is readable when the wake-up arrives.
+        pipe::register(SIGTERM, stop_writer)?;
+        pipe::register(SIGTERM, wake_writer.try_clone()?)?;
+        pipe::register(SIGCHLD, wake_writer)?;
+        pipe::register(SIGINT, ignored_writer.try_clone()?)?;
+        pipe::register(SIGHUP, ignored_writer)?;
         wake.set_nonblocking(true)?;
-        end.set_nonblocking(true)?;
+        stop.set_nonblocking(true)?;
         Ok(Self {
             wake,
-            end,
-            _unheard: unheard,
+            stop,
+            _ignored: ignored,
         })
     }
 
-    /// Whether the request to end came since it was asked last.
-    pub fn asked_to_end(&mut self) -> bool {
+    /// Whether a stop was requested since the last call.
+    pub fn stop_requested(&mut self) -> bool {
         drain(&mut self.wake);
-        drain(&mut self.end)
+        drain(&mut self.stop)
     }
 }
 
 fn drain(stream: &mut UnixStream) -> bool {
-    let mut heard = false;
+    let mut found = false;
     let mut buffer = [0; 64];
     while let Ok(1..) = stream.read(&mut buffer) {
-        heard = true;
+        found = true;
     }
-    heard
+    found
 }
 
 impl AsFd for Signals {

@@ -1,9 +1,8 @@
-//! The talk with job-converter: one request at a time reports what is finished, renews what is
-//! held and asks for more.
+//! The lease loop with job-converter. Each request reports finished tasks, renews the lease of held
+//! ones and requests more; there is one request at a time.
 //!
-//! A request that failed is made again, with the same outcomes: repeating one is harmless. When the
-//! lease is over before a request got through, everything that runs is ended; outcomes are still
-//! reported, and the first one of a task is the one that counts.
+//! A failed request is repeated with the same outcomes, which is harmless. If the lease expires first,
+//! all running tasks are ended. Outcomes are still reported; the first one of a task counts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,71 +15,75 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use http::Method;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::queue::{Desk, Standing};
+use super::queue::{QueueState, TaskQueue};
 
-/// Outcomes of short tasks are gathered this long.
-const GATHER: Duration = Duration::from_millis(40);
-/// Most outcomes in one request, and most bytes: a body has a limit of 1 MiB (S27).
-const REPORTS: usize = 200;
-const BODY: usize = 700_000;
-/// How long an answer may wait for tasks.
+/// Minimum interval between reports, to batch outcomes of short tasks.
+const REPORT_INTERVAL: Duration = Duration::from_millis(40);
+/// Maximum number of outcomes in one request, and of bytes, as bodies are limited to 1 MiB.
+const MAX_REPORTS: usize = 200;
+const MAX_BODY: usize = 700_000;
+/// How long job-converter may wait for tasks before it answers.
 const WAIT_MS: u64 = 20_000;
-/// Between two questions for more while something runs.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// A token that is refused so long is no good any more. Until then a clock may be set right again,
-/// or a key handed out (F23): work that was taken must not fail by it.
-const DOUBT: Duration = Duration::from_hours(2);
-/// Left of the grace for the last report.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Outcomes kept; while there are more, nothing new starts (I25).
-const KEPT: usize = 4096;
+/// Delay after an answer without tasks.
+const EMPTY_RETRY: Duration = Duration::from_millis(250);
+/// How long a refused token is retried. A wrong clock or a key rotation may be the cause, which must
+/// not fail leased work (F23).
+const REFUSAL_TIMEOUT: Duration = Duration::from_hours(2);
+/// Part of the grace reserved for the last report.
+const FINAL_REPORT_TIME: Duration = Duration::from_millis(500);
+/// Maximum number of unreported outcomes; above it, no task is requested (I25).
+const MAX_UNREPORTED: usize = 4096;
 
-pub struct Lending {
+pub struct LeaseLoop {
     client: Client,
     path: String,
     allocation: AllocationId,
-    desk: Arc<Desk>,
-    begun: Instant,
+    queue: Arc<TaskQueue>,
+    started_at: Instant,
     lease: Option<Lease>,
     returned: Vec<u64>,
     done: bool,
     failures: u32,
-    /// An answer was lost, and with it perhaps tasks: the other side has to be told what is held.
+    /// An answer was lost, perhaps with tasks: job-converter must learn what is held.
     unsure: bool,
     last_answer: Option<Instant>,
-    /// Since when the token is refused.
-    doubted: Option<Instant>,
-    /// No question for more before this.
-    hungry_at: Instant,
-    /// No question at all before this.
+    /// When the token was first refused.
+    refused_since: Option<Instant>,
+    /// When tasks may be requested again.
+    next_request_at: Instant,
+    /// When any request may be sent again, after a failure.
     paused_until: Instant,
 }
 
-impl Lending {
-    pub fn new(client: Client, job: &WorkId, allocation: AllocationId, desk: Arc<Desk>) -> Self {
+impl LeaseLoop {
+    pub fn new(
+        client: Client,
+        job: &WorkId,
+        allocation: AllocationId,
+        queue: Arc<TaskQueue>,
+    ) -> Self {
         Self {
             client,
             path: format!("/v1/jobs/{job}/tasks/leases"),
             allocation,
-            desk,
-            begun: Instant::now(),
+            queue,
+            started_at: Instant::now(),
             lease: None,
             returned: Vec::new(),
             done: false,
             failures: 0,
             unsure: false,
             last_answer: None,
-            doubted: None,
-            hungry_at: Instant::now(),
+            refused_since: None,
+            next_request_at: Instant::now(),
             paused_until: Instant::now(),
         }
     }
 
-    /// Until there is nothing more to do, or the stop was said and obeyed. `interrupt` ends what
-    /// runs.
+    /// Runs until there are no more tasks, or until stopped. `interrupt` ends running tasks.
     ///
     /// # Errors
-    /// When job-converter says that this runner has no business there.
+    /// If job-converter does not know this runner any more.
     pub async fn run(
         mut self,
         stop: Shutdown,
@@ -88,54 +91,54 @@ impl Lending {
         interrupt: impl Fn(),
     ) -> anyhow::Result<()> {
         while !stop.begun() {
-            let standing = self.desk.standing();
-            let settled = standing.finished == 0 && self.returned.is_empty();
-            if self.done && standing.is_idle() && settled {
+            let state = self.queue.state();
+            let settled = state.finished == 0 && self.returned.is_empty();
+            if self.done && state.is_idle() && settled {
                 return Ok(());
             }
-            self.keep_lease(standing, &interrupt);
-            let (question, wait_ms) = self.question(standing);
-            if let Some(at) = question
+            self.keep_lease(state, &interrupt);
+            let (next_request, wait_ms) = self.next_request(state);
+            if let Some(at) = next_request
                 && at <= Instant::now()
             {
                 tokio::select! {
-                    answered = self.ask(standing.want, wait_ms) => answered?,
-                    // Only a wait for new work is given up; a report goes through.
+                    answered = self.exchange(state.want, wait_ms) => answered?,
+                    // A stop cancels only a wait for tasks, never a report.
                     () = stop.wait(), if wait_ms > 0 => {}
                 }
                 continue;
             }
-            let until = question.into_iter().chain(self.lease_ends()).min();
+            let until = next_request.into_iter().chain(self.lease_ends()).min();
             tokio::select! {
-                () = self.desk.news.notified() => {}
+                () = self.queue.changed.notified() => {}
                 () = stop.wait() => {}
                 () = sleep_until(until.unwrap_or_else(far).into()) => {}
             }
         }
-        self.leave(grace, interrupt).await
+        self.finish(grace, interrupt).await
     }
 
-    /// When to ask next, and how long the answer may wait.
-    fn question(&self, standing: Standing) -> (Option<Instant>, u64) {
+    /// When to send the next request, and how long its answer may wait.
+    fn next_request(&self, state: QueueState) -> (Option<Instant>, u64) {
         let now = Instant::now();
-        let held = !standing.is_idle();
-        let hungry = standing.want > 0 && !self.done && standing.finished < KEPT;
+        let held = !state.is_idle();
+        let wants_more = state.want > 0 && !self.done && state.finished < MAX_UNREPORTED;
         let mut times = Vec::new();
-        if hungry {
-            times.push(self.hungry_at);
+        if wants_more {
+            times.push(self.next_request_at);
         }
-        if standing.finished > 0 {
-            let at_once = !held || standing.finished >= REPORTS;
+        if state.finished > 0 {
+            let at_once = !held || state.finished >= MAX_REPORTS;
             times.push(if at_once { now } else { self.next_report() });
         }
         if !self.returned.is_empty() {
             times.push(now);
         }
         if held && let Some(lease) = self.lease {
-            times.push(self.begun + Duration::from_millis(lease.renew_at_ms()));
+            times.push(self.started_at + Duration::from_millis(lease.renew_at_ms()));
         }
         let at = times.into_iter().min().map(|at| at.max(self.paused_until));
-        let wait_ms = if !held && standing.finished == 0 {
+        let wait_ms = if !held && state.finished == 0 {
             WAIT_MS
         } else {
             0
@@ -145,32 +148,32 @@ impl Lending {
 
     fn next_report(&self) -> Instant {
         self.last_answer
-            .map_or_else(Instant::now, |answered| answered + GATHER)
+            .map_or_else(Instant::now, |answered| answered + REPORT_INTERVAL)
     }
 
     fn lease_ends(&self) -> Option<Instant> {
         self.lease
-            .map(|lease| self.begun + Duration::from_millis(lease.stop_at_ms()))
+            .map(|lease| self.started_at + Duration::from_millis(lease.stop_at_ms()))
     }
 
-    /// I4: what runs is ended before somebody else may run it.
-    fn keep_lease(&mut self, standing: Standing, interrupt: &impl Fn()) {
-        let now_ms = millis(self.begun.elapsed());
+    /// Ends running tasks before another runner may run them (I4).
+    fn keep_lease(&mut self, state: QueueState, interrupt: &impl Fn()) {
+        let now_ms = millis(self.started_at.elapsed());
         if self.lease.is_some_and(|lease| !lease.holds(now_ms)) {
             self.lease = None;
-            self.desk.halt();
-            if standing.running > 0 {
+            self.queue.halt();
+            if state.running > 0 {
                 interrupt();
             }
         }
     }
 
-    async fn ask(&mut self, want: u32, wait_ms: u64) -> anyhow::Result<()> {
-        let (finished, held) = self.desk.take_finished(REPORTS, BODY);
+    async fn exchange(&mut self, want: u32, wait_ms: u64) -> anyhow::Result<()> {
+        let (finished, held) = self.queue.take_finished(MAX_REPORTS, MAX_BODY);
         let want = if self.done { 0 } else { want };
-        let asked_ms = millis(self.begun.elapsed());
-        let sent = Guarded {
-            desk: Arc::clone(&self.desk),
+        let asked_ms = millis(self.started_at.elapsed());
+        let sent = PendingReports {
+            queue: Arc::clone(&self.queue),
             finished,
         };
         let request = LeaseRequest {
@@ -188,20 +191,20 @@ impl Lending {
             Ok(answer) => {
                 sent.accepted();
                 self.failures = 0;
-                self.doubted = None;
+                self.refused_since = None;
                 self.returned.clear();
                 self.lease = Some(Lease::new(asked_ms, answer.lease_ms));
                 self.done = answer.done;
                 let nothing = answer.tasks.is_empty() && want > 0;
-                let pause = if nothing { ASK_AGAIN } else { Duration::ZERO };
+                let pause = if nothing { EMPTY_RETRY } else { Duration::ZERO };
                 let now = Instant::now();
                 self.last_answer = Some(now);
-                self.hungry_at = now + pause;
-                self.desk.resume();
-                self.desk.lay(answer.tasks);
+                self.next_request_at = now + pause;
+                self.queue.resume();
+                self.queue.add(answer.tasks);
                 if self.done {
-                    // What has not started is for others; what runs comes to its end.
-                    self.returned.extend(self.desk.halt());
+                    // Waiting tasks go back; running ones finish.
+                    self.returned.extend(self.queue.halt());
                 }
                 Ok(())
             }
@@ -219,31 +222,36 @@ impl Lending {
         }
     }
 
-    /// Refusals that no repetition changes: the job is gone, or the token is not for it.
+    /// Whether retries are useless: the job is gone, or the token is not for it.
     fn is_final(&mut self, error: &ClientError) -> bool {
         match error.problem().map(|problem| &problem.code) {
             Some(Code::NotFound | Code::Forbidden) => true,
             Some(Code::Unauthenticated) => {
-                self.doubted.get_or_insert_with(Instant::now).elapsed() >= DOUBT
+                self.refused_since
+                    .get_or_insert_with(Instant::now)
+                    .elapsed()
+                    >= REFUSAL_TIMEOUT
             }
             _ => false,
         }
     }
 
     async fn send(&self, request: &LeaseRequest) -> Result<LeaseAnswer, ClientError> {
-        let patience = Duration::from_millis(request.wait_ms + 5_000);
+        let limit = Duration::from_millis(request.wait_ms + 5_000);
         let call = self
             .client
             .call(Method::POST, self.path.as_str())
             .body(request);
-        call.timeout(patience).send().await
+        call.timeout(limit).send().await
     }
 
-    /// Gives back what has not started, lets what runs finish within the grace, reports, goes.
-    async fn leave(mut self, grace: Duration, interrupt: impl Fn()) -> anyhow::Result<()> {
+    /// Returns waiting tasks, lets running ones finish within the grace, and reports.
+    async fn finish(mut self, grace: Duration, interrupt: impl Fn()) -> anyhow::Result<()> {
         let over = Instant::now() + grace;
-        let kill_at = over.checked_sub(LAST_WORDS.min(grace / 2)).unwrap_or(over);
-        self.returned.extend(self.desk.halt());
+        let kill_at = over
+            .checked_sub(FINAL_REPORT_TIME.min(grace / 2))
+            .unwrap_or(over);
+        self.returned.extend(self.queue.halt());
         self.done = true;
         let mut interrupted = false;
         while Instant::now() < over {
@@ -253,23 +261,23 @@ impl Lending {
                 interrupt();
             }
             let next = if interrupted { over } else { ends };
-            let standing = self.desk.standing();
-            if standing.finished > 0 || !self.returned.is_empty() || self.unsure {
+            let state = self.queue.state();
+            if state.finished > 0 || !self.returned.is_empty() || self.unsure {
                 let left = next.saturating_duration_since(Instant::now());
-                // Out of time means to look again what is due, not to give up.
-                if let Ok(answered) = timeout(left, self.ask(0, 0)).await {
+                // After a timeout, check again what is due.
+                if let Ok(answered) = timeout(left, self.exchange(0, 0)).await {
                     answered?;
                     if self.failures > 0 {
-                        sleep(GATHER).await;
+                        sleep(REPORT_INTERVAL).await;
                     }
                 }
                 continue;
             }
-            if standing.running == 0 {
+            if state.running == 0 {
                 return Ok(());
             }
             tokio::select! {
-                () = self.desk.news.notified() => {}
+                () = self.queue.changed.notified() => {}
                 () = sleep_until(next.into()) => {}
             }
         }
@@ -278,21 +286,21 @@ impl Lending {
 }
 
 /// Outcomes under way; they go back to the desk unless they were accepted.
-struct Guarded {
-    desk: Arc<Desk>,
+struct PendingReports {
+    queue: Arc<TaskQueue>,
     finished: Vec<TaskReport>,
 }
 
-impl Guarded {
+impl PendingReports {
     fn accepted(mut self) {
         self.finished.clear();
     }
 }
 
-impl Drop for Guarded {
+impl Drop for PendingReports {
     fn drop(&mut self) {
         if !self.finished.is_empty() {
-            self.desk.put_back(std::mem::take(&mut self.finished));
+            self.queue.put_back(std::mem::take(&mut self.finished));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Where tasks lie before and after they are run: between the one who talks and those who work.
+//! Queue of waiting and finished tasks, between the lease loop and the worker threads.
 //!
-//! The talker is woken when there is a reason to talk, not for each task: otherwise short tasks
-//! would cost two changes of thread each.
+//! The lease loop is woken only when a request is due, not for each task, to avoid context switches
+//! for short tasks.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use hayward_node_agent_domain::Pace;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-pub struct Desk {
+pub struct TaskQueue {
     inner: Mutex<Inner>,
-    /// There is work.
+    /// Notifies worker threads of new tasks.
     work: Condvar,
-    /// The same, for workers that are not threads.
+    /// Notifies asynchronous workers of new tasks.
     tasks: Notify,
-    /// There is something to talk about.
-    pub news: Notify,
+    /// Notifies the lease loop.
+    pub changed: Notify,
 }
 
 struct Inner {
@@ -25,30 +25,30 @@ struct Inner {
     running: Vec<u64>,
     finished: Vec<TaskReport>,
     pace: Pace,
-    /// Wake the talker when fewer tasks than this are waiting.
+    /// Wake the lease loop when fewer tasks than this are waiting.
     low: usize,
     closed: bool,
-    /// Nothing starts any more.
+    /// No task starts any more.
     halted: bool,
 }
 
-/// What the talker needs to know.
+/// Snapshot for the lease loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct QueueState {
     pub waiting: u32,
     pub running: u32,
     pub finished: usize,
-    /// More tasks to ask for.
+    /// Number of tasks to request.
     pub want: u32,
 }
 
-impl Standing {
+impl QueueState {
     pub fn is_idle(self) -> bool {
         self.waiting == 0 && self.running == 0
     }
 }
 
-impl Desk {
+impl TaskQueue {
     pub fn new(threads: u32) -> Self {
         let inner = Inner {
             waiting: VecDeque::new(),
@@ -59,12 +59,12 @@ impl Desk {
             closed: false,
             halted: false,
         };
-        let (work, tasks, news) = (Condvar::new(), Notify::new(), Notify::new());
+        let (work, tasks, changed) = (Condvar::new(), Notify::new(), Notify::new());
         Self {
             inner: Mutex::new(inner),
             work,
             tasks,
-            news,
+            changed,
         }
     }
 
@@ -72,8 +72,8 @@ impl Desk {
         self.inner.lock().pace.threads()
     }
 
-    /// Puts tasks on the desk.
-    pub fn lay(&self, tasks: Vec<LeasedTask>) {
+    /// Adds leased tasks.
+    pub fn add(&self, tasks: Vec<LeasedTask>) {
         let count = tasks.len();
         let mut inner = self.inner.lock();
         inner.waiting.extend(tasks);
@@ -87,8 +87,8 @@ impl Desk {
         self.tasks.notify_one();
     }
 
-    /// The next task; waits for one. None when the desk is closed.
-    pub fn pick(&self) -> Option<LeasedTask> {
+    /// Waits for the next task. None when the queue is closed.
+    pub fn take(&self) -> Option<LeasedTask> {
         let mut inner = self.inner.lock();
         loop {
             if let Some(task) = inner.next() {
@@ -102,8 +102,8 @@ impl Desk {
         }
     }
 
-    /// As [`Desk::pick`], for workers that are not threads.
-    pub async fn pick_later(&self) -> Option<LeasedTask> {
+    /// As [`TaskQueue::take`], for workers that are not threads.
+    pub async fn take_async(&self) -> Option<LeasedTask> {
         loop {
             {
                 let mut inner = self.inner.lock();
@@ -125,36 +125,35 @@ impl Desk {
     pub fn finish(&self, report: TaskReport) {
         let mut inner = self.inner.lock();
         if !report.interrupted {
-            inner.pace.learn(report.duration_us);
+            inner.pace.record(report.duration_us);
         }
         inner.running.retain(|task| *task != report.task);
         inner.finished.push(report);
         let idle = inner.waiting.is_empty() && inner.running.is_empty();
-        // The first one starts the talker's clock; then only what cannot wait for it.
+        // The first outcome starts the report interval; later ones notify only if urgent.
         let tell = inner.finished.len() == 1 || idle || inner.waiting.len() == inner.low;
         drop(inner);
         if tell {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> QueueState {
         let inner = self.inner.lock();
         let waiting = u32::try_from(inner.waiting.len()).unwrap_or(u32::MAX);
         let running = u32::try_from(inner.running.len()).unwrap_or(u32::MAX);
         let finished = inner.finished.len();
         let held = waiting.saturating_add(running);
-        Standing {
+        QueueState {
             waiting,
             running,
             finished,
-            want: inner.pace.want(held),
+            want: inner.pace.to_request(held),
         }
     }
 
-    /// Outcomes to report, the oldest first, as many as fit into one request; and all tasks that
-    /// are here without being among them. Both of one instant: a task in neither would be leased to
-    /// somebody else.
+    /// The oldest outcomes that fit into one request, and all other tasks held here. Both are read
+    /// together, because a task in neither list would be leased to another runner.
     pub fn take_finished(&self, most: usize, most_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
         let mut inner = self.inner.lock();
         let mut room = most_bytes;
@@ -170,7 +169,7 @@ impl Desk {
             .map(fits)
             .take_while(|fits| *fits)
             .count();
-        // One alone always fits: its output is limited.
+        // One outcome always fits, because its output is limited.
         let count = count.max(1).min(inner.finished.len());
         let finished: Vec<_> = inner.finished.drain(..count).collect();
         let held = inner
@@ -183,14 +182,14 @@ impl Desk {
         (finished, held)
     }
 
-    /// Outcomes that were not accepted.
+    /// Puts back outcomes that were not accepted.
     pub fn put_back(&self, mut reports: Vec<TaskReport>) {
         let mut inner = self.inner.lock();
         reports.append(&mut inner.finished);
         inner.finished = reports;
     }
 
-    /// Takes back what has not started; nothing starts until [`Desk::resume`].
+    /// Removes and returns waiting tasks; none starts until [`TaskQueue::resume`].
     pub fn halt(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
         inner.halted = true;
@@ -219,7 +218,7 @@ impl Inner {
     }
 }
 
-/// Upper bound of what a report takes up when it is written as JSON.
+/// Upper bound of the JSON size of a report.
 fn written_size(report: &TaskReport) -> usize {
     let escaped = |byte: u8| {
         if byte < 0x20 || matches!(byte, b'"' | b'\\') {

@@ -1,8 +1,8 @@
-//! Running tasks, one after the other, on a few threads.
+//! Worker threads that run tasks, each one task at a time.
 //!
-//! A task is its own process group with its own pipe. Programs are started the cheap way (no code
-//! runs between fork and exec), and nothing is written to disk per task. The leader of a group is
-//! waited for only after the rest of the group was ended, so its number cannot be anybody else's.
+//! A task has its own process group and pipe. No code runs between fork and exec, and nothing is
+//! written to disk per task. The leader of a group is waited for only after the rest of the group was
+//! killed, so its process id cannot be reused before.
 
 use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
@@ -19,47 +19,47 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::PREFIX;
-use super::queue::Desk;
+use super::queue::TaskQueue;
 use super::tee::Tee;
 use crate::machine;
 
-/// The threads that run tasks.
-pub struct Crew {
+/// The worker threads.
+pub struct TaskThreads {
     threads: Vec<(JoinHandle<()>, PipeWriter)>,
 }
 
-impl Crew {
-    pub fn hire(desk: &Arc<Desk>) -> io::Result<Self> {
+impl TaskThreads {
+    pub fn start_all(queue: &Arc<TaskQueue>) -> io::Result<Self> {
         let mut threads = Vec::new();
-        for _ in 0..desk.threads() {
-            let (bell, ringer) = io::pipe()?;
-            let desk = Arc::clone(desk);
+        for _ in 0..queue.threads() {
+            let (interrupts, interrupt_writer) = io::pipe()?;
+            let queue = Arc::clone(queue);
             let work = move || {
-                let mut worker = Worker::new(bell);
-                while let Some(task) = desk.pick() {
-                    desk.finish(worker.run(&task));
+                let mut worker = Worker::new(interrupts);
+                while let Some(task) = queue.take() {
+                    queue.finish(worker.run(&task));
                 }
             };
             threads.push((
                 std::thread::Builder::new()
                     .name("tasks".into())
                     .spawn(work)?,
-                ringer,
+                interrupt_writer,
             ));
         }
         Ok(Self { threads })
     }
 
-    /// Ends what runs now.
+    /// Ends all running tasks.
     pub fn interrupt(&self) {
-        for (_, ringer) in &self.threads {
-            // A bell nobody hears belongs to a thread that is over.
-            let _ = (&*ringer).write_all(&[1]);
+        for (_, interrupt_writer) in &self.threads {
+            // Fails only for a thread that has ended.
+            let _ = (&*interrupt_writer).write_all(&[1]);
         }
     }
 
-    /// Waits for the threads; the desk is closed.
-    pub fn dismiss(self) {
+    /// Waits for the threads; the queue must be closed.
+    pub fn join(self) {
         self.interrupt();
         for (thread, _) in self.threads {
             if thread.join().is_err() {
@@ -70,21 +70,24 @@ impl Crew {
 }
 
 struct Worker {
-    bell: PipeReader,
+    interrupts: PipeReader,
     environment: Vec<(String, String)>,
 }
 
 impl Worker {
-    fn new(bell: PipeReader) -> Self {
+    fn new(interrupts: PipeReader) -> Self {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| !name.starts_with(PREFIX))
             .collect();
-        Self { bell, environment }
+        Self {
+            interrupts,
+            environment,
+        }
     }
 
     fn run(&mut self, task: &LeasedTask) -> TaskReport {
-        self.quiet();
+        self.discard_interrupts();
         let begun = Instant::now();
         let mut report = TaskReport {
             task: task.task,
@@ -98,7 +101,7 @@ impl Worker {
         };
         match self
             .start(task)
-            .and_then(|(child, reader)| self.attend(child, reader, Tee::of(task.task)))
+            .and_then(|(child, reader)| self.wait(child, reader, Tee::new(task.task)))
         {
             Ok(end) => {
                 report.exit_code = end.status.code();
@@ -115,11 +118,11 @@ impl Worker {
         report
     }
 
-    /// An interruption meant for a task that is over is not for the next one.
-    fn quiet(&mut self) {
-        while waiting(self.bell.as_fd()) {
+    /// Discards interrupts meant for an earlier task.
+    fn discard_interrupts(&mut self) {
+        while waiting(self.interrupts.as_fd()) {
             let mut heard = [0; 16];
-            if !matches!(self.bell.read(&mut heard), Ok(1..)) {
+            if !matches!(self.interrupts.read(&mut heard), Ok(1..)) {
                 return;
             }
         }
@@ -146,31 +149,35 @@ impl Worker {
         Ok((command.spawn()?, reader))
     }
 
-    /// Until the program is over, whoever else still holds its output.
-    fn attend(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<End> {
+    /// Waits for the end of the program, even if other processes still hold its output.
+    fn wait(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<End> {
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         let Some(handle) = machine::open(child.id()) else {
             let _ = killpg(group, Signal::SIGKILL);
             child.wait()?;
-            return Err(io::Error::other("no handle on it can be had"));
+            return Err(io::Error::other("cannot open a handle on the process"));
         };
         let (mut tail, mut open, mut interrupted) = (Tail::default(), true, false);
         loop {
-            let (over, rang, readable) = {
+            let (over, interrupt, readable) = {
                 let mut fds = vec![
                     PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN),
-                    PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+                    PollFd::from_borrowed_fd(self.interrupts.as_fd(), PollFlags::IN),
                 ];
                 if interrupted {
                     fds.truncate(1);
                 }
-                let bell = fds.len() > 1;
+                let interrupts = fds.len() > 1;
                 if open {
                     fds.push(PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN));
                 }
                 let _ = poll(&mut fds, None);
                 let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-                (ready[0], bell && ready[1], open && ready[ready.len() - 1])
+                (
+                    ready[0],
+                    interrupts && ready[1],
+                    open && ready[ready.len() - 1],
+                )
             };
             if readable {
                 open = tail.take(&mut reader, &mut tee);
@@ -182,7 +189,7 @@ impl Worker {
                     interrupted,
                     tail,
                 });
-            } else if rang {
+            } else if interrupt {
                 interrupted = true;
                 let _ = killpg(group, Signal::SIGKILL);
             }
@@ -201,25 +208,25 @@ struct End {
     tail: Tail,
 }
 
-/// The last words.
+/// The last part of the output.
 #[derive(Default)]
 struct Tail {
-    kept: Vec<u8>,
-    /// Something before it is not kept.
+    bytes: Vec<u8>,
+    /// Older output was dropped.
     cut: bool,
 }
 
 impl Tail {
-    /// Takes what is there; false when the stream is over.
+    /// Reads available output; false at the end of the stream.
     fn take(&mut self, reader: &mut PipeReader, tee: &mut Tee) -> bool {
         let mut buffer = [0; 8192];
         match reader.read(&mut buffer) {
             Ok(0) => false,
             Ok(length) => {
                 tee.take(&buffer[..length]);
-                self.kept.extend_from_slice(&buffer[..length]);
-                if self.kept.len() > 4 * OUTPUT_LIMIT {
-                    self.kept.drain(..self.kept.len() - OUTPUT_LIMIT);
+                self.bytes.extend_from_slice(&buffer[..length]);
+                if self.bytes.len() > 4 * OUTPUT_LIMIT {
+                    self.bytes.drain(..self.bytes.len() - OUTPUT_LIMIT);
                     self.cut = true;
                 }
                 true
@@ -230,17 +237,16 @@ impl Tail {
 }
 
 impl fmt::Display for Tail {
-    /// As text of at most `OUTPUT_LIMIT` bytes, whatever the program wrote. It begins with a whole
-    /// line where there is one.
+    /// As text of at most `OUTPUT_LIMIT` bytes. Begins with a complete line if possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = &self.kept[self.kept.len().saturating_sub(OUTPUT_LIMIT)..];
-        // A replaced byte takes up three; a zero byte is no text for a database.
+        let last = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT)..];
+        // A replaced byte takes three bytes. Postgres text cannot store NUL.
         let text = String::from_utf8_lossy(last).replace('\0', "\u{fffd}");
         let mut from = text.len().saturating_sub(OUTPUT_LIMIT);
         while !text.is_char_boundary(from) {
             from += 1;
         }
-        let cut = self.cut || from > 0 || last.len() < self.kept.len();
+        let cut = self.cut || from > 0 || last.len() < self.bytes.len();
         let line = text[from..].find('\n').map_or(0, |end| end + 1);
         if cut && from + line < text.len() {
             from += line;
@@ -254,7 +260,7 @@ mod tests {
     use super::*;
 
     fn ran(script: &str) -> TaskReport {
-        let (bell, _ringer) = io::pipe().unwrap();
+        let (interrupts, _interrupt_writer) = io::pipe().unwrap();
         let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
         let task = LeasedTask {
             task: 1,
@@ -264,11 +270,15 @@ mod tests {
             working_directory: Some("/".into()),
         };
         let environment = vec![("PATH".to_owned(), std::env::var("PATH").unwrap())];
-        Worker { bell, environment }.run(&task)
+        Worker {
+            interrupts,
+            environment,
+        }
+        .run(&task)
     }
 
     #[test]
-    fn both_streams_code_environment_and_directory() {
+    fn a_report_has_both_streams_and_the_exit_code() {
         let report = ran("echo $COLOUR; pwd >&2; exit 7");
         assert_eq!(
             (report.exit_code, report.output.as_str()),
@@ -278,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_words_are_kept_and_they_are_text() {
+    fn only_the_end_of_the_output_is_kept_as_text() {
         let report = ran("head -c 300000 /dev/zero; head -c 100000 /dev/urandom; echo end");
         assert!(report.output.len() <= OUTPUT_LIMIT && report.output.ends_with("end\n"));
         assert!(!report.output.contains('\0'));
     }
 
     #[test]
-    fn last_words_that_were_cut_begin_with_a_whole_line() {
+    fn truncated_output_begins_with_a_complete_line() {
         let report = ran("seq -f 'line number %g' 1 5000");
         let mut lines = report.output.lines();
         assert!(
@@ -298,12 +308,12 @@ mod tests {
         assert_eq!(
             one.output.len(),
             OUTPUT_LIMIT,
-            "a line longer than all that is kept"
+            "a line longer than the limit"
         );
     }
 
     #[test]
-    fn a_child_left_behind_holds_nothing_up_and_is_ended() {
+    fn a_background_child_delays_nothing_and_is_killed() {
         let begun = Instant::now();
         let report = ran("sleep 300 & echo $!");
         assert!(begun.elapsed().as_secs() < 100);

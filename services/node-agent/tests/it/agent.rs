@@ -12,7 +12,7 @@ impl Agent {
         Self::run(control, &[], more)
     }
 
-    /// The same, started by the last of these words, which is followed by the agent's command line.
+    /// The same, started by this command, followed by the command line of the agent.
     pub fn start_by(control: &Control, words: &[&str]) -> Self {
         Self::run(control, words, &[])
     }
@@ -40,11 +40,11 @@ impl Agent {
             .stdin(Stdio::null());
         let journal = control.state_dir().join("journal");
         let fresh = std::fs::metadata(journal).map_or(true, |it| it.len() == 0);
-        let asked = control.world.borrow().asked;
+        let asked = control.plane.borrow().asked;
         let mut agent = Self(command.spawn().unwrap());
-        // What a new node is ordered before it has looked is in doubt; tests order afterwards.
+        // Orders before the first set are doubtful on a new node, so tests order afterwards.
         let begun = std::time::Instant::now();
-        while fresh && control.world.borrow().asked == asked {
+        while fresh && control.plane.borrow().asked == asked {
             assert!(
                 begun.elapsed() < crate::control::PATIENCE,
                 "it does not look"
@@ -76,11 +76,11 @@ impl Drop for Agent {
     }
 }
 
-/// Takes all wishes away, so that nothing is left running behind a test.
+/// Removes all entries, so that a test leaves nothing running.
 pub async fn clear(control: &Control) {
-    control.change(|world| world.desired.clear());
-    let empty = |world: &crate::control::World| {
-        world
+    control.change(|plane| plane.desired.clear());
+    let empty = |plane: &crate::control::ControlState| {
+        plane
             .report
             .as_ref()
             .is_some_and(|report| report.containers.is_empty())

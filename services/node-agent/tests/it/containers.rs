@@ -4,10 +4,10 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, id, lives, number_in, shell, shown, wait_for, wanted};
+use crate::control::{Control, id, is_alive, number_in, report_of, shell, wait_for, wanted};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exits_are_kept_and_forgotten_with_their_entries() {
+async fn exits_are_kept_until_their_entries_are_removed() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     control.want(wanted(
@@ -28,7 +28,7 @@ async fn exits_are_kept_and_forgotten_with_their_entries() {
     assert!(code.started_at.is_some() && code.pid.is_some() && exit.ended_at.is_some());
     assert_eq!(
         exit.message.unwrap(),
-        "its last words: red alc_code / /bin/sh",
+        "last output: red alc_code / /bin/sh",
         "W13"
     );
     let good = control
@@ -52,22 +52,22 @@ async fn exits_are_kept_and_forgotten_with_their_entries() {
         .exit
         .unwrap();
     assert_eq!(missing.cause, ExitCause::LaunchFailed);
-    let said = |world: &crate::control::World| {
-        world
+    let said = |plane: &crate::control::ControlState| {
+        plane
             .output
             .get(&id("code"))
             .is_some_and(|text| text == "red alc_code\n/bin/sh\n")
     };
     control.until("its output", said).await;
 
-    let beat = |world: &crate::control::World| {
-        world
+    let beat = |plane: &crate::control::ControlState| {
+        plane
             .heartbeats
             .iter()
             .any(|beat| beat.inventory.capacity.memory_bytes > 0)
     };
-    let world = control.until("a heartbeat", beat).await;
-    let labels = &world.heartbeats[0].inventory.labels;
+    let plane = control.until("a heartbeat", beat).await;
+    let labels = &plane.heartbeats[0].inventory.labels;
     let (limits, account) = if nix::unistd::geteuid().is_root() {
         ("account-pids", "65534".to_owned())
     } else {
@@ -75,13 +75,13 @@ async fn exits_are_kept_and_forgotten_with_their_entries() {
     };
     assert_eq!(labels["hayward.limits"], limits);
     assert_eq!(labels["hayward.run_as"], account, "S16: it is said");
-    assert_eq!(world.heartbeats[0].inventory.runtimes, ["process"]);
+    assert_eq!(plane.heartbeats[0].inventory.runtimes, ["process"]);
     clear(&control).await;
     assert!(!control.container_dir(&id("code")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_gentle_first_and_then_is_not() {
+async fn a_stop_is_graceful_first_and_then_forced() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let ready = |name: &str| control.dir.path().join(name);
@@ -116,7 +116,7 @@ async fn a_stop_is_gentle_first_and_then_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn children_in_sessions_of_their_own_end_with_their_container() {
+async fn children_in_other_sessions_end_with_their_container() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let file = control.dir.path().join("pid");
@@ -133,14 +133,14 @@ async fn children_in_sessions_of_their_own_end_with_their_container() {
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success);
     assert!(
-        !lives(number_in(&file).unwrap()),
+        !is_alive(number_in(&file).unwrap()),
         "I17: ended means nothing is left"
     );
     clear(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f36_a_flood_of_output_is_cut_and_does_not_hold_the_program_up() {
+async fn a_flood_of_output_is_truncated_and_does_not_block_the_program() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[("HAYWARD_OUTPUT_LIMIT_BYTES", "1000")]);
     control.want(wanted(
@@ -162,7 +162,7 @@ async fn f36_a_flood_of_output_is_cut_and_does_not_hold_the_program_up() {
     });
     let kept: u64 = outputs.sum();
     assert!((500..=1000).contains(&kept), "{kept} bytes on disk");
-    let said = control.world.borrow().output[&id("flood")].clone();
+    let said = control.plane.borrow().output[&id("flood")].clone();
     assert!(
         said.ends_with("xthe end\n"),
         "of a flood the newest is kept"
@@ -171,7 +171,7 @@ async fn f36_a_flood_of_output_is_cut_and_does_not_hold_the_program_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ending_agent_leaves_containers_alone_unless_told() {
+async fn a_stopping_agent_ends_containers_only_if_configured() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     control.want(wanted("stays", shell("sleep 300"), 1000));
@@ -181,29 +181,29 @@ async fn an_ending_agent_leaves_containers_alone_unless_told() {
         .pid
         .unwrap();
     agent.terminate();
-    assert!(lives(pid));
-    // Nobody would start anything there now.
-    let goodbye = control.world.borrow().heartbeats.last().cloned().unwrap();
+    assert!(is_alive(pid));
+    // No agent would start new work there now.
+    let goodbye = control.plane.borrow().heartbeats.last().cloned().unwrap();
     assert_eq!(
         (goodbye.quiesced, goodbye.quiesce_reason.as_deref()),
         (true, Some("its agent was stopped"))
     );
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     let agent = Agent::start(&control, &[("HAYWARD_END_CONTAINERS_ON_EXIT", "true")]);
     control
         .reported(&id("stays"), ContainerState::Running)
         .await;
     agent.terminate();
-    assert!(!lives(pid));
-    let last = control.world.borrow().clone();
+    assert!(!is_alive(pid));
+    let last = control.plane.borrow().clone();
     assert_eq!(
-        shown(&last, &id("stays")).unwrap().state,
+        report_of(&last, &id("stays")).unwrap().state,
         ContainerState::Ended
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_wish_holds_and_an_older_epoch_is_refused() {
+async fn an_unknown_goal_changes_nothing_and_an_older_epoch_is_ignored() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let mut entry = wanted("held", shell("sleep 300"), 1000);
@@ -213,11 +213,13 @@ async fn an_unknown_wish_holds_and_an_older_epoch_is_refused() {
     let mut old = entry.clone();
     (old.epoch, old.goal) = (4, Goal::Stop);
     control.want(old);
-    // Something else that is done afterwards shows that the order was read and refused.
+    // A later action shows that the order was received and ignored.
     control.want(wanted("after", shell("true"), 1000));
     control.reported(&id("after"), ContainerState::Ended).await;
     assert_eq!(
-        shown(&control.world.borrow(), &id("held")).unwrap().state,
+        report_of(&control.plane.borrow(), &id("held"))
+            .unwrap()
+            .state,
         ContainerState::Running
     );
     clear(&control).await;

@@ -1,4 +1,4 @@
-//! A tiny control plane: it plays node-status, container-manager and job-converter to one agent.
+//! A fake control plane for one agent: node-status, container-manager and job-converter.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use hayward_vocabulary::{AllocationId, Exit, Launch, Program, Size, WorkKind};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// Long enough for a busy machine, short enough for a patient person.
+/// Time limit of waits.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Default, Clone)]
@@ -28,72 +28,72 @@ pub const PATIENCE: Duration = Duration::from_mins(1);
     clippy::struct_excessive_bools,
     reason = "each is a fault that a test switches on by itself"
 )]
-pub struct World {
+pub struct ControlState {
     pub desired: BTreeMap<String, DesiredEntry>,
     pub revision: u64,
     pub heartbeats: Vec<Heartbeat>,
     pub report: Option<Report>,
     pub output: BTreeMap<AllocationId, String>,
-    /// Tasks not leased, the next one last.
+    /// Tasks to lease, in reverse order.
     pub tasks: Vec<LeasedTask>,
     pub leased: BTreeMap<u64, LeasedTask>,
     pub finished: BTreeMap<u64, TaskReport>,
     pub returned: Vec<u64>,
     pub total: usize,
-    /// No task is leased any more.
+    /// Lease no more tasks.
     pub marked: bool,
     pub requests: u64,
     pub lease_ms: u64,
-    /// job-converter is not there.
+    /// job-converter is down.
     pub lender_down: bool,
-    /// job-converter takes no token for good, as one whose clock is wrong does.
+    /// job-converter refuses all tokens.
     pub lender_refuses: bool,
-    /// How often it did.
+    /// Number of refusals.
     pub refused: u64,
-    /// Lease of the node in the answers to heartbeats.
+    /// Node lease in the answers to heartbeats.
     pub node_lease_ms: Option<u64>,
-    /// node-status is not there.
+    /// node-status is down.
     pub deaf: bool,
-    /// How often the desired set was asked for.
+    /// Number of requests for the desired set.
     pub asked: u64,
-    /// Ends that were reported, each time they were.
+    /// All reported ends, with repetitions.
     pub ends: BTreeMap<(AllocationId, u64), Vec<Exit>>,
-    /// History and revision of the desired set, instead of the own one.
+    /// Overrides lineage and revision of the desired set.
     pub cursor: Option<String>,
 }
 
 #[derive(Clone)]
 pub struct Control {
-    pub world: Arc<watch::Sender<World>>,
+    pub plane: Arc<watch::Sender<ControlState>>,
     pub url: String,
     pub dir: Arc<tempfile::TempDir>,
 }
 
-type Shared = Arc<watch::Sender<World>>;
+type Shared = Arc<watch::Sender<ControlState>>;
 
 impl Control {
     pub async fn start() -> Self {
-        let first = World {
+        let first = ControlState {
             lease_ms: 30_000,
-            ..World::default()
+            ..ControlState::default()
         };
-        let world: Shared = Arc::new(watch::channel(first).0);
+        let plane: Shared = Arc::new(watch::channel(first).0);
         let router = Router::new()
             .route("/v1/nodes/{node}/heartbeat", put(heartbeat))
             .route("/v1/nodes/{node}/report", put(report))
             .route("/v1/nodes/{node}/output", put(output))
             .route("/v1/desired/{node}/publication", get(desired))
             .route("/v1/jobs/{job}/tasks/leases", post(lease))
-            .with_state(Arc::clone(&world));
+            .with_state(Arc::clone(&plane));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        // Programs run as somebody else and leave their marks here.
+        // Programs of other accounts write here.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::write(dir.path().join("token"), "secret").unwrap();
-        Self { world, url, dir }
+        Self { plane, url, dir }
     }
 
     pub fn state_dir(&self) -> PathBuf {
@@ -108,46 +108,47 @@ impl Control {
         self.dir.path().join("token")
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut World)) {
-        self.world.send_modify(|world| {
-            change(world);
-            world.revision += 1;
+    pub fn change(&self, change: impl FnOnce(&mut ControlState)) {
+        self.plane.send_modify(|plane| {
+            change(plane);
+            plane.revision += 1;
         });
     }
 
     pub fn want(&self, entry: DesiredEntry) {
-        self.change(|world| {
-            world.desired.insert(entry.id.to_string(), entry);
+        self.change(|plane| {
+            plane.desired.insert(entry.id.to_string(), entry);
         });
     }
 
     pub fn want_goal(&self, id: &AllocationId, goal: Goal) {
-        self.change(|world| world.desired.get_mut(id.as_str()).unwrap().goal = goal);
+        self.change(|plane| plane.desired.get_mut(id.as_str()).unwrap().goal = goal);
     }
 
-    /// Waits for a state of the world.
-    pub async fn until(&self, what: &str, holds: impl Fn(&World) -> bool) -> World {
-        let mut receiver = self.world.subscribe();
-        let reached = tokio::time::timeout(PATIENCE, receiver.wait_for(|world| holds(world)));
+    /// Waits for a state.
+    pub async fn until(&self, what: &str, holds: impl Fn(&ControlState) -> bool) -> ControlState {
+        let mut receiver = self.plane.subscribe();
+        let reached = tokio::time::timeout(PATIENCE, receiver.wait_for(|plane| holds(plane)));
         match reached.await {
-            Ok(world) => world.unwrap().clone(),
+            Ok(plane) => plane.unwrap().clone(),
             Err(_) => panic!(
                 "not reached: {what}; last report {:?}",
-                self.world.borrow().report
+                self.plane.borrow().report
             ),
         }
     }
 
     /// Waits until the agent reports this state.
     pub async fn reported(&self, id: &AllocationId, state: ContainerState) -> ContainerReport {
-        let holds = |world: &World| shown(world, id).is_some_and(|shown| shown.state == state);
-        let world = self.until(&format!("{id} {state:?}"), holds).await;
-        shown(&world, id).unwrap()
+        let holds =
+            |plane: &ControlState| report_of(plane, id).is_some_and(|shown| shown.state == state);
+        let plane = self.until(&format!("{id} {state:?}"), holds).await;
+        report_of(&plane, id).unwrap()
     }
 }
 
-pub fn shown(world: &World, id: &AllocationId) -> Option<ContainerReport> {
-    world
+pub fn report_of(plane: &ControlState, id: &AllocationId) -> Option<ContainerReport> {
+    plane
         .report
         .as_ref()?
         .containers
@@ -157,39 +158,39 @@ pub fn shown(world: &World, id: &AllocationId) -> Option<ContainerReport> {
 }
 
 async fn heartbeat(
-    State(world): State<Shared>,
+    State(plane): State<Shared>,
     Json(beat): Json<Heartbeat>,
 ) -> Result<Json<Value>, StatusCode> {
-    if world.borrow().deaf {
+    if plane.borrow().deaf {
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
-    world.send_modify(|world| world.heartbeats.push(beat));
+    plane.send_modify(|plane| plane.heartbeats.push(beat));
     let answer = HeartbeatAnswer {
         health: Health::Healthy,
         schedulable: true,
         heartbeat_ms: 200,
-        lease_ms: world.borrow().node_lease_ms,
+        lease_ms: plane.borrow().node_lease_ms,
     };
     Ok(Json(json!(answer)))
 }
 
-async fn report(State(world): State<Shared>, Json(report): Json<Report>) -> Json<Value> {
-    world.send_modify(|world| {
+async fn report(State(plane): State<Shared>, Json(report): Json<Report>) -> Json<Value> {
+    plane.send_modify(|plane| {
         for shown in &report.containers {
             if let Some(exit) = &shown.exit {
                 let of = (shown.id.clone(), shown.incarnation);
-                world.ends.entry(of).or_default().push(exit.clone());
+                plane.ends.entry(of).or_default().push(exit.clone());
             }
         }
-        world.report = Some(report);
+        plane.report = Some(report);
     });
     Json(json!(ReportAnswer { revision: 1 }))
 }
 
-async fn output(State(world): State<Shared>, Json(report): Json<OutputReport>) -> Json<Value> {
-    world.send_modify(|world| {
+async fn output(State(plane): State<Shared>, Json(report): Json<OutputReport>) -> Json<Value> {
+    plane.send_modify(|plane| {
         for chunk in report.chunks {
-            world
+            plane
                 .output
                 .entry(chunk.id)
                 .or_default()
@@ -200,33 +201,33 @@ async fn output(State(world): State<Shared>, Json(report): Json<OutputReport>) -
 }
 
 async fn desired(
-    State(world): State<Shared>,
+    State(plane): State<Shared>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Json<Value> {
     let since = query.get("since").and_then(|cursor| cursor.split_once('-'));
     let since: Option<u64> = since.map(|(_, revision)| revision.parse().unwrap());
-    let state = Arc::clone(&world);
-    let mut receiver = world.subscribe();
-    let news = receiver.wait_for(|world| Some(world.revision) != since);
-    let world = match tokio::time::timeout(Duration::from_secs(5), news).await {
-        Ok(world) => world.unwrap().clone(),
-        Err(_) => world.borrow().clone(),
+    let state = Arc::clone(&plane);
+    let mut receiver = plane.subscribe();
+    let news = receiver.wait_for(|plane| Some(plane.revision) != since);
+    let plane = match tokio::time::timeout(Duration::from_secs(5), news).await {
+        Ok(plane) => plane.unwrap().clone(),
+        Err(_) => plane.borrow().clone(),
     };
-    state.send_modify(|world| world.asked += 1);
-    let own = format!("0190b5a0c5f47c5e8f3c000000000001-{}", world.revision);
-    let cursor = world.cursor.clone().unwrap_or(own);
-    Json(json!({ "cursor": cursor, "full": true, "changed": world.desired, "removed": [] }))
+    state.send_modify(|plane| plane.asked += 1);
+    let own = format!("0190b5a0c5f47c5e8f3c000000000001-{}", plane.revision);
+    let cursor = plane.cursor.clone().unwrap_or(own);
+    Json(json!({ "cursor": cursor, "full": true, "changed": plane.desired, "removed": [] }))
 }
 
 async fn lease(
-    State(world): State<Shared>,
+    State(plane): State<Shared>,
     Json(request): Json<LeaseRequest>,
 ) -> Result<Json<Value>, Response> {
-    if world.borrow().lender_down {
+    if plane.borrow().lender_down {
         return Err(StatusCode::SERVICE_UNAVAILABLE.into_response());
     }
-    if world.borrow().lender_refuses {
-        world.send_modify(|world| world.refused += 1);
+    if plane.borrow().lender_refuses {
+        plane.send_modify(|plane| plane.refused += 1);
         return Err(Problem::new(Code::Unauthenticated, "expired").into_response());
     }
     let mut answer = LeaseAnswer {
@@ -234,37 +235,37 @@ async fn lease(
         lease_ms: 0,
         done: false,
     };
-    world.send_modify(|world| {
-        world.requests += 1;
+    plane.send_modify(|plane| {
+        plane.requests += 1;
         for report in request.finished {
-            world.leased.remove(&report.task);
+            plane.leased.remove(&report.task);
             if !report.interrupted {
-                world.finished.entry(report.task).or_insert(report);
+                plane.finished.entry(report.task).or_insert(report);
             }
         }
         for task in request.returned {
-            if let Some(task) = world.leased.remove(&task) {
-                world.returned.push(task.task);
-                world.tasks.push(task);
+            if let Some(task) = plane.leased.remove(&task) {
+                plane.returned.push(task.task);
+                plane.tasks.push(task);
             }
         }
         let held = request.held.unwrap();
-        for lost in world.leased.extract_if(.., |task, _| !held.contains(task)) {
-            world.tasks.push(lost.1);
+        for lost in plane.leased.extract_if(.., |task, _| !held.contains(task)) {
+            plane.tasks.push(lost.1);
         }
-        assert_eq!(world.leased.len(), held.len(), "held what is leased");
+        assert_eq!(plane.leased.len(), held.len(), "held what is leased");
         let want = usize::try_from(request.want).unwrap();
-        let want = if world.marked {
+        let want = if plane.marked {
             0
         } else {
-            want.min(world.tasks.len())
+            want.min(plane.tasks.len())
         };
-        answer.tasks = world.tasks.split_off(world.tasks.len() - want);
-        world
+        answer.tasks = plane.tasks.split_off(plane.tasks.len() - want);
+        plane
             .leased
             .extend(answer.tasks.iter().map(|task| (task.task, task.clone())));
-        answer.lease_ms = world.lease_ms;
-        answer.done = world.marked || world.finished.len() == world.total;
+        answer.lease_ms = plane.lease_ms;
+        answer.done = plane.marked || plane.finished.len() == plane.total;
     });
     Ok(Json(json!(answer)))
 }
@@ -314,14 +315,14 @@ pub fn tasks(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
         .collect()
 }
 
-/// Whether a process is there and not merely waiting to be buried.
-pub fn lives(pid: u32) -> bool {
+/// Whether a process is alive and not a zombie.
+pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
-/// Waits for something outside of the world.
+/// Waits for a condition outside of the control plane.
 pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

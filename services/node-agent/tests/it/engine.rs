@@ -1,5 +1,5 @@
-//! Real agent, real container engine: that of this machine, with an image made of this machine's
-//! own shell. Where there is no engine, or no image can be made, these tests say so and pass.
+//! Tests with the container engine of this machine and an image built from its shell. Without an
+//! engine the tests print that and pass.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use hayward_container_manager_api::{ContainerState, DesiredEntry, Goal};
 use hayward_vocabulary::{AllocationId, ContainerForm, ExitCause, Program};
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, lives, wait_for, wanted};
+use crate::control::{Control, is_alive, wait_for, wanted};
 
 pub const SOCKET: &str = "/var/run/docker.sock";
 const IMAGE: &str = "hayward-test/shell:1";
@@ -23,7 +23,7 @@ pub fn said(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// True when there is an engine with the image; else says why not.
+/// True if there is an engine with the image; otherwise prints the reason.
 pub fn ready() -> bool {
     if docker(&["version"]).is_none() {
         eprintln!("skipped: no container engine answers `docker version`");
@@ -41,7 +41,7 @@ pub fn ready() -> bool {
     made
 }
 
-/// The engine is everybody's: ids must not be used by two tests at the same time.
+/// Unique per test, because all tests share the engine.
 pub fn id(name: &str) -> AllocationId {
     AllocationId::new(format!("alc_{name}-{}", std::process::id())).unwrap()
 }
@@ -71,15 +71,15 @@ fn agent(control: &Control) -> Agent {
     Agent::start(control, &more)
 }
 
-/// Ids of the engine's containers of this allocation, whatever their state.
+/// Ids of the engine's containers of this allocation, in any state.
 pub fn engines(id: &AllocationId) -> String {
     let label = format!("label=hayward.allocation={id}");
     said(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label])
 }
 
 pub async fn output(control: &Control, id: &AllocationId, text: &str) {
-    let has = |world: &crate::control::World| {
-        world
+    let has = |plane: &crate::control::ControlState| {
+        plane
             .output
             .get(id)
             .is_some_and(|output| output.contains(text))
@@ -88,7 +88,7 @@ pub async fn output(control: &Control, id: &AllocationId, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_in_an_image_runs_bounded_and_is_not_root() {
+async fn a_program_in_an_image_runs_with_limits_and_without_root() {
     if !ready() {
         return;
     }
@@ -107,11 +107,11 @@ async fn a_program_in_an_image_runs_bounded_and_is_not_root() {
     assert!(exit.ended_at.is_some());
     assert!(
         exit.message
-            .is_some_and(|words| words.contains("its last words:")),
+            .is_some_and(|words| words.contains("last output:")),
         "W13"
     );
     output(&control, &id("exit"), "CapEff").await;
-    let text = control.world.borrow().output[&id("exit")].clone();
+    let text = control.plane.borrow().output[&id("exit")].clone();
     assert!(
         text.contains(&format!("65534\nred {}\n", id("exit"))),
         "{text}"
@@ -121,12 +121,12 @@ async fn a_program_in_an_image_runs_bounded_and_is_not_root() {
         assert!(line.ends_with(value), "{line}");
     }
     assert!(!text.contains("\nwritten"), "{text}");
-    let offers = |world: &crate::control::World| {
-        let last = world.heartbeats.last();
+    let offers = |plane: &crate::control::ControlState| {
+        let last = plane.heartbeats.last();
         last.is_some_and(|beat| beat.inventory.runtimes.contains(&"docker".to_owned()))
     };
-    let world = control.until("docker on offer", offers).await;
-    assert!(world.heartbeats[0].inventory.capacity.extras["docker"] > 0);
+    let plane = control.until("docker on offer", offers).await;
+    assert!(plane.heartbeats[0].inventory.capacity.extras["docker"] > 0);
     wait_for("nothing of it in the engine", || {
         engines(&id("exit")).is_empty().then_some(())
     });
@@ -134,7 +134,7 @@ async fn a_program_in_an_image_runs_bounded_and_is_not_root() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w15_too_much_memory_is_told_from_failure() {
+async fn exceeding_the_memory_limit_is_distinguished_from_failure() {
     if !ready() {
         return;
     }
@@ -152,7 +152,7 @@ async fn w15_too_much_memory_is_told_from_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f26_a_killed_agent_finds_the_same_container_again() {
+async fn a_restarted_agent_finds_its_container_again() {
     if !ready() {
         return;
     }
@@ -169,13 +169,13 @@ async fn f26_a_killed_agent_finds_the_same_container_again() {
     control
         .reported(&id("short"), ContainerState::Running)
         .await;
-    // It ends while no agent looks, however slow the engine is to answer.
+    // It ends while no agent is running.
     first.kill();
     let short = engines(&id("short"));
     wait_for("the end of the short one", || {
         (said(&["inspect", "--format", "{{.State.Status}}", &short]) == "exited").then_some(())
     });
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
 
     let _second = agent(&control);
     let after = control
@@ -197,7 +197,7 @@ async fn f26_a_killed_agent_finds_the_same_container_again() {
         .unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
     output(&control, &id("short"), "last").await;
-    // The adopted one still speaks and obeys.
+    // The adopted container still writes output and can be stopped.
     control.want_goal(&id("adopted"), Goal::Stop);
     let exit = control
         .reported(&id("adopted"), ContainerState::Ended)
@@ -206,7 +206,7 @@ async fn f26_a_killed_agent_finds_the_same_container_again() {
         .unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(5)));
     output(&control, &id("adopted"), "bye").await;
-    // A new agent sends all of it again; what it keeps has each piece once.
+    // A new agent sends all output again; the segments contain each piece once.
     let kept = control.state_dir().join("engine");
     let kept = std::fs::read_to_string(kept.join(id("adopted").as_str()).join("output"));
     assert_eq!(kept.unwrap(), "first\nbye\n");
@@ -214,7 +214,7 @@ async fn f26_a_killed_agent_finds_the_same_container_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_image_and_a_missing_program_say_so() {
+async fn a_missing_image_and_a_missing_program_are_reported() {
     if !ready() {
         return;
     }
@@ -248,7 +248,7 @@ async fn a_missing_image_and_a_missing_program_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_deaf_is_killed_and_none_of_it_is_left() {
+async fn a_program_that_ignores_signals_is_killed_completely() {
     if !ready() {
         return;
     }
@@ -266,12 +266,12 @@ async fn a_program_that_is_deaf_is_killed_and_none_of_it_is_left() {
         .exit
         .unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(137)));
-    assert!(!lives(running.pid.unwrap()));
+    assert!(!is_alive(running.pid.unwrap()));
     clear(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_whose_engine_was_taken_away_does_not_guess() {
+async fn an_agent_with_leftover_containers_and_no_engine_does_not_start() {
     let control = Control::start().await;
     let folder = control.state_dir().join("engine").join(id("left").as_str());
     std::fs::create_dir_all(folder).unwrap();
@@ -280,7 +280,7 @@ async fn an_agent_whose_engine_was_taken_away_does_not_guess() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_without_an_engine_gives_images_back() {
+async fn an_agent_without_an_engine_refuses_images() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     control.want(inside("nothing", "true"));

@@ -1,4 +1,4 @@
-//! What holds a program in a container of the machine's engine, and what it gets of the machine.
+//! Limits and mounts of containers in the engine of this machine.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn mounting(name: &str, script: &str, mounts: &[(&Path, &str, bool)]) -> Desired
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s18_s21_the_engine_was_told_the_limits_and_no_privilege() {
+async fn the_engine_gets_limits_and_no_privileges() {
     if !ready() {
         return;
     }
@@ -74,25 +74,25 @@ async fn s18_s21_the_engine_was_told_the_limits_and_no_privilege() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s18_a_fork_bomb_ends_at_its_limit() {
+async fn a_fork_bomb_stops_at_its_limit() {
     if !ready() {
         return;
     }
     let control = Control::start().await;
     let _agent = agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "20")]);
-    // The shell itself gives up at the first process that it cannot have.
+    // The shell gives up at the first failed fork.
     let script = "i=0; while [ $i -lt 60 ]; do sleep 300 & i=$((i+1)); echo $i; done; echo all";
     control.want(inside("forks", script));
     let exit = ends(&control, "forks").await;
     assert_ne!(exit.code, Some(0), "{exit:?}");
     output(&control, &id("forks"), "19\n").await;
-    let text = control.world.borrow().output[&id("forks")].clone();
+    let text = control.plane.borrow().output[&id("forks")].clone();
     assert!(!text.contains("\n20\n") && !text.contains("all"), "{text}");
     clear(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f36_of_a_flood_the_newest_is_kept_and_the_last_line_never_lost() {
+async fn the_newest_output_and_the_last_line_are_kept() {
     if !ready() {
         return;
     }
@@ -101,9 +101,8 @@ async fn f36_of_a_flood_the_newest_is_kept_and_the_last_line_never_lost() {
     let script = "head -c 2000000 /dev/zero | tr '\\0' x; echo; echo the end; exit 4";
     control.want(inside("flood", script));
     assert_eq!(ends(&control, "flood").await.code, Some(4));
-    let said = control.world.borrow().output[&id("flood")].clone();
-    // While it turns over files of a thousand bytes, an engine may skip the end of the long line in
-    // a stream that is followed, and give the line after it.
+    let said = control.plane.borrow().output[&id("flood")].clone();
+    // While it rotates small files, an engine may skip the end of a long line in a followed stream.
     assert!(
         said.contains('x') && said.ends_with("the end\n") && said.matches("the end").count() == 1,
         "of a flood the newest is kept, once: {said:?}"
@@ -124,7 +123,7 @@ async fn f36_of_a_flood_the_newest_is_kept_and_the_last_line_never_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s16_the_map_of_users_holds_in_containers() {
+async fn users_are_mapped_to_accounts_in_containers() {
     if !ready() {
         return;
     }
@@ -140,10 +139,10 @@ async fn s16_the_map_of_users_holds_in_containers() {
     assert_eq!(ends(&control, "mapped").await.cause, ExitCause::Success);
     output(&control, &id("mapped"), "said").await;
     assert_eq!(
-        control.world.borrow().output[&id("mapped")],
+        control.plane.borrow().output[&id("mapped")],
         "4001\n4002\nsaid\n"
     );
-    // Whom the submission names instead is refused.
+    // Another account named by the submission is refused.
     let mut other = inside("other", "true");
     if let Program::Container { container, .. } = &mut other.launch.program {
         container.uid = Some(4003);
@@ -156,7 +155,7 @@ async fn s16_the_map_of_users_holds_in_containers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s21_a_mount_is_as_it_was_asked_for_and_only_where_the_machine_permits_it() {
+async fn mounts_work_only_where_the_node_permits_them() {
     if !ready() {
         return;
     }
@@ -180,7 +179,7 @@ async fn s21_a_mount_is_as_it_was_asked_for_and_only_where_the_machine_permits_i
     let exit = ends(&control, "mounts").await;
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
     output(&control, &id("mounts"), "done").await;
-    let text = control.world.borrow().output[&id("mounts")].clone();
+    let text = control.plane.borrow().output[&id("mounts")].clone();
     assert!(
         text.contains("from the node\n") && text.contains("cannot"),
         "{text}"

@@ -1,5 +1,5 @@
-//! X2: the agent, or a supervisor, dies at each of its fault points and is started again. Whatever
-//! the point: nothing runs twice, one outcome is told, and nothing is left.
+//! The agent or a supervisor crashes at each fault point and is restarted. At every point, nothing runs
+//! twice, exactly one outcome is reported, and nothing is left behind.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -11,15 +11,14 @@ use hayward_node_agent::fault_points::Point;
 use hayward_vocabulary::{Exit, ExitCause};
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, World, id, shell, shown, wanted};
+use crate::control::{Control, ControlState, id, report_of, shell, wanted};
 
-/// What the program that ends by itself may have come to: it ran, or it cannot be told, or it is
-/// known that it did not.
+/// Allowed outcomes of the program that ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It ran once and its own exit is told.
+    /// It ran once, and its own exit is reported.
     Ran,
-    /// It did not run, and that is told.
+    /// It did not run, and that is reported.
     Lost,
     /// It may have run.
     Unknown,
@@ -27,17 +26,17 @@ enum Outcome {
 
 use Outcome::{Lost, Ran, Unknown};
 
-/// Where to die, for the how manieth time, and what may come of it. A point is passed for other
-/// containers and records too; the first time is the start of the first container.
+/// The fault point, which pass of it crashes, and the allowed outcomes. A point is also passed for
+/// other containers and records; the first pass is the start of the first container.
 const CASES: &[(Point, u32, &[Outcome])] = &[
-    // The empty set at the beginning, then the order, then its end.
+    // The empty set, the order, its end.
     (Point::AbsorbBefore, 1, &[Ran]),
     (Point::AbsorbBefore, 2, &[Ran]),
     (Point::AbsorbAfter, 1, &[Ran]),
     (Point::AbsorbAfter, 2, &[Ran]),
     (Point::PositionBefore, 2, &[Ran]),
     (Point::PositionAfter, 2, &[Ran]),
-    // Intent, start, end, forgetting.
+    // Intent, start, end, removal.
     (Point::JournalBefore, 1, &[Ran]),
     (Point::JournalWritten, 1, &[Ran, Lost]),
     (Point::JournalAfter, 1, &[Lost]),
@@ -53,13 +52,13 @@ const CASES: &[(Point, u32, &[Outcome])] = &[
     (Point::FolderBefore, 1, &[Lost]),
     (Point::FolderAfter, 1, &[Lost]),
     (Point::SpawnBefore, 1, &[Lost]),
-    // The supervisor was faster than the next agent, or not.
+    // The supervisor may be faster than the next agent.
     (Point::SpawnAfter, 1, &[Ran, Lost, Unknown]),
     (Point::StopBefore, 1, &[Ran]),
     (Point::StopAfter, 1, &[Ran]),
     (Point::OutputBefore, 1, &[Ran]),
     (Point::OutputAfter, 1, &[Ran]),
-    // Reports are told while the launch is under way, on a busy machine the first as well.
+    // Reports are sent during the launch; on a busy machine also the first one.
     (Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
     (Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
     (Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
@@ -68,7 +67,7 @@ const CASES: &[(Point, u32, &[Outcome])] = &[
     (Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
     (Point::ForgetBefore, 1, &[Ran]),
     (Point::ForgetAfter, 1, &[Ran]),
-    // The supervisors die here, each of them; the agent lives on.
+    // All supervisors crash here; the agent survives.
     (Point::ClaimBefore, 1, &[Lost]),
     (Point::ClaimAfter, 1, &[Unknown]),
     (Point::ProgramBefore, 1, &[Unknown]),
@@ -78,11 +77,11 @@ const CASES: &[(Point, u32, &[Outcome])] = &[
     (Point::ExitAfter, 1, &[Ran]),
 ];
 
-/// Cases at the same time: more than processors, because most of a case is waiting.
+/// Number of concurrent cases.
 const AT_ONCE: usize = 4;
 
 #[test]
-fn x2_every_fault_point_has_a_case() {
+fn every_fault_point_has_a_case() {
     for point in Point::ALL {
         let has = CASES.iter().any(|(of, _, _)| *of == point);
         assert!(has, "{point:?} has no case");
@@ -92,19 +91,19 @@ fn x2_every_fault_point_has_a_case() {
 }
 
 #[test]
-fn x2_whatever_dies_wherever_nothing_runs_twice_and_no_outcome_is_lost() {
+fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
     let begun = std::time::Instant::now();
     let next = AtomicUsize::new(0);
-    // A world for each case: starting an agent blocks the thread that its control plane began on.
+    // A thread per case, because starting an agent blocks the thread of its control plane.
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(case) = CASES.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let world = tokio::runtime::Builder::new_multi_thread()
+                    let plane = tokio::runtime::Builder::new_multi_thread()
                         .worker_threads(2)
                         .enable_all()
                         .build();
-                    world.unwrap().block_on(story(case));
+                    plane.unwrap().block_on(run_case(case));
                 }
             });
         }
@@ -116,7 +115,7 @@ fn x2_whatever_dies_wherever_nothing_runs_twice_and_no_outcome_is_lost() {
     );
 }
 
-/// An agent that is started again when it died.
+/// An agent that is restarted after a crash.
 struct Phoenix {
     agent: Agent,
     deaths: u32,
@@ -127,19 +126,24 @@ impl Phoenix {
         child.try_wait().unwrap().is_some()
     }
 
-    /// Until this is so, whoever has to be started again for that.
-    async fn until(&mut self, control: &Control, what: &str, holds: impl Fn(&World) -> bool) {
+    /// Waits for a state, and restarts the agent as needed.
+    async fn until(
+        &mut self,
+        control: &Control,
+        what: &str,
+        holds: impl Fn(&ControlState) -> bool,
+    ) {
         let deadline = tokio::time::Instant::now() + crate::control::PATIENCE;
         loop {
-            if holds(&control.world.borrow()) {
+            if holds(&control.plane.borrow()) {
                 return;
             }
             if Self::is_over(&mut self.agent.0) {
                 self.deaths += 1;
-                control.change(|world| world.report = None);
+                control.change(|plane| plane.report = None);
                 self.agent = Agent::start(control, &[]);
             }
-            let report = control.world.borrow().report.clone();
+            let report = control.plane.borrow().report.clone();
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "not reached: {what}; {report:?}"
@@ -149,12 +153,11 @@ impl Phoenix {
     }
 }
 
-async fn story((point, time, allowed): &'static (Point, u32, &'static [Outcome])) {
+async fn run_case((point, time, allowed): &'static (Point, u32, &'static [Outcome])) {
     let what = format!("{point:?} {time}");
     let control = Control::start().await;
     let named = format!("{}:{time}", point.name());
-    // The first journal is made by an agent that lives, so that a new node's doubt is not tested
-    // here again and again.
+    // The journal is created without a crash, so that no order is doubtful as on a new node.
     Agent::start(&control, &[]).terminate();
     let agent = Agent::start(&control, &[("FAULT_POINT", &named)]);
     let mut phoenix = Phoenix { agent, deaths: 0 };
@@ -163,22 +166,23 @@ async fn story((point, time, allowed): &'static (Point, u32, &'static [Outcome])
     let long = format!("echo x >> {}; exec sleep 300", file("long").display());
 
     control.want(wanted("short", shell(&short), 1000));
-    let ended = |name: &'static str| move |world: &World| world.ends.contains_key(&(id(name), 1));
+    let ended =
+        |name: &'static str| move |plane: &ControlState| plane.ends.contains_key(&(id(name), 1));
     phoenix.until(&control, &what, ended("short")).await;
-    control.change(|world| {
-        world.desired.remove(id("short").as_str());
+    control.change(|plane| {
+        plane.desired.remove(id("short").as_str());
     });
     control.want(wanted("long", shell(&long), 500));
-    let begun = |world: &World| {
-        shown(world, &id("long"))
+    let begun = |plane: &ControlState| {
+        report_of(plane, &id("long"))
             .is_some_and(|it| matches!(it.state, ContainerState::Running | ContainerState::Ended))
     };
     phoenix.until(&control, &what, begun).await;
     control.want_goal(&id("long"), Goal::Stop);
     phoenix.until(&control, &what, ended("long")).await;
-    control.change(|world| world.desired.clear());
-    let empty = |world: &World| {
-        world
+    control.change(|plane| plane.desired.clear());
+    let empty = |plane: &ControlState| {
+        plane
             .report
             .as_ref()
             .is_some_and(|report| report.containers.is_empty())
@@ -187,7 +191,7 @@ async fn story((point, time, allowed): &'static (Point, u32, &'static [Outcome])
 
     let of_agent = *point as u32 <= Point::ForgetAfter as u32;
     assert_eq!(phoenix.deaths > 0, of_agent, "{what}: did it die?");
-    let world = control.world.borrow().clone();
+    let plane = control.plane.borrow().clone();
     let starts = |name: &str| {
         std::fs::read_to_string(file(name))
             .unwrap_or_default()
@@ -196,13 +200,13 @@ async fn story((point, time, allowed): &'static (Point, u32, &'static [Outcome])
     };
     for name in ["short", "long"] {
         assert!(starts(name) <= 1, "I3, {what}: {name} was started twice");
-        let told = &world.ends[&(id(name), 1)];
+        let told = &plane.ends[&(id(name), 1)];
         assert!(
             told.iter().all(|exit| *exit == told[0]),
             "I6, {what}: {told:?}"
         );
     }
-    let exit = &world.ends[&(id("short"), 1)][0];
+    let exit = &plane.ends[&(id("short"), 1)][0];
     let outcome = outcome(exit);
     assert!(allowed.contains(&outcome), "{what}: {exit:?}");
     if outcome == Ran {
@@ -223,7 +227,7 @@ fn outcome(exit: &Exit) -> Outcome {
     }
 }
 
-/// Whether anything alive speaks of this test's containers.
+/// Whether a process with a mark of this test's containers is alive.
 fn is_marked(control: &Control) -> bool {
     let folder = control.state_dir().join("containers");
     let folder = folder.to_str().unwrap().as_bytes().to_vec();

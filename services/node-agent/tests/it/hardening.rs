@@ -1,4 +1,4 @@
-//! S16–S19: as whom work runs, and with what. F36: what holds it.
+//! Accounts, privileges and limits of work (S16).
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,7 +7,7 @@ use hayward_container_manager_api::{ContainerState, DesiredEntry};
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, World, id, shell, wait_for, wanted};
+use crate::control::{Control, ControlState, id, shell, wait_for, wanted};
 
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -17,13 +17,13 @@ fn is_root() -> bool {
     root
 }
 
-/// Runs it to its end; what it said, line by line, as `name=value`.
-async fn told(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
+/// Runs it to its end, and parses its output lines as `name=value`.
+async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
     let of = entry.id.clone();
     control.want(entry);
     let exit = control.reported(&of, ContainerState::Ended).await.exit;
     assert_eq!(exit.unwrap().cause, ExitCause::Success);
-    let said = control.world.borrow().output[&of].clone();
+    let said = control.plane.borrow().output[&of].clone();
     let pair = |line: &str| {
         let (name, value) = line.split_once('=').unwrap_or((line, ""));
         (name.to_owned(), value.trim().to_owned())
@@ -38,12 +38,12 @@ const WHO: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); e
     touch here && echo wrote=here";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s16_work_runs_as_the_account_of_its_user_and_with_nothing_more() {
+async fn work_runs_under_the_account_of_its_user_without_privileges() {
     if !is_root() {
         return;
     }
     let control = Control::start().await;
-    // A descriptor the agent was started with and knows nothing of.
+    // A descriptor inherited by the agent.
     let with_descriptor = [
         "sh",
         "-c",
@@ -51,7 +51,7 @@ async fn s16_work_runs_as_the_account_of_its_user_and_with_nothing_more() {
     ];
     let more = [("HAYWARD_RUN_AS_USERS", "ben=47002:47003")];
     let _agent = Agent::start_with(&control, &with_descriptor, &more);
-    let ada = told(&control, wanted("ada", shell(WHO), 1000)).await;
+    let ada = run_and_parse(&control, wanted("ada", shell(WHO), 1000)).await;
     let session = std::process::id().to_string();
     for (name, value) in [
         ("uid", "65534"),
@@ -67,11 +67,11 @@ async fn s16_work_runs_as_the_account_of_its_user_and_with_nothing_more() {
     }
     assert_ne!(ada["session"], session, "a session of its own");
     assert!(ada["files"].parse::<u64>().unwrap() <= 65_536);
-    // A program that opens nothing but what it lists, which is 3: no shell with pipes of its own.
+    // A program that opens only the directory it lists, as descriptor 3; a shell would open pipes.
     let list = Program::Command {
         argv: ["ls", "/proc/self/fd"].map(str::to_owned).to_vec(),
     };
-    let open = told(&control, wanted("open", list, 1000)).await;
+    let open = run_and_parse(&control, wanted("open", list, 1000)).await;
     let open: Vec<&str> = open.keys().map(String::as_str).collect();
     assert_eq!(open, ["0", "1", "2", "3"], "descriptors of the agent's");
     let place = control.container_dir(&id("ada")).join("work");
@@ -80,7 +80,7 @@ async fn s16_work_runs_as_the_account_of_its_user_and_with_nothing_more() {
 
     let mut entry = wanted("ben", shell(WHO), 1000);
     entry.user = "ben".parse().unwrap();
-    let ben = told(&control, entry).await;
+    let ben = run_and_parse(&control, entry).await;
     assert_eq!(
         (
             ben["uid"].as_str(),
@@ -93,7 +93,7 @@ async fn s16_work_runs_as_the_account_of_its_user_and_with_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s17_nothing_of_the_agents_environment_is_passed_on() {
+async fn the_environment_of_the_agent_is_not_passed_on() {
     let control = Control::start().await;
     let more = [
         ("HAYWARD_TEST_SECRET", "planted-1"),
@@ -102,11 +102,11 @@ async fn s17_nothing_of_the_agents_environment_is_passed_on() {
         ("LANG", "C.UTF-8"),
     ];
     let _agent = Agent::start(&control, &more);
-    let told = told(&control, wanted("env", shell("exec env"), 1000)).await;
-    let everything = format!("{told:?}");
+    let run_and_parse = run_and_parse(&control, wanted("env", shell("exec env"), 1000)).await;
+    let everything = format!("{run_and_parse:?}");
     assert!(!everything.contains("planted"), "{everything}");
-    assert_eq!(told["LANG"], "C.UTF-8");
-    assert_eq!(told["COLOUR"], "red", "what was ordered is there");
+    assert_eq!(run_and_parse["LANG"], "C.UTF-8");
+    assert_eq!(run_and_parse["COLOUR"], "red", "what was ordered is there");
     let allowed = [
         "PATH",
         "LANG",
@@ -124,14 +124,14 @@ async fn s17_nothing_of_the_agents_environment_is_passed_on() {
         "SHLVL",
         "OLDPWD",
     ];
-    for name in told.keys() {
+    for name in run_and_parse.keys() {
         assert!(allowed.contains(&name.as_str()), "{name} leaked");
     }
     clear(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s16_an_agent_told_to_run_work_as_root_does_not_start_and_says_why() {
+async fn an_agent_configured_to_run_work_as_root_does_not_start() {
     let control = Control::start().await;
     for (name, value) in [
         ("HAYWARD_RUN_AS_UID", "0"),
@@ -174,11 +174,11 @@ async fn a_working_directory_is_entered_with_the_rights_of_the_work() {
     clear(&control).await;
 }
 
-/// A program that forks as long as it can, and says how often it could.
+/// A program that forks until it fails, and prints how often it succeeded.
 const BOMB: &str = "n=0; while [ $n -lt 200 ] && (sleep 300 >&- 2>&- &) 2>&-; do n=$((n+1)); done; \
     ps --no-headers -u $(id -u) 2>&- | wc -l; echo forks $n; exit 9";
 
-async fn bombed(control: &Control, more: &[(&str, &str)]) -> (Exit, usize) {
+async fn run_fork_bomb(control: &Control, more: &[(&str, &str)]) -> (Exit, usize) {
     let all = [more, &[("HAYWARD_PROCESSES_LIMIT", "30")]].concat();
     let _agent = Agent::start(control, &all);
     let script = BOMB.to_owned();
@@ -187,7 +187,7 @@ async fn bombed(control: &Control, more: &[(&str, &str)]) -> (Exit, usize) {
         .reported(&id("bomb"), ContainerState::Ended)
         .await
         .exit;
-    let said = control.world.borrow().output.get(&id("bomb")).cloned();
+    let said = control.plane.borrow().output.get(&id("bomb")).cloned();
     let said = said.unwrap_or_default();
     let forks = said.lines().find_map(|line| line.strip_prefix("forks "));
     let forks = forks.map_or(0, |forks| forks.trim().parse().unwrap());
@@ -196,27 +196,27 @@ async fn bombed(control: &Control, more: &[(&str, &str)]) -> (Exit, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f36_a_fork_bomb_is_held_and_leaves_nothing() {
+async fn a_fork_bomb_is_limited_and_leaves_no_process() {
     if !is_root() {
         return;
     }
-    // Without control groups the account is what is counted.
+    // Without cgroups, processes are counted per account.
     let control = Control::start().await;
-    let (exit, forks) = bombed(&control, &[("HAYWARD_RUN_AS_UID", "47011")]).await;
+    let (exit, forks) = run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47011")]).await;
     assert!(
         forks < 31,
         "{forks} processes in spite of the limit: {exit:?}"
     );
     assert_eq!(exit.cause, ExitCause::UserError);
     let control = Control::start().await;
-    // As an agent does of its own accord: the group it is in, by whatever version is there.
+    // The default: the cgroup of the agent, of either version.
     let own = ("HAYWARD_CGROUP_ROOT", "");
-    let limits = |world: &World| {
-        let beat = world.heartbeats.last();
+    let limits = |plane: &ControlState| {
+        let beat = plane.heartbeats.last();
         beat.map(|beat| beat.inventory.labels["hayward.limits"].clone())
     };
-    let (exit, forks) = bombed(&control, &[("HAYWARD_RUN_AS_UID", "47012"), own]).await;
-    let limits = limits(&control.world.borrow()).unwrap();
+    let (exit, forks) = run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47012"), own]).await;
+    let limits = limits(&control.plane.borrow()).unwrap();
     println!("limits here: {limits}");
     assert!(
         forks < 31,
@@ -231,7 +231,7 @@ async fn f36_a_fork_bomb_is_held_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_last_line_of_many_short_containers_is_there() {
+async fn the_last_lines_of_many_short_containers_are_stored() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let mut said = BTreeMap::new();
@@ -244,17 +244,17 @@ async fn every_last_line_of_many_short_containers_is_there() {
                 1,
             ));
         }
-        // As container-manager does: the order is taken back as soon as its end is known.
-        let all = |world: &World| {
+        // As container-manager does: the entry is removed as soon as the end is reported.
+        let all = |plane: &ControlState| {
             names
                 .iter()
-                .all(|name| world.ends.contains_key(&(id(name), 1)))
+                .all(|name| plane.ends.contains_key(&(id(name), 1)))
         };
         control.until("all have ended", all).await;
-        control.change(|world| world.desired.clear());
-        let world = control.world.borrow().clone();
+        control.change(|plane| plane.desired.clear());
+        let plane = control.plane.borrow().clone();
         said.extend(names.into_iter().map(|name| {
-            let text = world.output.get(&id(&name)).cloned();
+            let text = plane.output.get(&id(&name)).cloned();
             (name, text.unwrap_or_default())
         }));
     }

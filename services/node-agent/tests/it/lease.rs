@@ -1,4 +1,4 @@
-//! I4: exclusive work ends with the lease of its node, whatever has become of the agent.
+//! Exclusive work ends with the lease of its node, whatever happens to the agent (I4).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, id, lives, number_in, shell, shown, wait_for, wanted};
+use crate::control::{Control, id, is_alive, number_in, report_of, shell, wait_for, wanted};
 
 /// Long enough that a busy machine renews it, short enough to wait for its end.
 const LEASE_MS: u64 = 3_000;
@@ -23,7 +23,7 @@ fn exclusive(name: &str, script: &str) -> DesiredEntry {
 
 async fn leasing() -> Control {
     let control = Control::start().await;
-    control.change(|world| world.node_lease_ms = Some(LEASE_MS));
+    control.change(|plane| plane.node_lease_ms = Some(LEASE_MS));
     control
 }
 
@@ -32,7 +32,7 @@ fn signal(agent: &Agent, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// A program that counts its starts and says its number.
+/// A program that records its starts and its process id.
 fn counted(control: &Control, name: &str) -> (String, PathBuf, PathBuf) {
     let place = |what: &str| control.dir.path().join(format!("{name}.{what}"));
     let (starts, pid) = (place("starts"), place("pid"));
@@ -44,8 +44,8 @@ fn counted(control: &Control, name: &str) -> (String, PathBuf, PathBuf) {
     (script, starts, pid)
 }
 
-/// Runs one exclusive and one ordinary container, does something to the agent, and waits for the
-/// end of the first. How long that took is told.
+/// Runs one exclusive and one ordinary container, disturbs the agent, and waits for the end of the
+/// first. Returns how long that took.
 async fn end_after(
     control: &Control,
     agent: &Agent,
@@ -63,20 +63,20 @@ async fn end_after(
         .await;
     let pid = wait_for("its number", || number_in(&pid));
     let other = wait_for("the other's number", || number_in(&other_pid));
-    // Leases that are renewed keep it, for longer than one of them.
-    let beats = control.world.borrow().heartbeats.len() + 20;
-    let many = |world: &crate::control::World| world.heartbeats.len() > beats;
+    // Renewals keep it running for longer than one lease.
+    let beats = control.plane.borrow().heartbeats.len() + 20;
+    let many = |plane: &crate::control::ControlState| plane.heartbeats.len() > beats;
     control.until("many heartbeats", many).await;
-    assert!(lives(pid));
+    assert!(is_alive(pid));
     let begun = Instant::now();
     cut(control, agent);
-    wait_for("its end", || (!lives(pid)).then_some(()));
-    assert!(lives(other), "G6: other work does not end for an outage");
+    wait_for("its end", || (!is_alive(pid)).then_some(()));
+    assert!(is_alive(other), "G6: other work does not end for an outage");
     assert_eq!(std::fs::read_to_string(starts).unwrap(), "x\n");
     begun.elapsed()
 }
 
-/// What a lease's end may take on a busy machine.
+/// Checks that the end came in time, with a margin for a busy machine.
 fn within_lease(took: Duration) {
     assert!(took < Duration::from_millis(LEASE_MS + 1_500), "{took:?}");
 }
@@ -86,17 +86,17 @@ async fn ended_for_its_node(control: &Control) {
     let exit = ended.exit.unwrap();
     assert_eq!(exit.cause, ExitCause::Node, "{exit:?}");
     assert!(exit.message.unwrap().contains("lease"));
-    // I3: it stays ended while it is still wanted, also when the lease is back.
+    // It stays ended while it is still desired, even when the lease returns (I3).
     let starts = control.dir.path().join("alone.starts");
-    let beats = control.world.borrow().heartbeats.len() + 5;
-    let more = |world: &crate::control::World| world.heartbeats.len() > beats;
+    let beats = control.plane.borrow().heartbeats.len() + 5;
+    let more = |plane: &crate::control::ControlState| plane.heartbeats.len() > beats;
     control.until("heartbeats", more).await;
     assert_eq!(std::fs::read_to_string(starts).unwrap(), "x\n");
     clear(control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_it_ends_while_the_agent_is_stopped() {
+async fn exclusive_work_ends_with_the_lease_while_the_agent_is_frozen() {
     let control = leasing().await;
     let agent = Agent::start(&control, &[]);
     let took = end_after(&control, &agent, |_, agent| signal(agent, Signal::SIGSTOP)).await;
@@ -106,34 +106,34 @@ async fn i4_it_ends_while_the_agent_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_it_ends_when_the_agent_was_killed() {
+async fn exclusive_work_ends_with_the_lease_after_the_agent_was_killed() {
     let control = leasing().await;
     let agent = Agent::start(&control, &[]);
     let took = end_after(&control, &agent, |_, agent| signal(agent, Signal::SIGKILL)).await;
     within_lease(took);
     drop(agent);
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     ended_for_its_node(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_it_ends_when_no_heartbeat_is_answered_and_the_file_is_garbled() {
+async fn exclusive_work_ends_without_answers_and_with_a_damaged_lease_file() {
     let control = leasing().await;
     let agent = Agent::start(&control, &[]);
     let took = end_after(&control, &agent, |control, _| {
-        control.change(|world| world.deaf = true);
-        // The last good lease goes on to count; no more, and no less.
+        control.change(|plane| plane.deaf = true);
+        // The last valid lease still counts.
         std::fs::write(control.state_dir().join("lease"), "{").unwrap();
     });
     within_lease(took.await);
-    control.change(|world| world.deaf = false);
+    control.change(|plane| plane.deaf = false);
     ended_for_its_node(&control).await;
 }
 
-/// The end is asked for a tenth of the lease before it, and forced when the lease is over.
+/// The stop comes a tenth of the lease before its end, and the kill at its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_the_end_is_gentle_first_and_forced_in_time() {
+async fn the_end_by_lease_is_graceful_first_and_forced_in_time() {
     let control = leasing().await;
     let agent = Agent::start(&control, &[]);
     let place = |name: &str| control.dir.path().join(name);
@@ -146,7 +146,7 @@ async fn i4_the_end_is_gentle_first_and_forced_in_time() {
     control.want(exclusive("alone", &deaf));
     let pid = wait_for("its number", || number_in(&pid));
     signal(&agent, Signal::SIGSTOP);
-    wait_for("its end", || (!lives(pid)).then_some(()));
+    wait_for("its end", || (!is_alive(pid)).then_some(()));
     assert!(heard.exists(), "it was asked before it was forced");
     signal(&agent, Signal::SIGCONT);
     let ended = control.reported(&id("alone"), ContainerState::Ended).await;
@@ -155,37 +155,37 @@ async fn i4_the_end_is_gentle_first_and_forced_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_it_is_not_started_without_a_lease_nor_after_one_that_ran_out() {
+async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let (script, starts, _) = counted(&control, "alone");
     control.want(exclusive("alone", &script));
     control.want(wanted("other", shell("sleep 300"), 1));
-    // The other one is reported: the agent has seen both, and left one alone.
+    // The other container is reported, so the agent has received both.
     control
         .reported(&id("other"), ContainerState::Running)
         .await;
-    let beats = control.world.borrow().heartbeats.len() + 5;
-    let more = |world: &crate::control::World| world.heartbeats.len() > beats;
-    let world = control.until("heartbeats", more).await;
-    assert!(shown(&world, &id("alone")).is_none() && !starts.exists());
-    control.change(|world| world.node_lease_ms = Some(LEASE_MS));
+    let beats = control.plane.borrow().heartbeats.len() + 5;
+    let more = |plane: &crate::control::ControlState| plane.heartbeats.len() > beats;
+    let plane = control.until("heartbeats", more).await;
+    assert!(report_of(&plane, &id("alone")).is_none() && !starts.exists());
+    control.change(|plane| plane.node_lease_ms = Some(LEASE_MS));
     control
         .reported(&id("alone"), ContainerState::Running)
         .await;
 
-    // A second one comes when the lease is over; then there is a lease again.
-    control.change(|world| world.deaf = true);
+    // A second one is ordered after the end of the lease; then there is a lease again.
+    control.change(|plane| plane.deaf = true);
     control.reported(&id("alone"), ContainerState::Ended).await;
     let (script, late_starts, _) = counted(&control, "late");
     control.want(exclusive("late", &script));
     control.want(wanted("mark", shell("sleep 300"), 1));
     control.reported(&id("mark"), ContainerState::Running).await;
-    control.change(|world| world.deaf = false);
+    control.change(|plane| plane.deaf = false);
     let late = control.reported(&id("late"), ContainerState::Ended).await;
     assert_eq!(late.exit.unwrap().cause, ExitCause::Node);
     assert!(!late_starts.exists());
-    // What is ordered under the new lease is started.
+    // Work ordered under the new lease starts.
     let (script, ..) = counted(&control, "next");
     control.want(exclusive("next", &script));
     control.reported(&id("next"), ContainerState::Running).await;

@@ -1,4 +1,4 @@
-//! The agent as its own program on this machine, and its neighbours played by [`control`].
+//! Runs the agent as its own program, with a fake control plane ([`control`]).
 
 #![expect(
     clippy::unwrap_used,
@@ -10,6 +10,7 @@ mod containers;
 mod control;
 mod engine;
 mod engine_limits;
+mod fault_attribution;
 mod faults;
 mod hardening;
 mod lease;
@@ -18,4 +19,3 @@ mod restarts;
 mod runner;
 mod simulated;
 mod stubborn;
-mod trouble;

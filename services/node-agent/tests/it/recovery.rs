@@ -1,4 +1,4 @@
-//! What an agent, a supervisor or a journal that was lost leaves to the next agent (F26, F30, F32).
+//! Recovery after the loss of an agent, a supervisor or a journal.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, id, lives, number_in, shell, wait_for, wanted};
+use crate::control::{Control, id, is_alive, number_in, shell, wait_for, wanted};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f26_a_killed_agent_loses_nothing() {
+async fn a_restarted_agent_has_lost_nothing() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     let mark = control.dir.path().join("go");
@@ -23,11 +23,11 @@ async fn f26_a_killed_agent_loses_nothing() {
         .reported(&id("short"), ContainerState::Running)
         .await;
     agent.kill();
-    // One ends while no agent looks.
+    // One ends while no agent is running.
     std::fs::write(&mark, "").unwrap();
     let exit_file = control.container_dir(&id("short")).join("exit.json");
     wait_for("the exit on disk", || exit_file.exists().then_some(()));
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
 
     let _agent = Agent::start(&control, &[]);
     let short = control.reported(&id("short"), ContainerState::Ended).await;
@@ -42,7 +42,7 @@ async fn f26_a_killed_agent_loses_nothing() {
         "x\n",
         "I3: started once"
     );
-    // The adopted one still obeys, and its end is heard.
+    // The adopted one can still be stopped, and its end is reported.
     control.want_goal(&id("long"), Goal::Stop);
     let stopped = control
         .reported(&id("long"), ContainerState::Ended)
@@ -57,7 +57,7 @@ async fn f26_a_killed_agent_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f30_a_journal_cut_short_starts_nothing_twice() {
+async fn a_truncated_journal_starts_nothing_twice() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     let starts = control.dir.path().join("starts");
@@ -67,7 +67,7 @@ async fn f30_a_journal_cut_short_starts_nothing_twice() {
     wait_for("its mark", || starts.exists().then_some(()));
     agent.kill();
     std::fs::write(control.state_dir().join("journal"), vec![0; 500]).unwrap();
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     let after = control.reported(&id("once"), ContainerState::Running).await;
     assert_eq!(before.pid, after.pid);
@@ -76,7 +76,7 @@ async fn f30_a_journal_cut_short_starts_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f30_what_a_damaged_journal_forgot_is_launch_unknown() {
+async fn containers_missing_from_a_damaged_journal_end_as_launch_unknown() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     for name in ["one", "two", "three"] {
@@ -88,7 +88,7 @@ async fn f30_what_a_damaged_journal_forgot_is_launch_unknown() {
     let mut journal = std::fs::read(&path).unwrap();
     journal[20] ^= 1;
     std::fs::write(&path, journal).unwrap();
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     control.want(wanted("forgotten", shell("true"), 1000));
     let _agent = Agent::start(&control, &[]);
     let exit = control
@@ -97,7 +97,7 @@ async fn f30_what_a_damaged_journal_forgot_is_launch_unknown() {
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::LaunchUnknown);
-    // What is ordered later is no longer in doubt.
+    // Later orders are not doubtful.
     control.want(wanted("later", shell("true"), 1000));
     let exit = control
         .reported(&id("later"), ContainerState::Ended)
@@ -109,7 +109,7 @@ async fn f30_what_a_damaged_journal_forgot_is_launch_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f32_r10_a_number_used_again_is_neither_adopted_nor_signalled() {
+async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     control.want(wanted("ghost", shell("exec sleep 300"), 1000));
@@ -131,8 +131,7 @@ async fn f32_r10_a_number_used_again_is_neither_adopted_nor_signalled() {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
-    // A stranger gets the number the container's program had, as far as its files can tell.
-    // Numbers do not come round within one tick of the kernel's clock; here they could.
+    // Another process gets the process id of the container's program, according to its files.
     let program = read("started.json")["program"]["start_ticks"]
         .as_u64()
         .unwrap();
@@ -150,7 +149,7 @@ async fn f32_r10_a_number_used_again_is_neither_adopted_nor_signalled() {
         content.pointer_mut(pointer).unwrap()["pid"] = stranger.id().into();
         std::fs::write(dir.join(name), content.to_string()).unwrap();
     }
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     let exit = control
         .reported(&id("ghost"), ContainerState::Ended)
@@ -192,9 +191,9 @@ async fn a_lost_supervisor_leaves_no_orphan() {
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Node);
     let pid = running.pid.unwrap();
-    wait_for("the program's end", || (!lives(pid)).then_some(()));
+    wait_for("the program's end", || (!is_alive(pid)).then_some(()));
     wait_for("its child's end", || {
-        number_in(&child).filter(|child| !lives(*child))
+        number_in(&child).filter(|child| !is_alive(*child))
     });
     clear(&control).await;
 }

@@ -1,5 +1,4 @@
-//! I3, I7, F26–F33: what an agent that begins knows, and what it does not do on the strength of
-//! what it does not know.
+//! Restarts of the agent: what it recovers, and what it does not start in doubt (I3).
 
 use std::path::Path;
 use std::process::Command;
@@ -11,14 +10,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, World, id, lives, number_in, shell, shown, wait_for, wanted};
+use crate::control::{
+    Control, ControlState, id, is_alive, number_in, report_of, shell, wait_for, wanted,
+};
 
 /// Programs of a real control plane: an agent that is killed and started until all is known again.
 const CONTAINERS: usize = 50;
 const ROUNDS: usize = 10;
 
-/// A program that leaves a line each time it is started.
-fn witness(control: &Control, name: &str, then: &str) -> (String, std::path::PathBuf) {
+/// A program that appends a line at each start.
+fn recording(control: &Control, name: &str, then: &str) -> (String, std::path::PathBuf) {
     let file = control.dir.path().join(format!("{name}.starts"));
     (format!("echo $$ >> {}; {then}", file.display()), file)
 }
@@ -39,7 +40,7 @@ fn end(pid: &serde_json::Value) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
-/// Everything of a container at once, as when the machine loses its power.
+/// Kills all processes of a container at once, as in a power failure.
 fn power_off(control: &Control, name: &str) {
     let dir = control.container_dir(&id(name));
     end(&json(&dir.join("claim.json"))["supervisor"]["pid"]);
@@ -51,26 +52,26 @@ async fn ended(control: &Control, name: &str) -> Exit {
     shown.exit.unwrap()
 }
 
-/// G4: from `kill -9` of the agent until everything that runs is known again.
+/// Measures the time from the kill until all running containers are known again.
 #[tokio::test(flavor = "multi_thread")]
-async fn f26_f33_fifty_containers_are_adopted_each_time_the_agent_is_killed() {
+async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
     let control = Control::start().await;
     let mut agent = Agent::start(&control, &[]);
     let names: Vec<String> = (0..CONTAINERS).map(|number| format!("n{number}")).collect();
     let mut files = Vec::new();
     for name in &names {
-        let (script, file) = witness(&control, name, "exec sleep 300");
+        let (script, file) = recording(&control, name, "exec sleep 300");
         control.want(wanted(name, shell(&script), 1000));
         files.push(file);
     }
-    let all_run = |world: &World| {
+    let all_run = |plane: &ControlState| {
         let runs = |name: &String| {
-            shown(world, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
+            report_of(plane, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
         };
         names.iter().all(runs)
     };
-    let numbers = |world: &World| -> Vec<Option<u32>> {
-        let pid = |name: &String| shown(world, &id(name)).and_then(|it| it.pid);
+    let numbers = |plane: &ControlState| -> Vec<Option<u32>> {
+        let pid = |name: &String| report_of(plane, &id(name)).and_then(|it| it.pid);
         names.iter().map(pid).collect()
     };
     let before = numbers(&control.until("all run", all_run).await);
@@ -81,11 +82,11 @@ async fn f26_f33_fifty_containers_are_adopted_each_time_the_agent_is_killed() {
     for _ in 0..ROUNDS {
         let begun = Instant::now();
         agent.kill();
-        control.change(|world| world.report = None);
+        control.change(|plane| plane.report = None);
         agent = Agent::start(&control, &[]);
-        let world = control.until("all are known again", all_run).await;
+        let plane = control.until("all are known again", all_run).await;
         times.push(begun.elapsed());
-        assert_eq!(numbers(&world), before, "none restarted, none killed");
+        assert_eq!(numbers(&plane), before, "none restarted, none killed");
     }
     times.sort_unstable();
     let (middle, worst) = (times[ROUNDS / 2], times[ROUNDS - 1]);
@@ -96,16 +97,16 @@ async fn f26_f33_fifty_containers_are_adopted_each_time_the_agent_is_killed() {
         worst.as_millis()
     );
     assert!(files.iter().all(|file| starts(file) == 1), "I3");
-    assert!(before.iter().all(|pid| lives(pid.unwrap())));
+    assert!(before.iter().all(|pid| is_alive(pid.unwrap())));
     clear(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f27_after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
+async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
     for journal in [true, false] {
         let control = Control::start().await;
         let agent = Agent::start(&control, &[]);
-        let (script, file) = witness(&control, "ran", "exec sleep 300");
+        let (script, file) = recording(&control, "ran", "exec sleep 300");
         control.want(wanted("ran", shell(&script), 1000));
         control.reported(&id("ran"), ContainerState::Running).await;
         let dir = control.container_dir(&id("ran"));
@@ -118,9 +119,9 @@ async fn f27_after_a_reboot_nothing_is_started_again_with_or_without_a_journal()
         if !journal {
             std::fs::remove_file(control.state_dir().join("journal")).unwrap();
         }
-        // Ordered while the machine was down; a disk that was put back would look the same.
+        // Ordered while the machine was down; a restored disk would look the same.
         control.want(wanted("meanwhile", shell("true"), 1000));
-        control.change(|world| world.report = None);
+        control.change(|plane| plane.report = None);
         let later = [("FAULT_BOOT", "later")];
         let agent = Agent::start(&control, &later);
         assert_eq!(
@@ -138,19 +139,19 @@ async fn f27_after_a_reboot_nothing_is_started_again_with_or_without_a_journal()
     }
 }
 
-/// The whole memory of an agent is gone while its work runs: the work is found by its marks, ended,
-/// and not started a second time; what only looks alike is left alone.
+/// The state directory is lost while work runs: processes are found by their marks, ended, and not
+/// started again (F30).
 #[tokio::test(flavor = "multi_thread")]
-async fn f30_orphans_of_a_lost_disk_are_ended_and_strangers_are_not() {
+async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: programs of the agent's own account cannot be told from strangers");
     }
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    let (held, held_file) = witness(&control, "held", "exec sleep 300");
-    // Its supervisor is lost too, and a part of it has left its group and its session. The program
-    // itself stays: were it to end, its supervisor would end the rest before it can be killed.
-    let (leaves, fled_file) = witness(&control, "fled", "exec sleep 300");
+    let (held, held_file) = recording(&control, "held", "exec sleep 300");
+    // Its supervisor is lost too, and a child has left its process group and session. The program
+    // must stay alive; otherwise its supervisor would end the child first.
+    let (leaves, fled_file) = recording(&control, "fled", "exec sleep 300");
     let fled = format!("setsid sh -c '{leaves}' & wait");
     for (name, script) in [("held", &held), ("fled", &fled)] {
         control.want(wanted(name, shell(script), 200));
@@ -164,7 +165,7 @@ async fn f30_orphans_of_a_lost_disk_are_ended_and_strangers_are_not() {
     agent.kill();
     end(&json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
     std::fs::remove_dir_all(control.state_dir()).unwrap();
-    // Strangers: the same words in another folder, and the same mark on a process of the machine's.
+    // Other processes: the same arguments in another folder, and the mark on a system process.
     let other = control.dir.path().join("elsewhere/containers/alc_held");
     let mut strangers = [
         Command::new("sh")
@@ -178,13 +179,13 @@ async fn f30_orphans_of_a_lost_disk_are_ended_and_strangers_are_not() {
             .spawn(),
     ]
     .map(Result::unwrap);
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     for (name, pid) in [("held", pids[0]), ("fled", pids[1])] {
         let exit = ended(&control, name).await;
         let unknown = matches!(exit.cause, ExitCause::Node | ExitCause::LaunchUnknown);
         assert!(unknown, "{name}: {exit:?}");
-        assert!(!lives(pid), "I17: {name} was called ended and lives");
+        assert!(!is_alive(pid), "I17: {name} was called ended and lives");
     }
     assert_eq!((starts(&held_file), starts(&fled_file)), (1, 1), "I3");
     for stranger in &mut strangers {
@@ -199,16 +200,16 @@ async fn f30_orphans_of_a_lost_disk_are_ended_and_strangers_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f30_i3_a_node_that_lost_its_memory_doubts_what_it_was_ordered_before() {
+async fn a_node_with_a_lost_journal_doubts_its_earlier_orders() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     control.want(wanted("before", shell("true"), 1000));
     ended(&control, "before").await;
     agent.kill();
     std::fs::remove_dir_all(control.state_dir()).unwrap();
-    control.change(|world| {
-        world.report = None;
-        world.heartbeats.clear();
+    control.change(|plane| {
+        plane.report = None;
+        plane.heartbeats.clear();
     });
     let _agent = Agent::start(&control, &[]);
     let exit = ended(&control, "before").await;
@@ -221,45 +222,45 @@ async fn f30_i3_a_node_that_lost_its_memory_doubts_what_it_was_ordered_before() 
     clear(&control).await;
 }
 
-/// I7, R9: the position is on disk with the deed it led to; an older set changes nothing, also
-/// after a restart, and that of another history starts nothing that is not known.
+/// An older set changes nothing, even after a restart. A set of another history starts nothing
+/// unknown (I7).
 #[tokio::test(flavor = "multi_thread")]
-async fn i7_older_orders_are_refused_after_a_restart_and_other_histories_doubted() {
+async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() {
     let control = Control::start().await;
     let at = |lineage: u32, revision: u64| {
         Some(format!(
             "0190b5a0c5f47c5e8f3c00000000000{lineage}-{revision}"
         ))
     };
-    control.change(|world| world.cursor = at(1, 50));
+    control.change(|plane| plane.cursor = at(1, 50));
     let agent = Agent::start(&control, &[]);
     control.want(wanted("kept", shell("sleep 300"), 1000));
     control.reported(&id("kept"), ContainerState::Running).await;
     agent.kill();
     std::fs::remove_file(control.state_dir().join("position")).unwrap();
-    // A database from before: it knows nothing of what runs, and of something that is long over.
-    control.change(|world| {
-        world.cursor = at(1, 40);
-        world.report = None;
-        world.desired.remove(id("kept").as_str());
+    // A restored database: without the running container, and with one that ended long ago.
+    control.change(|plane| {
+        plane.cursor = at(1, 40);
+        plane.report = None;
+        plane.desired.remove(id("kept").as_str());
     });
     control.want(wanted("old", shell("sleep 300"), 1000));
     let agent = Agent::start(&control, &[]);
-    let asked = control.world.borrow().asked;
-    let looked = |world: &World| world.asked > asked + 2 && world.report.is_some();
-    let world = control.until("it has looked several times", looked).await;
+    let asked = control.plane.borrow().asked;
+    let looked = |plane: &ControlState| plane.asked > asked + 2 && plane.report.is_some();
+    let plane = control.until("it has looked several times", looked).await;
     assert_eq!(
-        shown(&world, &id("kept")).unwrap().state,
+        report_of(&plane, &id("kept")).unwrap().state,
         ContainerState::Running
     );
     assert!(
-        shown(&world, &id("old")).is_none(),
+        report_of(&plane, &id("old")).is_none(),
         "an old order was obeyed"
     );
     agent.kill();
-    control.change(|world| {
-        world.cursor = at(2, 1);
-        world.report = None;
+    control.change(|plane| {
+        plane.cursor = at(2, 1);
+        plane.report = None;
     });
     control.want(wanted("kept", shell("sleep 300"), 1000));
     let _agent = Agent::start(&control, &[]);
@@ -267,12 +268,12 @@ async fn i7_older_orders_are_refused_after_a_restart_and_other_histories_doubted
     control.reported(&id("kept"), ContainerState::Running).await;
     control.want_goal(&id("kept"), Goal::Stop);
     assert_eq!(ended(&control, "kept").await.cause, ExitCause::Intended);
-    control.change(|world| world.cursor = at(2, 2));
+    control.change(|plane| plane.cursor = at(2, 2));
     clear(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f28_two_agents_never_share_a_state_directory() {
+async fn two_agents_never_share_a_state_directory() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let begun = Instant::now();

@@ -1,8 +1,8 @@
-//! Pretended machines, in this process.
+//! Simulated machines, in this process.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_node_agent::{RuntimeKind, Settings};
-use hayward_node_agent_domain::Trouble;
+use hayward_node_agent_domain::NodeFault;
 use hayward_service::Shutdown;
 use hayward_vocabulary::{ExitCause, Program};
 
@@ -23,11 +23,11 @@ fn settings(control: &Control) -> Settings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pretended_machine_runs_and_stops_and_works_through_tasks() {
+async fn a_simulated_machine_runs_stops_and_works_on_tasks() {
     let control = Control::start().await;
-    control.change(|world| {
-        world.tasks = tasks(300, &["pretend"]);
-        world.total = 300;
+    control.change(|plane| {
+        plane.tasks = tasks(300, &["pretend"]);
+        plane.total = 300;
     });
     let shutdown = Shutdown::new();
     let running = hayward_node_agent::start(settings(&control), shutdown.clone())
@@ -56,15 +56,15 @@ async fn a_pretended_machine_runs_and_stops_and_works_through_tasks() {
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
-    let world = control.world.borrow().clone();
-    assert_eq!(world.finished.len(), 300);
-    assert_eq!(world.heartbeats[0].inventory.capacity.memory_bytes, 7);
+    let plane = control.plane.borrow().clone();
+    assert_eq!(plane.finished.len(), 300);
+    assert_eq!(plane.heartbeats[0].inventory.capacity.memory_bytes, 7);
     shutdown.begin();
     running.wait().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_pretended_machines_live_in_one_process() {
+async fn many_simulated_machines_run_in_one_process() {
     let control = Control::start().await;
     let keys = control.dir.path().join("keys");
     std::fs::create_dir_all(keys.join("tokens")).unwrap();
@@ -85,9 +85,9 @@ async fn many_pretended_machines_live_in_one_process() {
     let running = hayward_node_agent::start(settings, shutdown.clone())
         .await
         .unwrap();
-    let all = |world: &crate::control::World| {
+    let all = |plane: &crate::control::ControlState| {
         let boots: std::collections::BTreeSet<_> =
-            world.heartbeats.iter().map(|beat| &beat.boot_id).collect();
+            plane.heartbeats.iter().map(|beat| &beat.boot_id).collect();
         boots.len() == 50
     };
     control.until("every one speaks", all).await;
@@ -96,9 +96,9 @@ async fn many_pretended_machines_live_in_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pretended_machine_keeps_leases_and_can_pretend_to_be_broken() {
+async fn a_simulated_machine_honours_leases_and_can_be_faulty() {
     let control = Control::start().await;
-    control.change(|world| world.node_lease_ms = Some(1_000));
+    control.change(|plane| plane.node_lease_ms = Some(1_000));
     let shutdown = Shutdown::new();
     let running = hayward_node_agent::start(settings(&control), shutdown.clone())
         .await
@@ -109,7 +109,7 @@ async fn a_pretended_machine_keeps_leases_and_can_pretend_to_be_broken() {
     control
         .reported(&id("alone"), ContainerState::Running)
         .await;
-    control.change(|world| world.deaf = true);
+    control.change(|plane| plane.deaf = true);
     let alone = control.reported(&id("alone"), ContainerState::Ended).await;
     assert_eq!(alone.exit.unwrap().cause, ExitCause::Node);
     shutdown.begin();
@@ -118,7 +118,7 @@ async fn a_pretended_machine_keeps_leases_and_can_pretend_to_be_broken() {
     let control = Control::start().await;
     let shutdown = Shutdown::new();
     let broken = Settings {
-        simulated_fault: Some(Trouble::ImagePull),
+        simulated_fault: Some(NodeFault::ImagePull),
         ..settings(&control)
     };
     let running = hayward_node_agent::start(broken, shutdown.clone())

@@ -1,4 +1,4 @@
-//! F31: what cannot be ended, and helpers that hang.
+//! Processes that cannot be killed, and launches that hang (F31).
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,9 @@ use hayward_container_manager_api::{ContainerReport, ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
 use crate::agent::{Agent, clear};
-use crate::control::{Control, World, id, lives, shell, shown, wait_for, wanted};
+use crate::control::{Control, ControlState, id, is_alive, report_of, shell, wait_for, wanted};
 
-/// Processes the kernel does not let end, killed or not: frozen ones, where it has the older kind
-/// of control groups.
+/// Frozen processes, which do not end even when killed. Needs cgroups of version 1.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -44,13 +43,14 @@ impl Drop for Frozen {
 }
 
 async fn stuck(control: &Control, name: &str) -> ContainerReport {
-    let says_why = |world: &World| shown(world, &id(name)).is_some_and(|it| it.reason.is_some());
-    let world = control.until("it says why it does not end", says_why).await;
-    shown(&world, &id(name)).unwrap()
+    let says_why =
+        |plane: &ControlState| report_of(plane, &id(name)).is_some_and(|it| it.reason.is_some());
+    let plane = control.until("it says why it does not end", says_why).await;
+    report_of(&plane, &id(name)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f31_what_cannot_be_killed_is_stopping_with_its_reason_and_never_ended() {
+async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let name = format!("hayward-test-{}", std::process::id());
     let Some(frozen) = Frozen::new(&name) else {
         return;
@@ -75,19 +75,19 @@ async fn f31_what_cannot_be_killed_is_stopping_with_its_reason_and_never_ended()
         why.contains("does not end") && why.contains(&pid.to_string()),
         "{why}"
     );
-    let told = |world: &World| {
-        let beat = world.heartbeats.last();
+    let told = |plane: &ControlState| {
+        let beat = plane.heartbeats.last();
         beat.and_then(|beat| beat.quiesce_reason.clone())
             .is_some_and(|why| why.contains("alc_hard cannot be ended"))
     };
     control.until("the node asks for no more work", told).await;
-    // The next agent knows it too, and calls it no more ended than the first.
+    // After a restart of the agent it still counts as stopping.
     agent.kill();
-    control.change(|world| world.report = None);
+    control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     let shown = stuck(&control, "hard").await;
     assert_eq!(shown.state, ContainerState::Stopping);
-    assert!(lives(pid) && !control.world.borrow().ends.contains_key(&(id("hard"), 1)));
+    assert!(is_alive(pid) && !control.plane.borrow().ends.contains_key(&(id("hard"), 1)));
     frozen.set("THAWED");
     let exit = control
         .reported(&id("hard"), ContainerState::Ended)
@@ -95,13 +95,13 @@ async fn f31_what_cannot_be_killed_is_stopping_with_its_reason_and_never_ended()
         .exit
         .unwrap();
     assert_eq!((exit.cause, exit.signal), (ExitCause::Intended, Some(9)));
-    assert!(!lives(pid));
+    assert!(!is_alive(pid));
     clear(&control).await;
 }
 
-/// The same where the supervisor is lost: nobody says "ended" before it is true.
+/// The same without a supervisor (I17).
 #[tokio::test(flavor = "multi_thread")]
-async fn f31_i17_remains_that_cannot_be_killed_are_not_called_ended() {
+async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
     let name = format!("hayward-test-lost-{}", std::process::id());
     let Some(frozen) = Frozen::new(&name) else {
         return;
@@ -133,7 +133,7 @@ async fn f31_i17_remains_that_cannot_be_killed_are_not_called_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f31_a_launch_that_hangs_has_an_end() {
+async fn a_hanging_launch_fails_after_its_limit() {
     let control = Control::start().await;
     let more = [
         ("HAYWARD_COMMAND", r#"["/bin/sh", "-c", "sleep 300"]"#),

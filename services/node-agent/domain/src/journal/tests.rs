@@ -27,72 +27,85 @@ fn ended(incarnation: u64, code: i32) -> Record {
     }
 }
 
-fn cause(story: &Story, trace: Trace, boot: &str) -> Option<ExitCause> {
-    match judge(story, trace, boot) {
+fn cause(history: &ContainerHistory, evidence: Evidence, boot: &str) -> Option<ExitCause> {
+    match judge(history, evidence, boot) {
         Verdict::Live | Verdict::Ending => None,
         Verdict::Ended(exit) => Some(exit.cause),
     }
 }
 
 #[test]
-fn each_trace_proves_what_it_can() {
-    let launching = Past::replay([intent(1)]).stories.remove(&id()).unwrap();
+fn each_evidence_gives_its_verdict() {
+    let launching = JournalState::replay([intent(1)])
+        .containers
+        .remove(&id())
+        .unwrap();
     let mut running = launching.clone();
     running.pid = Some(7);
-    let success = Trace::Exited(Exit::of(ExitCause::Success, ""));
+    let success = Evidence::Exited(Exit::of(ExitCause::Success, ""));
     let table = [
-        (&launching, Trace::Alive, "now", None),
+        (&launching, Evidence::Alive, "now", None),
         (&launching, success.clone(), "now", Some(ExitCause::Success)),
         (&launching, success, "later", Some(ExitCause::Success)),
-        (&launching, Trace::Untouched, "now", Some(ExitCause::Node)),
         (
             &launching,
-            Trace::Begun,
+            Evidence::Untouched,
+            "now",
+            Some(ExitCause::Node),
+        ),
+        (
+            &launching,
+            Evidence::Begun,
             "now",
             Some(ExitCause::LaunchUnknown),
         ),
-        (&launching, Trace::Lost, "now", Some(ExitCause::Node)),
+        (&launching, Evidence::Lost, "now", Some(ExitCause::Node)),
         (
             &launching,
-            Trace::Untouched,
+            Evidence::Untouched,
             "later",
             Some(ExitCause::LaunchUnknown),
         ),
         (
             &launching,
-            Trace::Begun,
+            Evidence::Begun,
             "later",
             Some(ExitCause::LaunchUnknown),
         ),
-        (&launching, Trace::Lost, "later", Some(ExitCause::Node)),
-        (&running, Trace::Untouched, "later", Some(ExitCause::Node)),
-        (&running, Trace::Alive, "later", Some(ExitCause::Node)),
+        (&launching, Evidence::Lost, "later", Some(ExitCause::Node)),
+        (
+            &running,
+            Evidence::Untouched,
+            "later",
+            Some(ExitCause::Node),
+        ),
+        (&running, Evidence::Alive, "later", Some(ExitCause::Node)),
     ];
-    for (story, trace, boot, expected) in table {
+    for (history, evidence, boot, expected) in table {
         assert_eq!(
-            cause(story, trace.clone(), boot),
+            cause(history, evidence.clone(), boot),
             expected,
-            "{trace:?} {boot}"
+            "{evidence:?} {boot}"
         );
     }
 }
 
 #[test]
-fn i6_the_first_end_absorbs() {
-    let past = Past::replay([intent(1), ended(1, 3), ended(1, 4), intent(1)]);
-    assert_eq!(past.stories[&id()].exit.as_ref().unwrap().code, Some(3));
-    let journalled = &past.stories[&id()];
+fn the_first_end_is_final() {
+    let state = JournalState::replay([intent(1), ended(1, 3), ended(1, 4), intent(1)]);
+    assert_eq!(state.containers[&id()].exit.as_ref().unwrap().code, Some(3));
+    let journalled = &state.containers[&id()];
     assert_eq!(
-        cause(journalled, Trace::Alive, "now"),
+        cause(journalled, Evidence::Alive, "now"),
         Some(ExitCause::UserError)
     );
 }
 
 #[test]
-fn an_end_without_an_intent_counts_too() {
-    let past = Past::replay([ended(2, 1)]);
-    assert_eq!(past.stories[&id()].incarnation, 2);
-    assert_eq!(Past::replay(past.compacted()), past);
+fn an_end_without_an_intent_counts() {
+    let state = JournalState::replay([ended(2, 1)]);
+    assert_eq!(state.containers[&id()].incarnation, 2);
+    assert_eq!(JournalState::replay(state.compacted()), state);
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
@@ -133,10 +146,10 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
 proptest! {
     #[test]
     fn compaction_tells_the_same_story(records in records()) {
-        let past = Past::replay(records);
-        prop_assert_eq!(&Past::replay(past.compacted()), &past);
-        let mut twice = past.compacted();
-        twice.extend(past.compacted());
-        prop_assert_eq!(&Past::replay(twice), &past);
+        let state = JournalState::replay(records);
+        prop_assert_eq!(&JournalState::replay(state.compacted()), &state);
+        let mut twice = state.compacted();
+        twice.extend(state.compacted());
+        prop_assert_eq!(&JournalState::replay(twice), &state);
     }
 }

@@ -13,9 +13,9 @@ proptest! {
         prop_assert!(!lease.holds(lender_ends));
     }
 
-    /// I4: a node that looks at any times, with any answers lost and any file it cannot read, has
-    /// forced its work by the time the lender lets go, and never goes back from ending to running
-    /// without a newer lease.
+    /// A node that checks at any times, with lost answers and unreadable files, has killed its work
+    /// when the grantor's lease ends. It never returns from ending to running without a newer lease
+    /// (I4).
     #[test]
     fn i4_nothing_runs_after_the_last_lease(
         lease_ms in 30..100_000_u64,
@@ -28,7 +28,7 @@ proptest! {
             let read = match luck {
                 // The answer was lost, or the file cannot be read.
                 0 | 1 => None,
-                // Garbage that happens to be a lease: of another boot, from the future.
+                // An invalid lease: of another boot, or from the future.
                 2 => Some(Lease::new(now + 1 + pause, lease_ms)),
                 _ => {
                     heard = Some(asked + took);
@@ -55,13 +55,13 @@ proptest! {
     }
 }
 
-/// A lease of ten seconds asked for at 100 s: a second is kept free.
+/// A lease of ten seconds requested at 100 s, with a margin of one second.
 fn lease() -> Lease {
     Lease::new(100_000, 10_000)
 }
 
 #[test]
-fn work_runs_then_is_asked_then_forced() {
+fn work_runs_then_is_asked_to_end_then_killed() {
     let until_ms = 109_000;
     let force_at_ms = 110_000;
     for (now_ms, lease, expected) in [
@@ -72,7 +72,7 @@ fn work_runs_then_is_asked_then_forced() {
         (109_000, Some(lease()), Step::End { force_at_ms }),
         (109_999, Some(lease()), Step::End { force_at_ms }),
         (110_000, Some(lease()), Step::Force),
-        // F25: the machine slept for an hour, and its clock went on.
+        // The machine slept for an hour, and its clock went on (F25).
         (3_700_000, Some(lease()), Step::Force),
         (u64::MAX, Some(Lease::new(u64::MAX, 10)), Step::Force),
         (5, Some(Lease::new(5, 0)), Step::Force),
@@ -82,7 +82,7 @@ fn work_runs_then_is_asked_then_forced() {
 }
 
 #[test]
-fn what_cannot_be_read_leaves_the_last_good_lease() {
+fn an_unreadable_file_leaves_the_last_valid_lease() {
     let (old, new) = (Lease::new(90_000, 10_000), lease());
     let future = Lease::new(100_001, 10_000);
     for (last, read, expected) in [
@@ -93,7 +93,7 @@ fn what_cannot_be_read_leaves_the_last_good_lease() {
         (Some(new), Some(old), Some(new)),
         (Some(new), Some(future), Some(new)),
         (None, Some(future), None),
-        // The newest answer counts, also where it grants less.
+        // The newest answer counts, even if it grants less.
         (
             Some(new),
             Some(Lease::new(100_000, 5)),
@@ -105,7 +105,7 @@ fn what_cannot_be_read_leaves_the_last_good_lease() {
 }
 
 #[test]
-fn a_gap_begins_a_tenure_that_has_to_settle() {
+fn a_gap_starts_a_tenure_that_must_settle() {
     let first = Tenure::renewed(None, lease(), 100_010);
     assert_eq!(first.since_ms, 100_000);
     assert!(!first.may_start(100_999) && first.may_start(101_000));
@@ -113,7 +113,7 @@ fn a_gap_begins_a_tenure_that_has_to_settle() {
     let next = Lease::new(105_000, 10_000);
     let renewed = Tenure::renewed(Some(first), next, 105_010);
     assert_eq!(renewed.since_ms, 100_000);
-    // The answer came when the old lease was over: there was a time without.
+    // The answer came after the end of the old lease, so there was a gap.
     let late = Tenure::renewed(Some(first), next, 109_500);
     assert_eq!(late.since_ms, 105_000);
     assert!(

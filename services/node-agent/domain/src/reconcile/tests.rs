@@ -14,7 +14,7 @@ fn wanted(goal: Goal) -> Wanted {
     }
 }
 
-fn there(phase: Phase) -> Actual {
+fn actual_in(phase: Phase) -> Actual {
     Actual {
         incarnation: 1,
         epoch: 1,
@@ -22,8 +22,8 @@ fn there(phase: Phase) -> Actual {
     }
 }
 
-fn picture(desired: &[(u8, Wanted)], actual: &[(u8, Actual)]) -> Picture {
-    Picture {
+fn state(desired: &[(u8, Wanted)], actual: &[(u8, Actual)]) -> State {
+    State {
         desired: desired
             .iter()
             .map(|(number, wanted)| (id(*number), *wanted))
@@ -33,12 +33,12 @@ fn picture(desired: &[(u8, Wanted)], actual: &[(u8, Actual)]) -> Picture {
             .map(|(number, actual)| (id(*number), *actual))
             .collect(),
         seen_in_full: true,
-        ..Picture::default()
+        ..State::default()
     }
 }
 
 #[test]
-fn each_pair_of_goal_and_phase_has_its_step() {
+fn each_pair_of_goal_and_phase_has_its_action() {
     let start = Some(Action::Start {
         id: id(1),
         incarnation: 1,
@@ -70,37 +70,43 @@ fn each_pair_of_goal_and_phase_has_its_step() {
     ];
     for (goal, phase, step) in table {
         let desired: Vec<_> = goal.map(|goal| (1, wanted(goal))).into_iter().collect();
-        let actual: Vec<_> = phase.map(|phase| (1, there(phase))).into_iter().collect();
-        let actions = reconcile(&picture(&desired, &actual));
+        let actual: Vec<_> = phase
+            .map(|phase| (1, actual_in(phase)))
+            .into_iter()
+            .collect();
+        let actions = reconcile(&state(&desired, &actual));
         assert_eq!(actions.first().cloned(), step, "{goal:?} {phase:?}");
         assert!(actions.len() <= 1);
     }
 }
 
 #[test]
-fn nothing_ends_for_being_absent_before_the_set_was_seen_in_full() {
-    let mut picture = picture(&[], &[(1, there(Phase::Running)), (2, there(Phase::Ended))]);
-    picture.seen_in_full = false;
-    assert_eq!(reconcile(&picture), []);
+fn absent_containers_end_only_after_the_full_set_was_received() {
+    let mut state = state(
+        &[],
+        &[(1, actual_in(Phase::Running)), (2, actual_in(Phase::Ended))],
+    );
+    state.seen_in_full = false;
+    assert_eq!(reconcile(&state), []);
 }
 
 #[test]
-fn i7_an_older_epoch_changes_nothing() {
-    let mut actual = there(Phase::Running);
+fn an_older_epoch_changes_nothing() {
+    let mut actual = actual_in(Phase::Running);
     actual.epoch = 2;
     assert_eq!(
-        reconcile(&picture(&[(1, wanted(Goal::Stop))], &[(1, actual)])),
+        reconcile(&state(&[(1, wanted(Goal::Stop))], &[(1, actual)])),
         []
     );
 }
 
 #[test]
-fn i3_what_a_damaged_journal_may_have_started_is_not_started_again() {
-    let mut picture = picture(&[(1, wanted(Goal::Run))], &[]);
-    picture.doubtful.insert(id(1));
+fn work_a_damaged_journal_may_have_started_is_not_started_again() {
+    let mut state = state(&[(1, wanted(Goal::Run))], &[]);
+    state.doubtful.insert(id(1));
     let cause = ExitCause::LaunchUnknown;
     assert_eq!(
-        reconcile(&picture),
+        reconcile(&state),
         [Action::Conclude {
             id: id(1),
             incarnation: 1,
@@ -113,7 +119,7 @@ fn goals() -> impl Strategy<Value = Goal> {
     prop_oneof![Just(Goal::Run), Just(Goal::Stop), Just(Goal::Hold)]
 }
 
-/// One step of a world: the wish of a container changes, goes, or its process ends.
+/// One step: the desired state of a container changes or is removed, or its process ends.
 #[derive(Debug, Clone)]
 enum Step {
     Wish(u8, u64, Goal),
@@ -132,7 +138,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-fn obey(picture: &mut Picture, action: &Action) {
+fn carry_out(state: &mut State, action: &Action) {
     match action {
         Action::Start { id, incarnation } => {
             let actual = Actual {
@@ -141,13 +147,13 @@ fn obey(picture: &mut Picture, action: &Action) {
                 phase: Phase::Launching,
             };
             assert!(
-                picture.actual.insert(id.clone(), actual).is_none(),
+                state.actual.insert(id.clone(), actual).is_none(),
                 "started over another"
             );
         }
-        Action::Stop { id } => picture.actual.get_mut(id).unwrap().phase = Phase::Stopping,
+        Action::Stop { id } => state.actual.get_mut(id).unwrap().phase = Phase::Stopping,
         Action::Forget { id } => {
-            assert_eq!(picture.actual.remove(id).unwrap().phase, Phase::Ended);
+            assert_eq!(state.actual.remove(id).unwrap().phase, Phase::Ended);
         }
         Action::Conclude {
             id, incarnation, ..
@@ -157,17 +163,17 @@ fn obey(picture: &mut Picture, action: &Action) {
                 epoch: 1,
                 phase: Phase::Ended,
             };
-            picture.actual.insert(id.clone(), actual);
+            state.actual.insert(id.clone(), actual);
         }
     }
 }
 
 proptest! {
-    /// I3 over any history in which ids are used as promised: incarnations only grow, and an id
-    /// that was withdrawn does not come back.
+    /// Each incarnation starts at most once, if incarnations only grow and removed ids do not return
+    /// (I3).
     #[test]
     fn an_incarnation_starts_at_most_once(steps in steps()) {
-        let mut picture = Picture { seen_in_full: true, ..Picture::default() };
+        let mut state = State { seen_in_full: true, ..State::default() };
         let mut started = BTreeSet::new();
         let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
         let mut gone = BTreeSet::new();
@@ -176,43 +182,43 @@ proptest! {
                 Step::Wish(number, incarnation, goal) if !gone.contains(&number) => {
                     let newest = newest.entry(number).or_insert(1);
                     *newest = incarnation.max(*newest);
-                    let wish = Wanted { incarnation: *newest, epoch: 1, goal, exclusive: false };
-                    picture.desired.insert(id(number), wish);
+                    let desired = Wanted { incarnation: *newest, epoch: 1, goal, exclusive: false };
+                    state.desired.insert(id(number), desired);
                 }
                 Step::Wish(..) => {}
                 Step::Withdraw(number) => {
-                    if picture.desired.remove(&id(number)).is_some() {
+                    if state.desired.remove(&id(number)).is_some() {
                         gone.insert(number);
                     }
                 }
                 Step::Starts(number) => {
-                    if let Some(actual) = picture.actual.get_mut(&id(number))
+                    if let Some(actual) = state.actual.get_mut(&id(number))
                         && actual.phase == Phase::Launching {
                         actual.phase = Phase::Running;
                     }
                 }
                 Step::Ends(number) => {
-                    if let Some(actual) = picture.actual.get_mut(&id(number)) {
+                    if let Some(actual) = state.actual.get_mut(&id(number)) {
                         actual.phase = Phase::Ended;
                     }
                 }
             }
-            // At most: forget the old incarnation, start the new one, rest.
+            // At most three rounds: forget the old incarnation, start the new one, nothing.
             for _ in 0..3 {
-                for action in reconcile(&picture) {
+                for action in reconcile(&state) {
                     if let Action::Start { id, incarnation } = &action {
                         prop_assert!(started.insert((id.clone(), *incarnation)), "{action:?}");
                     }
-                    obey(&mut picture, &action);
+                    carry_out(&mut state, &action);
                 }
             }
-            prop_assert_eq!(reconcile(&picture), vec![]);
+            prop_assert_eq!(reconcile(&state), vec![]);
         }
     }
 }
 
 #[test]
-fn i4_exclusive_work_waits_for_a_lease_and_is_never_started_after_one_that_ran_out() {
+fn exclusive_work_waits_for_a_lease_and_never_starts_after_an_expired_one() {
     let exclusive = |goal| Wanted {
         exclusive: true,
         ..wanted(goal)
@@ -236,22 +242,22 @@ fn i4_exclusive_work_waits_for_a_lease_and_is_never_started_after_one_that_ran_o
         (Goal::Stop, false, false, conclude(ExitCause::Intended)),
         (Goal::Hold, true, true, None),
     ] {
-        let mut picture = picture(&[(1, exclusive(goal))], &[]);
-        picture.leased = leased;
+        let mut state = state(&[(1, exclusive(goal))], &[]);
+        state.leased = leased;
         if overtaken {
-            picture.overtaken.insert(id(1));
+            state.overtaken.insert(id(1));
         }
-        let actions = reconcile(&picture);
+        let actions = reconcile(&state);
         assert_eq!(
             actions.first().cloned(),
             expected,
             "{goal:?} {leased} {overtaken}"
         );
     }
-    // What runs is its supervisor's to end; and other work never waits.
-    let running = picture(
+    // A running container is ended by its supervisor; other work never waits.
+    let running = state(
         &[(1, exclusive(Goal::Run)), (2, wanted(Goal::Run))],
-        &[(1, there(Phase::Running))],
+        &[(1, actual_in(Phase::Running))],
     );
     let actions = reconcile(&running);
     assert!(matches!(&actions[..], [Action::Start { id, .. }] if *id == self::id(2)));

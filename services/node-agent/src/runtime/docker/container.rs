@@ -1,8 +1,9 @@
-//! The life of one container, from its folder to its exit.
+//! The lifecycle of one container of the engine, from its folder to its exit.
 //!
-//! Invariants: the engine is asked to start a container at most once, and that is noted before
-//! (I3); without its answer nothing is concluded of a program that may run (F31); an exit is on
-//! disk before the engine drops the container.
+//! Invariants:
+//! - The engine is asked to start a container at most once, and that is recorded before (I3).
+//! - Without an answer of the engine, a program that may run never counts as ended (F31).
+//! - An exit is on disk before the container is removed from the engine.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +14,32 @@ use hayward_vocabulary::{ContainerForm, Exit, ExitCause};
 use tokio::task::JoinHandle;
 
 use super::engine::Fault;
-use super::folder::{Folder, Order, Started};
+use super::folder::{Folder, LaunchRecord, Started};
 use super::inspect::{Ending, Stage};
 use super::{Docker, container_spec, logs, mounts};
-use crate::backoff::Pause;
+use crate::backoff::Backoff;
 use crate::runtime::{Container, Event};
 
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
-const LOOK_SOON: Duration = Duration::from_millis(500);
-/// For the last of the output, once the program is over.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+const SHORT_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Time limit for reading the last output after the end.
+const REMAINING_OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub const RUNTIME_DOWN: &str = "runtime_down";
 const IMAGE_PULL: &str = "image_pull";
 
-/// What a container is to be.
-pub struct Ordered {
+/// A container to launch from an image.
+pub struct ImageLaunch {
     pub container: Container,
     pub argv: Vec<String>,
     pub image: ContainerForm,
 }
 
 impl Docker {
-    /// Everything of a container that was just ordered.
-    pub(super) async fn live(self, ordered: Ordered, stop: Shutdown) {
+    /// Launches a container and watches it until its end.
+    pub(super) async fn run(self, ordered: ImageLaunch, stop: Shutdown) {
         let container = &ordered.container;
-        let order = Order {
+        let order = LaunchRecord {
             id: container.id.clone(),
             incarnation: container.incarnation,
             epoch: container.epoch,
@@ -46,27 +47,27 @@ impl Docker {
         };
         let folder = self.folder(&order.id);
         let exit = match self.begin(&ordered, &folder, &order, &stop).await {
-            Ok(()) => self.attend(&folder, &order, &stop).await,
+            Ok(()) => self.watch_until_end(&folder, &order, &stop).await,
             Err(exit) => exit,
         };
-        self.conclude(&folder, &order, exit).await;
+        self.finish(&folder, &order, exit).await;
     }
 
-    /// Everything of a container that an earlier agent ordered.
-    pub(super) async fn adopt(self, folder: Folder, order: Order, stop: Shutdown) {
-        let exit = if folder.start_asked() {
-            self.attend(&folder, &order, &stop).await
+    /// Watches a container of a previous agent until its end.
+    pub(super) async fn adopt(self, folder: Folder, order: LaunchRecord, stop: Shutdown) {
+        let exit = if folder.start_requested() {
+            self.watch_until_end(&folder, &order, &stop).await
         } else {
             Exit::of(ExitCause::Node, "the agent ended before it was launched")
         };
-        self.conclude(&folder, &order, exit).await;
+        self.finish(&folder, &order, exit).await;
     }
 
     async fn begin(
         &self,
-        ordered: &Ordered,
+        ordered: &ImageLaunch,
         folder: &Folder,
-        order: &Order,
+        order: &LaunchRecord,
         stop: &Shutdown,
     ) -> Result<(), Exit> {
         let no_folder = |error| {
@@ -76,12 +77,12 @@ impl Docker {
         folder.make(order).map_err(no_folder)?;
         let id = self.make(ordered, stop).await?;
         if stop.begun() {
-            return Err(never_started());
+            return Err(stopped_before_start());
         }
-        folder.note_start_asked().map_err(no_folder)?;
+        folder.record_start_request().map_err(no_folder)?;
         match self.0.engine.start(&id).await {
             Ok(()) | Err(Fault::Silent(_)) => Ok(()),
-            // It may run in spite of what was said: only a container that is gone surely does not.
+            // It may run despite the error, so the container is removed to be sure.
             Err(fault) => match self.0.engine.remove(&id).await {
                 Ok(()) => Err(refused(&fault)),
                 Err(_) => Ok(()),
@@ -89,46 +90,46 @@ impl Docker {
         }
     }
 
-    /// Makes the container, without starting it: its id.
-    async fn make(&self, ordered: &Ordered, stop: &Shutdown) -> Result<String, Exit> {
-        let Ordered {
+    /// Creates the container without starting it. Returns its id.
+    async fn make(&self, ordered: &ImageLaunch, stop: &Shutdown) -> Result<String, Exit> {
+        let ImageLaunch {
             container,
             argv,
             image,
         } = ordered;
-        let body = container_spec::body(container, argv, image, &self.0.rules)
+        let body = container_spec::body(container, argv, image, &self.0.settings)
             .map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
-        // Another node may give what this one does not: no fault of the work's.
-        mounts::permitted(image, &self.0.rules)
-            .map_err(|message| coded(ExitCause::Node, NOT_OFFERED, message))?;
+        // Another node may permit the mount, so the work is not at fault.
+        mounts::permitted(image, &self.0.settings)
+            .map_err(|message| exit_with_code(ExitCause::Node, NOT_OFFERED, message))?;
         let name = container_spec::name(&container.id, container.incarnation);
         let deadline = Instant::now() + self.0.engine.limits.patience;
-        let mut pause = Pause::default();
+        let mut pause = Backoff::default();
         let mut pulled = false;
         loop {
             if stop.begun() {
-                return Err(never_started());
+                return Err(stopped_before_start());
             }
             let engine = &self.0.engine;
             match engine.create(&name, body.clone()).await {
                 Ok((id, warnings)) => {
                     for warning in warnings {
-                        tracing::warn!(container = %container.id, warning, "the engine says");
+                        tracing::warn!(container = %container.id, warning, "warning of the engine");
                     }
                     return Ok(id);
                 }
                 Err(Fault::Missing(_)) if !pulled => {
-                    self.fetch(&image.image).await?;
+                    self.pull(&image.image).await?;
                     pulled = true;
                 }
-                Err(Fault::Missing(message)) => return Err(no_image(message)),
+                Err(Fault::Missing(message)) => return Err(image_error(message)),
                 Err(Fault::Conflict(message)) => {
-                    return self.made_before(&name, container, &message).await;
+                    return self.reuse_existing(&name, container, &message).await;
                 }
                 Err(Fault::Silent(message)) if Instant::now() >= deadline => {
-                    // Made or not, nobody asked for its start.
+                    // Created or not, its start was never requested.
                     let message = format!("the container engine does not answer: {message}");
-                    return Err(coded(ExitCause::Node, RUNTIME_DOWN, message));
+                    return Err(exit_with_code(ExitCause::Node, RUNTIME_DOWN, message));
                 }
                 Err(Fault::Silent(_)) => pause.wait().await,
                 Err(fault) => return Err(refused(&fault)),
@@ -136,8 +137,8 @@ impl Docker {
         }
     }
 
-    /// The name is taken: by an attempt of ours whose answer was lost, or this is not to be.
-    async fn made_before(
+    /// The name is taken. Reuses the container if it is from an own attempt whose answer was lost.
+    async fn reuse_existing(
         &self,
         name: &str,
         container: &Container,
@@ -148,42 +149,47 @@ impl Docker {
             return Err(unknown(message));
         };
         let (id, incarnation) = (&container.id, container.incarnation);
-        let ours = container_spec::is_ours(&seen.labels, &self.0.rules, id, incarnation);
+        let ours = container_spec::is_ours(&seen.labels, &self.0.settings, id, incarnation);
         if ours && seen.stage == Stage::Made {
             return Ok(seen.id);
         }
         Err(unknown(
-            "a container of this incarnation was made before, and not by this agent",
+            "a container of this incarnation exists already and is not of this agent",
         ))
     }
 
-    async fn fetch(&self, image: &str) -> Result<(), Exit> {
+    async fn pull(&self, image: &str) -> Result<(), Exit> {
         let registry = container_spec::registry(image);
         if !self.0.registries.iter().any(|listed| listed == registry) {
-            return Err(no_image(format!(
-                "the image {image} is not on this node, and the agent may not fetch it: \
+            return Err(image_error(format!(
+                "the image {image} is not on this node, and the agent may not pull it: \
                  {registry} is not in docker_registries"
             )));
         }
         let fetched = self.0.engine.pull(image).await;
         fetched.map_err(|fault| {
-            let message = format!("the image {image} cannot be fetched: {}", fault.message());
+            let message = format!("the image {image} cannot be pulled: {}", fault.message());
             match fault {
-                // The registry does not have it, for anybody.
-                Fault::Missing(_) => no_image(message),
-                _ => coded(ExitCause::Node, IMAGE_PULL, message),
+                // The image does not exist in the registry.
+                Fault::Missing(_) => image_error(message),
+                _ => exit_with_code(ExitCause::Node, IMAGE_PULL, message),
             }
         })
     }
 
-    /// Until it is over.
-    async fn attend(&self, folder: &Folder, order: &Order, stop: &Shutdown) -> Exit {
+    /// Watches until the end.
+    async fn watch_until_end(
+        &self,
+        folder: &Folder,
+        order: &LaunchRecord,
+        stop: &Shutdown,
+    ) -> Exit {
         let mut watch = Watch::new(self, folder, order);
-        if folder.stop_asked() {
+        if folder.stop_requested() {
             stop.begin();
         }
         let name = container_spec::name(&order.id, order.incarnation);
-        let mut pause = Pause::default();
+        let mut pause = Backoff::default();
         loop {
             let seen = match self.0.engine.inspect(&name).await {
                 Ok(seen) => seen,
@@ -191,7 +197,7 @@ impl Docker {
                 Err(fault) => {
                     if pause.is_new() {
                         let error = fault.message();
-                        tracing::warn!(container = %order.id, error, "its engine is silent");
+                        tracing::warn!(container = %order.id, error, "the engine does not answer");
                     }
                     pause.wait().await;
                     continue;
@@ -200,16 +206,16 @@ impl Docker {
             pause.reset();
             match seen.stage {
                 Stage::Over(ending) => {
-                    watch.last_words(&seen.id).await;
+                    watch.read_remaining_output(&seen.id).await;
                     return explain(folder, &ending);
                 }
                 Stage::Running { pid, at } => watch.runs(&seen.id, pid, at, stop).await,
                 Stage::Made if watch.may_still_start(stop) => {
-                    tokio::time::sleep(LOOK_SOON).await;
+                    tokio::time::sleep(SHORT_POLL_INTERVAL).await;
                     continue;
                 }
                 Stage::Made => match self.0.engine.remove(&seen.id).await {
-                    Ok(()) if stop.begun() => return never_started(),
+                    Ok(()) if stop.begun() => return stopped_before_start(),
                     Ok(()) => return unclear(),
                     Err(_) => {
                         pause.wait().await;
@@ -218,45 +224,47 @@ impl Docker {
                 },
             }
             tokio::select! {
-                looked = self.0.engine.wait(&seen.id, LOOK_AGAIN) => if looked.is_err() {
-                    tokio::time::sleep(LOOK_SOON).await;
+                looked = self.0.engine.wait(&seen.id, POLL_INTERVAL) => if looked.is_err() {
+                    tokio::time::sleep(SHORT_POLL_INTERVAL).await;
                 },
                 () = stop.wait(), if !watch.is_ending() => {}
             }
         }
     }
 
-    async fn conclude(&self, folder: &Folder, order: &Order, mut exit: Exit) {
+    async fn finish(&self, folder: &Folder, order: &LaunchRecord, mut exit: Exit) {
         exit.ended_at = exit.ended_at.or_else(|| Some(SystemClock.now()));
-        match folder.note_exit(&exit) {
+        match folder.write_exit(&exit) {
             Ok(()) => self.remove(order),
-            // The engine keeps what the disk refuses.
-            Err(error) => tracing::warn!(container = %order.id, %error, "its exit cannot be kept"),
+            // Without the exit on disk, the container stays in the engine.
+            Err(error) => {
+                tracing::warn!(container = %order.id, %error, "its exit cannot be written")
+            }
         }
-        self.say(&order.id, order.incarnation, Event::Ended(exit))
+        self.send_event(&order.id, order.incarnation, Event::Ended(exit))
             .await;
     }
 }
 
-/// What goes on beside the watching of one container.
+/// Background tasks of a watched container.
 struct Watch<'a> {
     docker: &'a Docker,
     folder: &'a Folder,
-    order: &'a Order,
+    order: &'a LaunchRecord,
     since: Instant,
-    told: bool,
+    reported: bool,
     logs: Option<JoinHandle<()>>,
     ending: Option<JoinHandle<()>>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(docker: &'a Docker, folder: &'a Folder, order: &'a Order) -> Self {
+    fn new(docker: &'a Docker, folder: &'a Folder, order: &'a LaunchRecord) -> Self {
         Self {
             docker,
             folder,
             order,
             since: Instant::now(),
-            told: false,
+            reported: false,
             logs: None,
             ending: None,
         }
@@ -278,18 +286,18 @@ impl<'a> Watch<'a> {
         stop: &Shutdown,
     ) {
         self.listen(id);
-        if !self.told {
-            self.told = true;
+        if !self.reported {
+            self.reported = true;
             let at = at.unwrap_or_else(|| SystemClock.now());
-            self.folder.note_started(&Started { pid, at });
+            self.folder.record_start(&Started { pid, at });
             let event = Event::Started { pid, at };
-            let Order {
+            let LaunchRecord {
                 id, incarnation, ..
             } = self.order;
-            self.docker.say(id, *incarnation, event).await;
+            self.docker.send_event(id, *incarnation, event).await;
         }
         if stop.begun() && self.ending.is_none() {
-            self.folder.note_stop_asked();
+            self.folder.record_stop_request();
             let (docker, id) = (self.docker.clone(), id.to_owned());
             let grace = self.order.stop_grace_ms;
             self.ending = Some(tokio::spawn(async move { docker.end(&id, grace).await }));
@@ -300,17 +308,19 @@ impl<'a> Watch<'a> {
         let (docker, id, folder) = (self.docker.clone(), id.to_owned(), self.folder.clone());
         self.logs.get_or_insert_with(|| {
             tokio::spawn(async move {
-                let limit = docker.0.rules.output_limit_bytes;
+                let limit = docker.0.settings.output_limit_bytes;
                 logs::copy(&docker.0.engine, &id, &folder, limit).await;
             })
         });
     }
 
-    /// All it wrote, as far as the engine gives it within the time.
-    async fn last_words(&mut self, id: &str) {
+    /// Reads the remaining output within the time limit.
+    async fn read_remaining_output(&mut self, id: &str) {
         self.listen(id);
         if let Some(logs) = &mut self.logs
-            && tokio::time::timeout(LAST_WORDS, logs).await.is_err()
+            && tokio::time::timeout(REMAINING_OUTPUT_TIMEOUT, logs)
+                .await
+                .is_err()
         {
             tracing::warn!(container = %self.order.id, "the last of its output was not read");
         }
@@ -326,12 +336,11 @@ impl Drop for Watch<'_> {
 }
 
 impl Docker {
-    /// Asks for its end again and again: what cannot be killed keeps the container, and so its
-    /// room (W16).
+    /// Stops it with retries. Until it has ended, the container keeps its space (W16).
     async fn end(&self, id: &str, grace_ms: u64) {
-        // The engine counts in seconds; a grace is never cut short.
+        // In seconds, rounded up.
         let mut grace = i32::try_from(grace_ms.div_ceil(1000)).unwrap_or(i32::MAX);
-        let mut pause = Pause::default();
+        let mut pause = Backoff::default();
         loop {
             match self.0.engine.stop(id, grace).await {
                 Err(Fault::Missing(_)) => return,
@@ -346,51 +355,49 @@ impl Docker {
     }
 }
 
-fn coded(cause: ExitCause, code: &str, message: String) -> Exit {
+fn exit_with_code(cause: ExitCause, code: &str, message: String) -> Exit {
     Exit {
         cause_code: Some(code.to_owned()),
         ..Exit::of(cause, message)
     }
 }
 
-fn no_image(message: String) -> Exit {
-    coded(ExitCause::LaunchFailed, IMAGE_PULL, message)
+fn image_error(message: String) -> Exit {
+    exit_with_code(ExitCause::LaunchFailed, IMAGE_PULL, message)
 }
 
-fn never_started() -> Exit {
+fn stopped_before_start() -> Exit {
     Exit::of(ExitCause::Intended, "it was asked to end before it started")
 }
 
 fn unclear() -> Exit {
     Exit::of(
         ExitCause::LaunchUnknown,
-        "the engine did not say whether it started it; it is removed",
+        "the engine did not confirm the start; the container was removed",
     )
 }
 
-/// Words of an engine's inner workings are a matter of the machine; of the container's, the user's.
+/// Attributes a refusal: internal errors of the engine to the node, errors of the container to the
+/// user.
 fn refused(fault: &Fault) -> Exit {
     let message = format!("the container engine refused it: {}", fault.message());
     if fault.message().contains("no space left on device") {
-        return coded(ExitCause::Node, "disk_full", message);
+        return exit_with_code(ExitCause::Node, "disk_full", message);
     }
     match fault {
         Fault::Refused { status: 500.., .. } if !fault.message().contains("OCI runtime create") => {
-            coded(ExitCause::Node, RUNTIME_DOWN, message)
+            exit_with_code(ExitCause::Node, RUNTIME_DOWN, message)
         }
         _ => Exit::of(ExitCause::LaunchFailed, message),
     }
 }
 
-/// Somebody removed it.
+/// The container was removed from the engine.
 fn gone(folder: &Folder) -> Exit {
-    if folder.stop_asked() {
+    if folder.stop_requested() {
         Exit::of(ExitCause::Intended, "asked to end")
     } else if folder.started().is_some() {
-        Exit::of(
-            ExitCause::Node,
-            "somebody removed its container from the engine",
-        )
+        Exit::of(ExitCause::Node, "its container was removed from the engine")
     } else {
         Exit::of(
             ExitCause::LaunchUnknown,
@@ -401,7 +408,7 @@ fn gone(folder: &Folder) -> Exit {
 
 fn explain(folder: &Folder, ending: &Ending) -> Exit {
     let failed = ending.code != 0;
-    let (cause, message) = if folder.stop_asked() {
+    let (cause, message) = if folder.stop_requested() {
         (ExitCause::Intended, Some("asked to end".to_owned()))
     } else if failed && ending.out_of_memory {
         let message = "it used more memory than it was granted".to_owned();
@@ -415,7 +422,7 @@ fn explain(folder: &Folder, ending: &Ending) -> Exit {
         cause,
         cause_code: None,
         code: Some(ending.code),
-        // Not told by the engine: what a signal ended has the code 128 and its number.
+        // Unknown: the engine reports a signal as code 128 + signal.
         signal: None,
         message,
         ended_at: ending.at,

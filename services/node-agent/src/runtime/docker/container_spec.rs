@@ -1,10 +1,9 @@
-//! From a launch to the engine's own words for it: what a container may do is said here and
-//! nowhere else.
+//! Builds the engine's description of a container. All its permissions and limits are set here.
 //!
-//! S16: never as uid 0, nor below [`LEAST_ID`]. S17: an argument vector, and an environment of
-//! what the submission says and nothing of the agent's. S18: memory, cpu and number of processes
-//! limited, no new privileges, no capabilities. S21: no privileged mode, no devices, no host
-//! namespaces, and of the host's files only what the agent's own settings list.
+//! - Never runs as root or with an id below [`LEAST_ID`] (S16).
+//! - Has only the argument vector and environment of the submission (S17).
+//! - Limited memory, cpu and processes; no new privileges, no capabilities (S18).
+//! - No privileged mode, devices or host namespaces, and only host files that the settings list (S21).
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -19,30 +18,30 @@ use super::mounts;
 use crate::run_as::Accounts;
 use crate::runtime::Container;
 
-/// Who runs in containers that name nobody: a number without rights, and without an account.
+/// Default uid: without rights and without an account.
 const NOBODY: u32 = 65_534;
 const NANO_PER_MILLI: u64 = 1_000_000;
 
-/// Labels of every container the agent makes.
+/// Labels of all containers of the agent.
 pub const NODE: &str = "hayward.node";
 pub const OWNER: &str = "hayward.owner";
 pub const ALLOCATION: &str = "hayward.allocation";
 pub const INCARNATION: &str = "hayward.incarnation";
 
-/// What the operator of this machine says.
+/// Settings that apply to every container.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct SpecSettings {
     pub node: String,
-    /// Tells the containers of this agent from those of another one on the same engine.
+    /// Identity of this agent; another agent may use the same engine.
     pub owner: String,
-    /// Whom the work of users runs as.
+    /// System accounts of work.
     pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub network: String,
     /// `HOST:INSIDE` or `HOST:INSIDE:ro`.
     pub mounts: Vec<String>,
-    /// Below these, and nowhere else, work may ask for directories.
+    /// Host directories below which work may request mounts.
     pub mountable: Vec<PathBuf>,
     pub socket: PathBuf,
     pub state_dir: PathBuf,
@@ -50,7 +49,7 @@ pub struct Rules {
     pub output_limit_bytes: u64,
 }
 
-/// A second container of the same incarnation collides with it (I3).
+/// Unique per incarnation, so that a second container of it is refused (I3).
 pub fn name(id: &AllocationId, incarnation: u64) -> String {
     format!("hayward.{id}.{incarnation}")
 }
@@ -58,71 +57,71 @@ pub fn name(id: &AllocationId, incarnation: u64) -> String {
 /// Whether these are the labels of this incarnation, made by this agent.
 pub fn is_ours(
     labels: &HashMap<String, String>,
-    rules: &Rules,
+    settings: &SpecSettings,
     id: &AllocationId,
     incarnation: u64,
 ) -> bool {
     let says = |label: &str, value: &str| labels.get(label).is_some_and(|found| found == value);
-    says(OWNER, &rules.owner)
+    says(OWNER, &settings.owner)
         && says(ALLOCATION, id.as_str())
         && says(INCARNATION, &incarnation.to_string())
 }
 
 /// # Errors
-/// With what is wrong, for the user.
+/// If the submission is invalid, with a message for the user.
 pub fn body(
     container: &Container,
     argv: &[String],
     form: &ContainerForm,
-    rules: &Rules,
+    settings: &SpecSettings,
 ) -> Result<ContainerCreateBody, String> {
     let [program, arguments @ ..] = argv else {
         return Err("the argument vector is empty".to_owned());
     };
     let labels = [
-        (NODE, rules.node.clone()),
-        (OWNER, rules.owner.clone()),
+        (NODE, settings.node.clone()),
+        (OWNER, settings.owner.clone()),
         (ALLOCATION, container.id.to_string()),
         (INCARNATION, container.incarnation.to_string()),
     ];
     Ok(ContainerCreateBody {
         image: Some(form.image.clone()),
-        // Both, or an entry point of the image's own would get the program as an argument.
+        // Both are set; otherwise the entry point of the image would get the program as argument.
         entrypoint: Some(vec![program.clone()]),
         cmd: Some(arguments.to_vec()),
         env: Some(environment(container)),
-        user: Some(user(&container.user, form, rules)?),
+        user: Some(user(&container.user, form, settings)?),
         working_dir: container.launch.working_directory.clone(),
         labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
-        host_config: Some(host(container, form, rules)),
+        host_config: Some(host(container, form, settings)),
         ..ContainerCreateBody::default()
     })
 }
 
-fn host(container: &Container, form: &ContainerForm, rules: &Rules) -> HostConfig {
+fn host(container: &Container, form: &ContainerForm, settings: &SpecSettings) -> HostConfig {
     let own = form.mounts.iter().map(mounts::bind);
     let memory = signed(container.size.memory_bytes);
     let log = [
-        ("max-size", rules.output_limit_bytes.max(1).to_string()),
+        ("max-size", settings.output_limit_bytes.max(1).to_string()),
         ("max-file", "2".to_owned()),
     ];
     HostConfig {
         memory: Some(memory),
-        // The same: no swap on top.
+        // Equal to `memory`: no swap.
         memory_swap: Some(memory),
         nano_cpus: Some(signed(
             container.size.cpu_milli.saturating_mul(NANO_PER_MILLI),
         )),
-        pids_limit: Some(signed(rules.processes_limit)),
+        pids_limit: Some(signed(settings.processes_limit)),
         privileged: Some(false),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         readonly_rootfs: Some(form.read_only),
-        network_mode: Some(rules.network.clone()),
+        network_mode: Some(settings.network.clone()),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
-        binds: Some(rules.mounts.iter().cloned().chain(own).collect()),
-        // F36: the engine's own copy is bounded too.
+        binds: Some(settings.mounts.iter().cloned().chain(own).collect()),
+        // Bounds the copy of the engine too (F36).
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
             config: Some(log.map(|(name, value)| (name.to_owned(), value)).into()),
@@ -146,27 +145,28 @@ fn environment(container: &Container) -> Vec<String> {
     variables.into_iter().map(pair).collect()
 }
 
-/// S16: whom its user is mapped to; else whom the node says; else whom the submission does, unless
-/// it sees files of the node, whose owner it would choose itself; else nobody.
-fn user(user: &UserName, form: &ContainerForm, rules: &Rules) -> Result<String, String> {
+/// The account: the one its user is mapped to, else the one of the settings, else the one of the
+/// submission, else nobody. With mounts, the submission may not choose the account (S16).
+fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Result<String, String> {
     let chosen = |what: &str, own: Option<u32>, asked: Option<u32>| match (own, asked) {
         (Some(own), Some(asked)) if own != asked => Err(format!(
             "this node runs containers as {what} {own}, not as {asked}"
         )),
         (own, asked) => Ok(own.or(asked)),
     };
-    let account = rules.accounts.mapped(user);
-    let strange = account.is_none() && rules.uid.is_none() && !form.mounts.is_empty();
+    let account = settings.accounts.mapped(user);
+    let unmapped_with_mounts =
+        account.is_none() && settings.uid.is_none() && !form.mounts.is_empty();
     let (own_uid, own_gid) = match account {
         Some(account) => (Some(account.uid), Some(account.gid)),
-        None if strange => (Some(NOBODY), Some(NOBODY)),
-        None => (rules.uid, rules.gid),
+        None if unmapped_with_mounts => (Some(NOBODY), Some(NOBODY)),
+        None => (settings.uid, settings.gid),
     };
     let uid = chosen("user", own_uid, form.uid)?.unwrap_or(NOBODY);
     let gid = chosen("group", own_gid, form.gid)?.unwrap_or(uid);
     if uid < LEAST_ID || gid < LEAST_ID {
         return Err(format!(
-            "work runs as no user or group below {LEAST_ID}, and it would as {uid}:{gid}"
+            "work may not run with a user or group below {LEAST_ID}, but it would run as {uid}:{gid}"
         ));
     }
     Ok(format!("{uid}:{gid}"))
@@ -176,7 +176,7 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// The host an image comes from.
+/// The registry of an image.
 pub fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
@@ -190,12 +190,12 @@ mod tests {
     use hayward_vocabulary::{Launch, Program, Size};
 
     use super::*;
-    use crate::run_as::Own;
+    use crate::run_as::OwnAccount;
 
-    const ROOT: Own = Own { uid: 0, gid: 0 };
+    const ROOT: OwnAccount = OwnAccount { uid: 0, gid: 0 };
 
-    fn rules() -> Rules {
-        Rules {
+    fn settings() -> SpecSettings {
+        SpecSettings {
             node: "n".into(),
             owner: "o".into(),
             uid: None,
@@ -247,46 +247,50 @@ mod tests {
     }
 
     #[test]
-    fn s16_never_as_root_nor_as_a_system_account() {
-        let as_whom =
-            |form: &ContainerForm, rules: &Rules| user(&"ben".parse().unwrap(), form, rules);
+    fn containers_never_run_under_a_system_account() {
+        let account_of = |form: &ContainerForm, settings: &SpecSettings| {
+            user(&"ben".parse().unwrap(), form, settings)
+        };
         for (uid, gid) in [(Some(0), None), (Some(999), None), (Some(1000), Some(0))] {
             assert!(
-                as_whom(&form(uid, gid), &rules()).is_err(),
+                account_of(&form(uid, gid), &settings()).is_err(),
                 "{uid:?} {gid:?}"
             );
         }
-        let own = |uid| Rules { uid, ..rules() };
-        assert!(as_whom(&form(None, None), &own(Some(0))).is_err());
-        assert!(as_whom(&form(Some(2000), None), &own(Some(3000))).is_err());
-        for (form, rules, expected) in [
-            (form(None, None), rules(), "65534:65534"),
-            (form(Some(1000), None), rules(), "1000:1000"),
+        let own = |uid| SpecSettings { uid, ..settings() };
+        assert!(account_of(&form(None, None), &own(Some(0))).is_err());
+        assert!(account_of(&form(Some(2000), None), &own(Some(3000))).is_err());
+        for (form, settings, expected) in [
+            (form(None, None), settings(), "65534:65534"),
+            (form(Some(1000), None), settings(), "1000:1000"),
             (form(None, None), own(Some(3000)), "3000:3000"),
         ] {
-            assert_eq!(as_whom(&form, &rules).unwrap(), expected);
+            assert_eq!(account_of(&form, &settings).unwrap(), expected);
         }
     }
 
     #[test]
-    fn s16_the_map_of_users_holds_in_containers_too() {
+    fn users_are_mapped_to_accounts_in_containers() {
         let ada = "ada".parse().unwrap();
-        let own = Rules {
+        let own = SpecSettings {
             uid: Some(3000),
-            ..rules()
+            ..settings()
         };
-        for rules in [rules(), own] {
-            assert_eq!(user(&ada, &form(None, None), &rules).unwrap(), "4001:4002");
+        for settings in [settings(), own] {
             assert_eq!(
-                user(&ada, &form(Some(4001), None), &rules).unwrap(),
+                user(&ada, &form(None, None), &settings).unwrap(),
                 "4001:4002"
             );
-            assert!(user(&ada, &form(Some(4003), None), &rules).is_err());
+            assert_eq!(
+                user(&ada, &form(Some(4001), None), &settings).unwrap(),
+                "4001:4002"
+            );
+            assert!(user(&ada, &form(Some(4003), None), &settings).is_err());
         }
     }
 
     #[test]
-    fn s21_who_sees_files_of_the_node_does_not_choose_whose_they_are() {
+    fn a_submission_with_mounts_may_not_choose_its_account() {
         let mount = Mount {
             source: "/srv/a".into(),
             target: "/a".into(),
@@ -297,27 +301,27 @@ mod tests {
             ..form(uid, None)
         };
         let ben = "ben".parse().unwrap();
-        assert_eq!(user(&ben, &sees(None), &rules()).unwrap(), "65534:65534");
-        assert!(user(&ben, &sees(Some(1000)), &rules()).is_err());
-        let own = Rules {
+        assert_eq!(user(&ben, &sees(None), &settings()).unwrap(), "65534:65534");
+        assert!(user(&ben, &sees(Some(1000)), &settings()).is_err());
+        let own = SpecSettings {
             uid: Some(3000),
-            ..rules()
+            ..settings()
         };
         assert_eq!(user(&ben, &sees(None), &own).unwrap(), "3000:3000");
-        let body = body(&container(), &["x".to_owned()], &sees(None), &rules()).unwrap();
+        let body = body(&container(), &["x".to_owned()], &sees(None), &settings()).unwrap();
         assert_eq!(body.host_config.unwrap().binds.unwrap(), ["/srv/a:/a:ro"]);
     }
 
     #[test]
-    fn s17_s18_s21_what_a_container_gets() {
+    fn a_container_has_limits_and_no_privileges() {
         let argv = ["/bin/x".to_owned(), "$HOME;y".to_owned()];
-        let body = body(&container(), &argv, &form(None, None), &rules()).unwrap();
+        let body = body(&container(), &argv, &form(None, None), &settings()).unwrap();
         assert_eq!(body.entrypoint.unwrap(), ["/bin/x"]);
         assert_eq!(body.cmd.unwrap(), ["$HOME;y"]);
         assert_eq!(body.env.unwrap(), ["A=b=c", "HAYWARD_ALLOCATION=alc_1"]);
         let labels = body.labels.unwrap();
-        assert!(is_ours(&labels, &rules(), &container().id, 3));
-        assert!(!is_ours(&labels, &rules(), &container().id, 4));
+        assert!(is_ours(&labels, &settings(), &container().id, 3));
+        assert!(!is_ours(&labels, &settings(), &container().id, 4));
         let host = body.host_config.unwrap();
         assert_eq!(
             (host.memory, host.memory_swap),

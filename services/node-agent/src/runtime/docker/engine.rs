@@ -1,5 +1,5 @@
-//! Talking to a container engine on its local socket. Each question has a limit: an engine that
-//! hangs is told from one that answers, and silence proves nothing (F31).
+//! Client of a container engine on its local socket. Each call has a time limit, and a missing answer
+//! proves nothing (F31).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,22 @@ use parking_lot::Mutex;
 
 use super::inspect::Seen;
 
-/// Every limit is kept here, so the client's own only has to be longer.
+/// Timeout of the HTTP client; longer than all limits below.
 const NEVER_SECONDS: u64 = 86_400;
 
-/// How long to wait for what.
+/// Time limits of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// For whatever the engine does at once.
+    /// For calls that the engine answers at once.
     pub soon: Duration,
-    /// For making, starting and removing a container, on a busy machine.
+    /// For creating, starting and removing a container.
     pub later: Duration,
     pub pull: Duration,
-    /// How long a launch waits for an engine that does not answer before another node gets the
-    /// work.
+    /// How long a launch waits for an engine that does not answer, before it fails.
     pub patience: Duration,
-    /// How long a start without an answer may still come true.
+    /// How long a start without an answer may still happen.
     pub unclear: Duration,
-    /// Between two looks for containers nobody asks for.
+    /// Interval of sweeps for orphaned containers.
     pub sweep: Duration,
 }
 
@@ -51,14 +50,14 @@ impl Default for Limits {
     }
 }
 
-/// Why there is no answer to work with.
+/// Why a call failed.
 #[derive(Debug)]
 pub enum Fault {
-    /// None came, or nothing that can be read: it is not known what was done.
+    /// No answer, or an unreadable one: the effect is unknown.
     Silent(String),
-    /// There is no such thing.
+    /// Not found.
     Missing(String),
-    /// There is such a thing already.
+    /// Exists already.
     Conflict(String),
     Refused {
         status: u16,
@@ -100,7 +99,7 @@ impl Fault {
 
 pub struct Engine {
     socket: PathBuf,
-    /// Made once it answered, because only then its version is known.
+    /// Created after the first answer, which gives the version.
     client: Mutex<Option<Docker>>,
     pub limits: Limits,
 }
@@ -143,14 +142,14 @@ impl Engine {
             })
     }
 
-    /// Whether it answers at all.
+    /// Whether the engine answers.
     pub async fn ping(&self) -> Result<(), Fault> {
         self.ask(self.limits.soon, async move |engine| engine.ping().await)
             .await
             .map(drop)
     }
 
-    /// Makes a container without starting it: its id, and what of the order does not hold.
+    /// Creates a container without starting it. Returns its id and warnings.
     pub async fn create(
         &self,
         name: &str,
@@ -169,7 +168,7 @@ impl Engine {
     }
 
     pub async fn pull(&self, image: &str) -> Result<(), Fault> {
-        // Without a tag the engine would fetch every one there is.
+        // Without a tag the engine would pull all tags.
         let tagged = image.contains('@')
             || image
                 .rsplit('/')
@@ -208,20 +207,20 @@ impl Engine {
         })
     }
 
-    /// Until the container is over, or for so long.
+    /// Waits for the end of a container, at most for `limit`.
     pub async fn wait(&self, id: &str, limit: Duration) -> Result<(), Fault> {
         let client = tokio::time::timeout(self.limits.soon, self.client()).await;
         let client = client.unwrap_or_else(|_| Err(Fault::Silent("no answer".to_owned())))?;
         let mut ends = client.wait_container(id, None);
         match tokio::time::timeout(limit, ends.next()).await {
-            // An exit code that is not 0 comes as an error.
+            // A nonzero exit code is returned as an error.
             Err(_) | Ok(Some(Ok(_) | Err(Error::DockerContainerWaitError { .. }))) => Ok(()),
             Ok(Some(Err(error))) => Err(error.into()),
-            Ok(None) => Err(Fault::Silent("the engine broke off".to_owned())),
+            Ok(None) => Err(Fault::Silent("the engine closed the connection".to_owned())),
         }
     }
 
-    /// Asks it to end and forces it after the grace; answered when it is over.
+    /// Stops a container, kills it after the grace, and returns when it has ended.
     pub async fn stop(&self, id: &str, grace_seconds: i32) -> Result<(), Fault> {
         let options = StopContainerOptions {
             signal: None,
@@ -234,7 +233,7 @@ impl Engine {
         .await
     }
 
-    /// Ends it if need be and drops it. One that is not there is as good.
+    /// Kills and removes a container. Succeeds if it does not exist.
     pub async fn remove(&self, id: &str) -> Result<(), Fault> {
         let options = RemoveContainerOptions {
             v: true,
@@ -252,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Ids and labels of all containers that bear this label, whatever their state.
+    /// Ids and labels of all containers with this label, in any state.
     pub async fn labelled(
         &self,
         label: String,
@@ -273,7 +272,7 @@ impl Engine {
         Ok(known.collect())
     }
 
-    /// What it wrote since this second, each piece with its instant in front, until it is over.
+    /// Streams the output since this second until the end, each piece with a timestamp in front.
     pub async fn logs(
         &self,
         id: &str,

@@ -1,7 +1,7 @@
-//! What the agent keeps of one container: a folder, made before the engine hears of it.
+//! The folder of one container, created before the engine is called.
 //!
-//! Whatever was asked of the engine is noted here first, so that an agent that comes later knows
-//! what may have been done: without [`Folder::start_asked`], the program was never started.
+//! Each request to the engine is recorded here first, so that a later agent knows what may have been
+//! done. Without [`Folder::start_requested`] the program was never started.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ const EXIT: &str = "exit.json";
 const PLACE: &str = "output.place";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Order {
+pub struct LaunchRecord {
     pub id: AllocationId,
     pub incarnation: u64,
     pub epoch: u64,
@@ -42,27 +42,27 @@ impl Folder {
         Self(path)
     }
 
-    /// It must not be there yet.
-    pub fn make(&self, order: &Order) -> io::Result<()> {
+    /// Creates the folder, which must not exist.
+    pub fn make(&self, order: &LaunchRecord) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
         files::replace_json(&self.0.join(ORDER), order)
     }
 
-    pub fn order(&self) -> Option<Order> {
+    pub fn order(&self) -> Option<LaunchRecord> {
         files::read_json(&self.0.join(ORDER))
     }
 
     /// On disk before the engine is asked to start it.
-    pub fn note_start_asked(&self) -> io::Result<()> {
+    pub fn record_start_request(&self) -> io::Result<()> {
         files::replace(&self.0.join(ASKED), b"")
     }
 
-    pub fn start_asked(&self) -> bool {
+    pub fn start_requested(&self) -> bool {
         self.0.join(ASKED).exists()
     }
 
-    pub fn note_started(&self, started: &Started) {
-        // A later agent asks the engine again.
+    pub fn record_start(&self, started: &Started) {
+        // Not required: a later agent asks the engine again.
         let _ = files::replace_json(&self.0.join(STARTED), started);
     }
 
@@ -70,18 +70,18 @@ impl Folder {
         files::read_json(&self.0.join(STARTED))
     }
 
-    pub fn note_stop_asked(&self) {
-        // Unnoted, its end would count as the program's own; it is still stopped.
+    pub fn record_stop_request(&self) {
+        // Without the record, the end would count as the program's own.
         if let Err(error) = files::replace(&self.0.join(STOP), b"") {
-            tracing::warn!(folder = %self.0.display(), %error, "a stop cannot be noted");
+            tracing::warn!(folder = %self.0.display(), %error, "cannot record the stop");
         }
     }
 
-    pub fn stop_asked(&self) -> bool {
+    pub fn stop_requested(&self) -> bool {
         self.0.join(STOP).exists()
     }
 
-    pub fn note_exit(&self, exit: &Exit) -> io::Result<()> {
+    pub fn write_exit(&self, exit: &Exit) -> io::Result<()> {
         files::replace_json(&self.0.join(EXIT), exit)
     }
 
@@ -89,7 +89,7 @@ impl Folder {
         files::read_json(&self.0.join(EXIT))
     }
 
-    /// Where its output is.
+    /// The directory of its output.
     pub fn dir(&self) -> &Path {
         &self.0
     }
@@ -102,12 +102,12 @@ impl Folder {
         if let Err(error) = fs::remove_dir_all(&self.0)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(folder = %self.0.display(), %error, "it cannot be removed");
+            tracing::warn!(folder = %self.0.display(), %error, "cannot remove the folder");
         }
     }
 }
 
-/// All folders below this directory, by their names.
+/// All folders below this directory, by allocation.
 pub fn all(dir: &Path) -> io::Result<Vec<(AllocationId, Folder)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! What an engine says of one container, reduced to what can be decided on.
+//! The state of a container according to the engine.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub enum Stage {
 pub struct Ending {
     pub code: i32,
     pub out_of_memory: bool,
-    /// The engine's own words, when it has any.
+    /// Error message of the engine, if any.
     pub error: Option<String>,
     pub at: Option<Timestamp>,
 }
@@ -60,7 +60,7 @@ fn stage(state: ContainerState) -> Stage {
             pid: state.pid.and_then(|pid| pid.try_into().ok()).unwrap_or(0),
             at: started_at,
         },
-        // Being removed, or dead, before it ever ran.
+        // Being removed, or dead, without having run.
         _ if started_at.is_none() => Stage::Made,
         _ => Stage::Over(Ending {
             code: state
@@ -74,7 +74,7 @@ fn stage(state: ContainerState) -> Stage {
     }
 }
 
-/// None for the year 1, which stands for never.
+/// None for the year 1, which means never.
 pub fn instant(text: &str) -> Option<Timestamp> {
     let text: StrDeserializer<'_, Error> = text.into_deserializer();
     let instant = Timestamp::deserialize(text).ok()?;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_never_started_is_not_over() {
+    fn a_container_that_never_started_has_not_ended() {
         let never = "0001-01-01T00:00:00Z";
         let made = serde_json::json!({"Status": "created", "StartedAt": never, "ExitCode": 127});
         assert_eq!(read(made), Stage::Made);
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn instants_are_read_with_all_their_digits() {
+    fn timestamps_are_parsed_with_all_digits() {
         let at = instant("2026-11-21T21:00:00.123456789Z").unwrap();
         assert_eq!(at.unix_ms() % 1000, 123);
         assert!(instant("soon").is_none());
     }
 
     #[test]
-    fn an_end_has_its_code_and_whether_memory_ran_out() {
+    fn an_end_has_its_exit_code_and_the_oom_flag() {
         let over = serde_json::json!({
             "Status": "exited", "StartedAt": "2026-11-21T21:00:00Z", "ExitCode": 137,
             "OOMKilled": true, "Error": "", "FinishedAt": "2026-11-21T21:00:01Z",

@@ -1,12 +1,11 @@
-//! Both streams of a container, as they came, from the engine into files of limited size, where
-//! they are sent on from like those of every other runtime.
+//! Copies both output streams of a container from the engine into log segments.
 //!
-//! The engine puts an instant before each piece. How far the files go is kept beside them as that
-//! instant, so an agent that comes later goes on behind the last piece, even when the engine has
-//! turned its own files over meanwhile. Of what does not fit, the oldest goes (F36).
+//! The engine puts a timestamp in front of each piece. The last timestamp is stored next to the
+//! segments, so that a later agent continues after the last piece, even if the engine has rotated its
+//! own files. The oldest output is dropped (F36).
 //!
-//! While it turns its files over, an engine may give the last line twice in one stream. A whole
-//! line with the instant, to the nanosecond, and the bytes of the one before is that line.
+//! During a rotation the engine may send the last line twice in one stream. A complete line with the
+//! same timestamp and bytes as the previous one is treated as a repetition.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -19,30 +18,30 @@ use serde::{Deserialize, Serialize};
 use super::engine::{Engine, Fault};
 use super::folder::Folder;
 use super::inspect::{Stage, instant};
-use crate::backoff::Pause;
+use crate::backoff::Backoff;
 use crate::files;
 use crate::log_segments::Segments;
 
-/// Pieces taken together.
+/// Maximum number of pieces written at once.
 const AT_ONCE: usize = 1024;
-/// A stream that says nothing for so long is asked for again: its engine may hang.
+/// A silent stream is reopened after this time, because the engine may hang.
 const SILENCE: Duration = Duration::from_mins(5);
 
-/// Copies until the container is over and all was read.
+/// Copies until the container has ended and all output was read.
 pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
-    let mut pause = Pause::default();
-    let mut kept = match Kept::open(folder, limit) {
-        Ok(kept) => kept,
+    let mut pause = Backoff::default();
+    let mut copy = match OutputCopy::open(folder, limit) {
+        Ok(copy) => copy,
         Err(error) => {
-            tracing::warn!(container = id, %error, "its output cannot be kept");
+            tracing::warn!(container = id, %error, "cannot store the output");
             return;
         }
     };
     let mut over = false;
     loop {
-        match read_on(engine, id, &mut kept).await {
-            // A stream also ends with its engine, and what was written between that end and the
-            // container's own would be lost: only one that was opened afterwards has it all.
+        match read_on(engine, id, &mut copy).await {
+            // A stream also ends when the engine stops. Only a stream opened after the end of the
+            // container is complete.
             Ok(true) if over => break,
             Ok(true) => {
                 over = is_over(engine, id).await;
@@ -54,13 +53,13 @@ pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
             Err(_) if over && is_gone(engine, id).await => break,
             Err(error) => {
                 if pause.is_new() {
-                    tracing::warn!(container = id, error, "its output cannot be read");
+                    tracing::warn!(container = id, error, "cannot read the output");
                 }
                 pause.wait().await;
             }
         }
     }
-    kept.finish();
+    copy.finish();
 }
 
 async fn is_over(engine: &Engine, id: &str) -> bool {
@@ -74,10 +73,10 @@ async fn is_gone(engine: &Engine, id: &str) -> bool {
     matches!(engine.inspect(id).await, Err(Fault::Missing(_)))
 }
 
-/// True when all was read.
-async fn read_on(engine: &Engine, id: &str, kept: &mut Kept<'_>) -> Result<bool, String> {
-    let since = kept.since();
-    kept.place.again = 0;
+/// True if all was read.
+async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
+    let since = copy.since();
+    copy.place.again = 0;
     let stream = engine.logs(id, since).await;
     let stream = stream.map_err(|fault| fault.message().to_owned())?;
     let mut stream = stream.ready_chunks(AT_ONCE);
@@ -92,35 +91,35 @@ async fn read_on(engine: &Engine, id: &str, kept: &mut Kept<'_>) -> Result<bool,
         let mut bytes = Vec::new();
         for piece in pieces {
             match piece {
-                Ok(piece) => kept.place.take(&piece, &mut bytes),
+                Ok(piece) => copy.place.take(&piece, &mut bytes),
                 Err(error) => broken = Some(error.to_string()),
             }
         }
-        kept.write(&bytes).map_err(|error| error.to_string())?;
+        copy.write(&bytes).map_err(|error| error.to_string())?;
         if let Some(broken) = broken {
             return Err(broken);
         }
     }
 }
 
-/// How far the file goes.
+/// Position of the copied output.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     bytes: u64,
-    /// Instant of the last piece that was taken; all have the same number of digits.
+    /// Timestamp of the last copied piece; all have the same number of digits.
     at: String,
-    /// Pieces with that instant.
+    /// Number of pieces with that timestamp.
     count: u64,
-    /// Hash of the last piece, when that was a whole line.
+    /// Hash of the last piece, if it was a complete line.
     #[serde(default)]
     line: Option<u64>,
-    /// How many of those were met again in the present stream.
+    /// How many of those occurred again in the current stream.
     #[serde(skip)]
     again: u64,
 }
 
 impl Place {
-    /// Adds what of a piece is new.
+    /// Appends the new part of a piece to `bytes`.
     fn take(&mut self, piece: &LogOutput, bytes: &mut Vec<u8>) {
         let piece = piece.as_ref();
         let Some(space) = piece.iter().position(|byte| *byte == b' ') else {
@@ -135,7 +134,7 @@ impl Place {
         let line = whole_line(&piece[space + 1..]);
         if at == self.at {
             self.again += 1;
-            // What was dropped of a long line is not counted again, but its end is its end.
+            // A dropped part of a long line is not counted, but the end of the line is still taken.
             let ends_it = line.is_some() && self.line.is_none();
             let seen = self.again <= self.count || (self.line.is_some() && self.line == line);
             if seen && !ends_it {
@@ -153,23 +152,23 @@ impl Place {
     }
 }
 
-/// None for a part of a line: of one long line, parts may well be alike.
+/// Hash of a complete line. None for a part of one, because parts of a long line may be equal.
 fn whole_line(bytes: &[u8]) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     bytes.ends_with(b"\n").then(|| hasher.finish())
 }
 
-struct Kept<'a> {
+struct OutputCopy<'a> {
     folder: &'a Folder,
     segments: Segments,
     place: Place,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> OutputCopy<'a> {
     fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
         let mut place: Place = files::read_json(&folder.place()).unwrap_or_default();
-        // What was written and not noted is read again.
+        // Output written after the last stored position is read again.
         let segments = Segments::resume(folder.dir(), limit, place.bytes)?;
         place.bytes = segments.end();
         Ok(Self {
@@ -179,7 +178,7 @@ impl<'a> Kept<'a> {
         })
     }
 
-    /// The second of the last piece, for the engine, which counts in whole ones.
+    /// Second of the last piece; the engine uses whole seconds.
     fn since(&self) -> i32 {
         let at = instant(&self.place.at).map_or(0, |at| at.unix_ms() / 1000);
         i32::try_from(at).unwrap_or(0)
@@ -195,13 +194,13 @@ impl<'a> Kept<'a> {
 
     fn note(&mut self) -> io::Result<()> {
         self.place.bytes = self.segments.end();
-        files::note(&self.folder.place(), &serde_json::to_vec(&self.place)?)
+        files::replace_unsynced(&self.folder.place(), &serde_json::to_vec(&self.place)?)
     }
 
-    /// Says how much no disk took.
+    /// Appends a note on lost bytes.
     fn finish(&mut self) {
         self.segments.finish();
-        // Unnoted, the next agent reads a little of it again.
+        // If this fails, a later agent reads some output again.
         let _ = self.note();
     }
 }
@@ -227,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_read_again_from_any_point_gives_each_piece_once() {
+    fn a_stream_reopened_at_any_point_gives_each_piece_once() {
         let all = ["1 a", "1 b", "2 c", "3 d", "3 e", "3 f", "4 g"];
         for first in 0..=all.len() {
             for from in 0..=first {
-                // The engine's answer begins with a whole instant.
+                // The engine starts with all pieces of a timestamp.
                 let from = all
                     .iter()
                     .position(|piece| piece[..1] == all[from.min(6)][..1]);
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_the_engine_repeats_is_taken_once() {
+    fn a_line_repeated_by_the_engine_is_taken_once() {
         let mut place = Place::default();
         let first = ["1 xx", "1 xx", "1 \n", "2 end\n", "2 end\n"];
         assert_eq!(read(&mut place, &first), "xxxx\nend\n");
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_is_taken_though_its_parts_were_dropped_meanwhile() {
+    fn the_end_of_a_line_is_taken_after_its_parts_were_dropped() {
         let mut place = Place::default();
         assert_eq!(read(&mut place, &["1 x", "1 x", "1 x"]), "xxx");
         let again = ["1 x", "1 \n", "2 end\n"];
@@ -269,19 +268,19 @@ mod tests {
     }
 
     #[test]
-    fn f36_of_a_flood_the_newest_is_kept_also_by_a_later_agent() {
+    fn the_newest_output_is_kept_across_agents() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path().to_owned());
-        let mut kept = Kept::open(&folder, 10).unwrap();
-        kept.write(b"12345678").unwrap();
-        kept.write(b"90abc").unwrap();
+        let mut copy = OutputCopy::open(&folder, 10).unwrap();
+        copy.write(b"12345678").unwrap();
+        copy.write(b"90abc").unwrap();
         assert_eq!(text(&folder), (5, "67890".to_owned()));
         assert_eq!(
             log_segments::read(folder.dir(), 10, 9, 9).unwrap().1,
             b"abc"
         );
-        let mut kept = Kept::open(&folder, 10).unwrap();
-        kept.write(b"defgh").unwrap();
+        let mut copy = OutputCopy::open(&folder, 10).unwrap();
+        copy.write(b"defgh").unwrap();
         assert_eq!(text(&folder), (10, "abcde".to_owned()));
         assert_eq!(
             log_segments::read(folder.dir(), 15, 9, 9).unwrap().1,
@@ -290,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_noted_is_written_again() {
+    fn output_after_the_stored_position_is_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path().to_owned());
-        let mut kept = Kept::open(&folder, 100).unwrap();
-        kept.write(b"noted").unwrap();
-        kept.segments.append(b"torn");
-        let mut kept = Kept::open(&folder, 100).unwrap();
-        kept.write(b" again").unwrap();
+        let mut copy = OutputCopy::open(&folder, 100).unwrap();
+        copy.write(b"noted").unwrap();
+        copy.segments.append(b"torn");
+        let mut copy = OutputCopy::open(&folder, 100).unwrap();
+        copy.write(b" again").unwrap();
         assert_eq!(text(&folder), (0, "noted again".to_owned()));
     }
 }

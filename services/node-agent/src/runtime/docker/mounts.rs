@@ -1,13 +1,12 @@
-//! Directories of the node that work asks for (S21): the policy of the pool has listed them, and
-//! this machine's own settings have to permit them too. Where they lead is looked at on the
-//! machine itself, links followed, before the engine hears of them.
+//! Checks mounts requested by work. The policy of the pool has permitted them; the settings of this
+//! node must permit them too. Links are resolved before the check (S21).
 
 use std::path::{Path, PathBuf};
 
 use hayward_vocabulary::ContainerForm;
 use hayward_vocabulary::launch::{Mount, is_plain_path};
 
-use super::container_spec::Rules;
+use super::container_spec::SpecSettings;
 
 pub fn bind(mount: &Mount) -> String {
     let how = if mount.read_only { "ro" } else { "rw" };
@@ -15,25 +14,25 @@ pub fn bind(mount: &Mount) -> String {
 }
 
 /// # Errors
-/// With the one that this node does not give, and why.
-pub fn permitted(form: &ContainerForm, rules: &Rules) -> Result<(), String> {
+/// If the node does not permit a mount, with the reason.
+pub fn permitted(form: &ContainerForm, settings: &SpecSettings) -> Result<(), String> {
     for mount in &form.mounts {
-        look(mount, rules).map_err(|why| format!("the mount {}: {why}", mount.source))?;
+        check(mount, settings).map_err(|why| format!("the mount {}: {why}", mount.source))?;
     }
     Ok(())
 }
 
-fn look(mount: &Mount, rules: &Rules) -> Result<(), String> {
+fn check(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
     if !is_plain_path(&mount.source) || !is_plain_path(&mount.target) {
-        return Err("it is not written as an absolute path in its shortest form".to_owned());
+        return Err("it is not a normalized absolute path".to_owned());
     }
     let real = Path::new(&mount.source).canonicalize();
-    let real = real.map_err(|error| format!("it is not on this node: {error}"))?;
+    let real = real.map_err(|error| format!("it does not exist on this node: {error}"))?;
     if !real.is_dir() {
         return Err("it is no directory".to_owned());
     }
     let plain = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    if !rules
+    if !settings
         .mountable
         .iter()
         .any(|root| real.starts_with(plain(root)))
@@ -43,11 +42,11 @@ fn look(mount: &Mount, rules: &Rules) -> Result<(), String> {
             real.display()
         ));
     }
-    // Either would give the machine away, whatever was permitted.
-    for own in [&rules.socket, &rules.state_dir] {
+    // Either would give access to the whole machine.
+    for own in [&settings.socket, &settings.state_dir] {
         let own = plain(own);
         if own.starts_with(&real) || real.starts_with(&own) {
-            return Err("it holds what belongs to the engine or to the agent".to_owned());
+            return Err("it contains files of the engine or the agent".to_owned());
         }
     }
     Ok(())
@@ -56,10 +55,10 @@ fn look(mount: &Mount, rules: &Rules) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_as::{Accounts, Own};
+    use crate::run_as::{Accounts, OwnAccount};
 
     #[test]
-    fn s21_only_what_the_machine_permits_wherever_links_lead() {
+    fn only_permitted_directories_are_mounted_after_resolving_links() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for name in ["srv/data", "state/engine", "other"] {
@@ -68,8 +67,8 @@ mod tests {
         std::fs::write(at("srv/file"), "").unwrap();
         std::os::unix::fs::symlink(at("other"), at("srv/out")).unwrap();
         std::os::unix::fs::symlink(at("srv/data"), at("srv/in")).unwrap();
-        let root = Own { uid: 0, gid: 0 };
-        let rules = |mountable: &[&str]| Rules {
+        let root = OwnAccount { uid: 0, gid: 0 };
+        let settings = |mountable: &[&str]| SpecSettings {
             node: "n".into(),
             owner: "o".into(),
             accounts: Accounts::new(root, "", (None, None)).unwrap(),
@@ -89,7 +88,7 @@ mod tests {
                 target: "/x".into(),
                 read_only: true,
             };
-            look(&mount, &rules(mountable))
+            check(&mount, &settings(mountable))
         };
         assert_eq!(may(&["srv"], "srv/data"), Ok(()));
         assert_eq!(may(&["srv"], "srv/in"), Ok(()));

@@ -1,7 +1,5 @@
-//! Containers nobody asks for any more: those with this agent's own label and no folder that wants
-//! them. They are ended and dropped, within a minute of the agent's start and ever after (W16).
-//! Containers without the label are strangers, whoever made them, and so are those of another
-//! agent, even one of the same name.
+//! Periodically removes orphaned containers: those with the label of this agent but without a folder.
+//! Containers of other owners are never touched, even if they name the same node (W16).
 
 use std::collections::HashMap;
 
@@ -13,23 +11,23 @@ impl Docker {
     pub(super) async fn sweep(self) {
         let mut warned = 0;
         loop {
-            let label = format!("{}={}", container_spec::NODE, self.0.rules.node);
-            // An engine that does not answer is asked again.
+            let label = format!("{}={}", container_spec::NODE, self.0.settings.node);
+            // Retried at the next sweep if the engine does not answer.
             if let Ok(found) = self.0.engine.labelled(label).await {
                 let mut strangers = 0;
                 for (id, labels) in found {
-                    if labels.get(container_spec::OWNER) != Some(&self.0.rules.owner) {
+                    if labels.get(container_spec::OWNER) != Some(&self.0.settings.owner) {
                         strangers += 1;
                     } else if !self.is_wanted(&labels) {
-                        tracing::warn!(container = id, "a container nobody asks for is removed");
-                        // What fails is found again.
+                        tracing::warn!(container = id, "an orphaned container is removed");
+                        // A failure is retried at the next sweep.
                         let _ = self.0.engine.remove(&id).await;
                     }
                 }
                 if strangers > warned {
                     tracing::warn!(
                         strangers,
-                        "containers of this node's name belong to another agent; they are left"
+                        "containers with this node's name belong to another agent and are left alone"
                     );
                 }
                 warned = strangers;
@@ -38,8 +36,7 @@ impl Docker {
         }
     }
 
-    /// Whether a folder waits for its end. The folder is older than the container, so one that is
-    /// missing now was forgotten.
+    /// Whether its folder exists. The folder is created first, so a missing one was removed.
     fn is_wanted(&self, labels: &HashMap<String, String>) -> bool {
         let id = labels.get(container_spec::ALLOCATION);
         let Some(id) = id.and_then(|id| AllocationId::new(id.as_str()).ok()) else {

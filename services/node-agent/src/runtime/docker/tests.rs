@@ -1,5 +1,4 @@
-//! The runtime before a pretended engine: what it must never do is easiest to see where the engine
-//! misbehaves.
+//! Tests of the runtime with a fake engine that misbehaves.
 
 mod fake_engine;
 
@@ -12,28 +11,28 @@ use tokio::sync::mpsc;
 
 use super::container::RUNTIME_DOWN;
 use super::*;
-use crate::run_as::Own;
+use crate::run_as::OwnAccount;
 use crate::runtime::Container;
-use fake_engine::{Mood, Pretence, Registry, Stage};
+use fake_engine::{FakeEngine, Mood, Registry, Stage};
 
 struct Bench {
-    engine: Pretence,
-    /// The agent: what it was about ends with it.
+    engine: FakeEngine,
+    /// The async runtime of the agent; dropping it kills the agent.
     agent: Option<Runtime>,
     docker: Docker,
-    news: mpsc::Receiver<News>,
+    events: mpsc::Receiver<RuntimeEvent>,
     dir: tempfile::TempDir,
 }
 
-fn conditions(dir: &Path) -> Conditions {
-    Conditions {
+fn settings(dir: &Path) -> DockerSettings {
+    DockerSettings {
         socket: dir.join("engine.sock"),
         state_dir: dir.to_owned(),
         node: "node-1".into(),
         network: "bridge".into(),
         mounts: Vec::new(),
         mountable: Vec::new(),
-        accounts: Accounts::new(Own { uid: 0, gid: 0 }, "", (None, None)).unwrap(),
+        accounts: Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", (None, None)).unwrap(),
         registries: vec!["listed.example".into()],
         uid: None,
         gid: None,
@@ -59,21 +58,21 @@ impl Bench {
 
     fn without_engine() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (agent, docker, news) = agent(dir.path());
+        let (agent, docker, events) = agent(dir.path());
         Self {
-            engine: Pretence::new(),
+            engine: FakeEngine::new(),
             agent: Some(agent),
             docker,
-            news,
+            events,
             dir,
         }
     }
 
-    /// The agent is killed, and comes again.
+    /// Kills and restarts the agent.
     fn again(&mut self) -> BTreeMap<AllocationId, Found> {
         self.agent.take().unwrap().shutdown_background();
-        let (agent, docker, news) = agent(self.dir.path());
-        (self.docker, self.news) = (docker, news);
+        let (agent, docker, events) = agent(self.dir.path());
+        (self.docker, self.events) = (docker, events);
         let agent = self.agent.insert(agent);
         let _entered = agent.enter();
         self.docker.recover().unwrap()
@@ -111,7 +110,7 @@ impl Bench {
             },
         };
         let _entered = self.agent.as_ref().unwrap().enter();
-        self.docker.launch(Ordered {
+        self.docker.launch(ImageLaunch {
             container: ordered,
             argv,
             image: container,
@@ -120,38 +119,38 @@ impl Bench {
     }
 
     async fn started(&mut self) {
-        let news = self.news.recv().await.unwrap();
+        let event = self.events.recv().await.unwrap();
         assert!(
-            matches!(news.event, Event::Started { pid: 4242, .. }),
-            "{news:?}"
+            matches!(event.event, Event::Started { pid: 4242, .. }),
+            "{event:?}"
         );
     }
 
     async fn ended(&mut self) -> Exit {
-        match self.news.recv().await.unwrap().event {
+        match self.events.recv().await.unwrap().event {
             Event::Ended(exit) => exit,
             event => panic!("{event:?}"),
         }
     }
 
-    /// Nothing is heard for longer than any limit.
+    /// Checks that no event arrives for longer than any limit.
     async fn silence(&mut self) {
-        let heard = tokio::time::timeout(Duration::from_millis(1500), self.news.recv()).await;
+        let heard = tokio::time::timeout(Duration::from_millis(1500), self.events.recv()).await;
         assert!(heard.is_err(), "{heard:?}");
     }
 }
 
-fn agent(dir: &Path) -> (Runtime, Docker, mpsc::Receiver<News>) {
+fn agent(dir: &Path) -> (Runtime, Docker, mpsc::Receiver<RuntimeEvent>) {
     let agent = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
-    let (says, news) = mpsc::channel(64);
+    let (says, events) = mpsc::channel(64);
     let entered = agent.enter();
-    let docker = Docker::new(conditions(dir), says).unwrap();
+    let docker = Docker::new(settings(dir), says).unwrap();
     drop(entered);
-    (agent, docker, news)
+    (agent, docker, events)
 }
 
 impl Drop for Bench {
@@ -167,7 +166,7 @@ fn code(exit: &Exit) -> (ExitCause, Option<&str>) {
 }
 
 #[tokio::test]
-async fn a_life_from_order_to_exit() {
+async fn a_container_runs_from_order_to_exit() {
     let mut bench = Bench::new();
     bench.engine.change(|world| {
         let at = "2026-11-21T21:00:00.000000001Z".to_owned();
@@ -193,7 +192,7 @@ async fn a_life_from_order_to_exit() {
 }
 
 #[tokio::test]
-async fn a_missing_image_is_fetched_only_from_a_listed_registry() {
+async fn a_missing_image_is_pulled_only_from_a_listed_registry() {
     let mut bench = Bench::new();
     let (listed, other) = ("listed.example/x:1", "docker.example/x:1");
     bench.engine.change(|world| {
@@ -223,7 +222,7 @@ async fn a_missing_image_is_fetched_only_from_a_listed_registry() {
 }
 
 #[tokio::test]
-async fn w15_an_image_nobody_has_is_the_users_fault_and_a_broken_registry_is_not() {
+async fn an_unknown_image_is_the_users_fault_and_a_broken_registry_is_not() {
     let image = "listed.example/none";
     for (registry, cause) in [
         (Registry::HasNot, ExitCause::LaunchFailed),
@@ -240,7 +239,7 @@ async fn w15_an_image_nobody_has_is_the_users_fault_and_a_broken_registry_is_not
 }
 
 #[tokio::test]
-async fn f31_an_engine_that_is_not_there_or_babbles_lets_the_work_go_elsewhere() {
+async fn an_unusable_engine_fails_the_launch_as_a_node_fault() {
     let mut bench = Bench::without_engine();
     bench.launch("image");
     let exit = bench.ended().await;
@@ -260,16 +259,20 @@ async fn f31_an_engine_that_is_not_there_or_babbles_lets_the_work_go_elsewhere()
 }
 
 #[tokio::test]
-async fn f31_silence_ends_nothing_that_runs() {
+async fn a_silent_engine_ends_no_running_container() {
     for mood in [Mood::Hangs, Mood::Babbles] {
         let mut bench = Bench::new();
         bench.launch("image");
         bench.started().await;
         bench.engine.change(|world| world.mood = mood);
         bench.silence().await;
-        // Not for an agent that is started meanwhile, either.
+        // Also after a restart of the agent.
         let found = bench.again();
-        assert!(found.values().all(|found| found.trace == Trace::Alive));
+        assert!(
+            found
+                .values()
+                .all(|found| found.evidence == Evidence::Alive)
+        );
         bench.silence().await;
         bench.engine.change(|world| world.mood = Mood::Well);
         bench.started().await;
@@ -280,7 +283,7 @@ async fn f31_silence_ends_nothing_that_runs() {
 }
 
 #[tokio::test]
-async fn i3_a_start_without_an_answer_is_not_repeated() {
+async fn a_start_without_an_answer_is_not_repeated() {
     let mut bench = Bench::new();
     bench
         .engine
@@ -304,7 +307,7 @@ async fn i3_a_start_without_an_answer_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_program_the_image_does_not_have() {
+async fn a_program_missing_in_the_image_fails_the_launch() {
     let mut bench = Bench::new();
     bench.engine.change(|world| world.mood = Mood::RefusesStart);
     bench.launch("image");
@@ -314,7 +317,7 @@ async fn a_program_the_image_does_not_have() {
 }
 
 #[tokio::test]
-async fn i3_a_name_that_is_taken_by_another_agent_is_not_started() {
+async fn a_container_of_another_agent_with_the_same_name_is_not_started() {
     let mut bench = Bench::new();
     bench
         .engine
@@ -328,10 +331,10 @@ async fn i3_a_name_that_is_taken_by_another_agent_is_not_started() {
 }
 
 #[tokio::test]
-async fn f26_whatever_was_under_way_when_the_agent_died_is_told_truly() {
-    // Nothing was asked of the engine yet.
+async fn containers_in_any_state_are_reported_correctly_after_a_restart() {
+    // The engine was not called yet.
     let mut bench = Bench::new();
-    let order = Order {
+    let order = LaunchRecord {
         id: AllocationId::new("alc_one").unwrap(),
         incarnation: 1,
         epoch: 1,
@@ -343,13 +346,13 @@ async fn f26_whatever_was_under_way_when_the_agent_died_is_told_truly() {
     assert_eq!(bench.ended().await.cause, ExitCause::Node);
     assert_eq!(bench.engine.look(|world| world.starts), 0);
     folder.remove();
-    // The start was asked for, and the container is gone since.
+    // The start was requested, and the container has disappeared.
     folder.make(&order).unwrap();
-    folder.note_start_asked().unwrap();
+    folder.record_start_request().unwrap();
     bench.again();
     assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
     folder.remove();
-    // It ended while no agent looked.
+    // It ended while no agent was running.
     let mut bench = Bench::new();
     bench.launch("image");
     bench.started().await;
@@ -359,13 +362,13 @@ async fn f26_whatever_was_under_way_when_the_agent_died_is_told_truly() {
     });
     let exit = bench.ended().await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserLimit, Some(137)));
-    // And it is still told after that.
+    // It is reported again after another restart.
     let found = bench.again();
-    assert!(matches!(&found[&order.id].trace, Trace::Exited(told) if *told == exit));
+    assert!(matches!(&found[&order.id].evidence, Evidence::Exited(reported) if *reported == exit));
 }
 
 #[tokio::test]
-async fn a_stop_is_intended_also_for_the_agent_after_this_one() {
+async fn a_stop_stays_intended_after_a_restart() {
     let mut bench = Bench::new();
     let id = bench.launch("image");
     bench.started().await;
@@ -376,16 +379,16 @@ async fn a_stop_is_intended_also_for_the_agent_after_this_one() {
     let mut bench = Bench::new();
     let id = bench.launch("image");
     bench.started().await;
-    bench.docker.folder(&id).note_stop_asked();
+    bench.docker.folder(&id).record_stop_request();
     bench.again();
     bench.started().await;
     assert_eq!(bench.ended().await.cause, ExitCause::Intended);
 }
 
 #[tokio::test]
-async fn w16_orphans_are_ended_and_strangers_are_not() {
+async fn orphans_are_removed_and_other_containers_are_not() {
     let bench = Bench::new();
-    let owner = bench.docker.0.rules.owner.clone();
+    let owner = bench.docker.0.settings.owner.clone();
     bench.engine.plant("unlabelled", json!({}));
     bench.engine.plant(
         "of-another-agent",
@@ -406,7 +409,7 @@ async fn w16_orphans_are_ended_and_strangers_are_not() {
 }
 
 #[tokio::test]
-async fn somebody_removed_it() {
+async fn a_container_removed_from_the_engine_has_ended() {
     let mut bench = Bench::new();
     bench.launch("image");
     bench.started().await;

@@ -1,46 +1,46 @@
-//! What is left of a container without a supervisor, or without its folder: it is found by more
-//! than a number, ended, and not called ended before it is gone (R10, I17, F31).
+//! Ends processes of a container that has lost its supervisor or folder. They are identified by more
+//! than their process id, and the container counts as ended only when all are gone (I17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hayward_node_agent_domain::Trace;
+use hayward_node_agent_domain::Evidence;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::Signal;
 
 use super::{Event, Found, Processes};
 use crate::files;
 use crate::machine::{self, Identity};
-use crate::orphan_processes::{self, Stray};
+use crate::orphan_processes::{self, OrphanProcess};
 use crate::supervisor::{EXIT, STARTED, Started, reason};
 
-/// Looks for what is being ended: those killed first may have had children.
+/// Passes over the members of a group, because killed processes may have forked before.
 const PASSES: u32 = 100;
-/// What is killed is gone after some of these; recovery does not wait for more.
-const BLINK: Duration = Duration::from_millis(5);
-const BLINKS: u32 = 60;
+/// Polls after a kill; recovery waits no longer.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const POLLS: u32 = 60;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Until somebody is told that killing does not help.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// On top of the grace: a supervisor that has not obeyed by then will not.
+/// Time after which processes count as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// Added to the grace before a supervisor is killed.
 const MARGIN: Duration = Duration::from_secs(10);
-/// For an orphaned supervisor to end what it has, whose grace nobody knows any more.
+/// Grace of an orphaned supervisor, whose own grace is unknown.
 const ORPHAN_GRACE: Duration = Duration::from_secs(10);
 
 impl Processes {
     fn containers(&self) -> PathBuf {
-        self.0.conditions.state_dir.join("containers")
+        self.0.settings.state_dir.join("containers")
     }
 
-    /// Everything alive of a container: members of its control groups, of the process group whose
-    /// leader is known by more than its number, and whoever carries its mark.
-    fn remains(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
-        let groups = &self.0.conditions.groups;
+    /// All live processes of a container: members of its cgroups and process group, and processes
+    /// with its mark.
+    fn leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
+        let groups = &self.0.settings.groups;
         let grouped = groups.members(id).into_iter().filter_map(|pid| {
             let process = Identity::of(pid)?;
-            // Looked at again once it is identified: the number may have moved on in between.
+            // Checked again after identification, because the process id may have been reused.
             groups.members(id).contains(&pid).then_some(process)
         });
         let leader = files::read_json::<Started>(&dir.join(STARTED)).map(|it| it.program);
@@ -51,59 +51,61 @@ impl Processes {
                 let members = machine::group_of(&leader);
                 std::iter::once(leader).chain(members)
             });
-        let strays = orphan_processes::all(&self.containers()).into_iter();
-        let marked = strays.filter(|stray| stray.id == *id).map(|it| it.process);
+        let orphans = orphan_processes::all(&self.containers()).into_iter();
+        let marked = orphans
+            .filter(|orphan| orphan.id == *id)
+            .map(|it| it.process);
         let all = grouped.chain(led).chain(marked);
         let all = all.filter(|process| process.pid != std::process::id() && process.lives());
         let by_number: BTreeMap<u32, Identity> = all.map(|it| (it.pid, it)).collect();
         by_number.into_values().collect()
     }
 
-    /// Kills what is left; what is there afterwards.
-    fn kill_remains(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
+    /// Kills all leftovers. Returns those that are still alive.
+    fn kill_leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
         if let Some(started) = files::read_json::<Started>(&dir.join(STARTED)) {
             end_group(&started.program);
         }
-        for process in self.remains(id, dir) {
+        for process in self.leftovers(id, dir) {
             process.signal(Signal::KILL);
         }
-        self.remains(id, dir)
+        self.leftovers(id, dir)
     }
 
-    /// At once, for an agent that begins. False when something of it is still alive.
-    pub(super) fn end_remains(&self, id: &AllocationId, dir: &Path) -> bool {
-        let mut left = self.kill_remains(id, dir);
-        for _ in 0..BLINKS {
+    /// Used at startup. False if processes are still alive.
+    pub(super) fn end_leftovers(&self, id: &AllocationId, dir: &Path) -> bool {
+        let mut left = self.kill_leftovers(id, dir);
+        for _ in 0..POLLS {
             left.retain(Identity::lives);
             if left.is_empty() {
-                // Looked at once more: what was forked meanwhile is not in that list.
-                left = self.kill_remains(id, dir);
+                // Checked once more for processes forked meanwhile.
+                left = self.kill_leftovers(id, dir);
                 if left.is_empty() {
                     return true;
                 }
             }
-            std::thread::sleep(BLINK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         false
     }
 
-    /// Until nothing of it is alive, ever slower, and saying so when it takes long.
-    pub(super) async fn outlast(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
-        let (mut pause, mut waited, mut told) = (FIRST_PAUSE, Duration::ZERO, false);
+    /// Kills with backoff until all processes are gone; reports if that takes long.
+    pub(super) async fn wait_until_gone(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
+        let (mut pause, mut waited, mut reported) = (FIRST_PAUSE, Duration::ZERO, false);
         loop {
             let (runtime, of, at) = (self.clone(), id.clone(), dir.to_owned());
-            let kill = move || runtime.kill_remains(&of, &at);
+            let kill = move || runtime.kill_leftovers(&of, &at);
             let left = tokio::task::spawn_blocking(kill).await.unwrap_or_default();
             if left.is_empty() {
                 return;
             }
-            if waited >= PATIENCE && !told {
-                told = true;
+            if waited >= STUCK_AFTER && !reported {
+                reported = true;
                 let names: Vec<String> = left
                     .iter()
                     .filter_map(|process| machine::described(process.pid))
                     .collect();
-                self.say(id, incarnation, Event::Stuck(reason(&names)))
+                self.send_event(id, incarnation, Event::Stuck(reason(&names)))
                     .await;
             }
             tokio::time::sleep(pause).await;
@@ -112,77 +114,76 @@ impl Processes {
         }
     }
 
-    /// Ends in the background what was found without a supervisor, and says how that went.
-    pub(super) fn outlive(&self, id: AllocationId, incarnation: u64, dir: PathBuf) {
+    /// Ends a container without a supervisor in the background, and reports its end.
+    pub(super) fn finish_in_background(&self, id: AllocationId, incarnation: u64, dir: PathBuf) {
         let runtime = self.clone();
         tokio::spawn(async move {
-            runtime.conclude((&id, incarnation), &dir, None).await;
+            runtime.finish((&id, incarnation), &dir, None).await;
         });
     }
 
-    /// A supervisor that does not obey is killed, unless it is at work on what cannot be killed
-    /// (F31); then what it had is ended without it.
-    pub(super) fn insist(&self, id: AllocationId, grace: Duration) {
+    /// Kills a supervisor that does not stop in time, unless it is retrying a kill itself (F31).
+    pub(super) fn kill_if_stuck(&self, id: AllocationId, grace: Duration) {
         let runtime = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(grace + MARGIN).await;
             let live = runtime.0.live.lock().get(&id).and_then(|it| it.stop_asked);
-            // Another one may have its name by now.
+            // A new container may have the same id.
             if live.is_none_or(|asked| asked.elapsed() < grace + MARGIN) {
                 return;
             }
             let dir = runtime.dir(&id);
             let working = dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
-            if !working && runtime.dismiss(&id) {
-                tracing::warn!(container = %id, "its supervisor did not obey and was killed");
+            if !working && runtime.kill_supervisor(&id) {
+                tracing::warn!(container = %id, "its supervisor did not stop in time and was killed");
             }
         });
     }
 
-    /// What is alive of containers that have no folder: an agent that was here before, whose memory
-    /// is lost, started them. They are ended, and their orders are not obeyed a second time.
+    /// Ends live processes of containers without a folder. A previous agent started them; their orders
+    /// are not obeyed again.
     pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, Found>) {
         let containers = self.containers();
-        let strays = orphan_processes::all(&containers);
+        let processes = orphan_processes::all(&containers);
         let without = |id: &AllocationId| !containers.join(id.as_str()).exists();
-        let mut orphans: BTreeMap<AllocationId, Vec<Stray>> = BTreeMap::new();
-        for stray in strays.into_iter().filter(|stray| without(&stray.id)) {
-            orphans.entry(stray.id.clone()).or_default().push(stray);
+        let mut orphans: BTreeMap<AllocationId, Vec<OrphanProcess>> = BTreeMap::new();
+        for orphan in processes.into_iter().filter(|orphan| without(&orphan.id)) {
+            orphans.entry(orphan.id.clone()).or_default().push(orphan);
         }
-        for (id, strays) in orphans {
-            let incarnation = strays.iter().map(|it| it.incarnation).max().unwrap_or(0);
-            tracing::warn!(container = %id, processes = strays.len(), "an orphan is ended");
-            let pid = strays.iter().find(|it| !it.supervisor);
+        for (id, orphans) in orphans {
+            let incarnation = orphans.iter().map(|it| it.incarnation).max().unwrap_or(0);
+            tracing::warn!(container = %id, processes = orphans.len(), "an orphan is ended");
+            let pid = orphans.iter().find(|it| !it.supervisor);
             let orphan = Found {
                 incarnation,
                 epoch: 0,
-                boot_id: Some(self.0.conditions.boot_id.clone()),
-                pid: pid.map(|stray| stray.process.pid),
+                boot_id: Some(self.0.settings.boot_id.clone()),
+                pid: pid.map(|orphan| orphan.process.pid),
                 started_at: None,
-                trace: Trace::Orphan,
+                evidence: Evidence::Orphan,
             };
             found.insert(id.clone(), orphan);
-            self.end_orphan(id, incarnation, strays);
+            self.end_orphan(id, incarnation, orphans);
         }
-        // Whoever is in a group of ours without a mark: only the group says whose it is.
+        // Processes in our cgroups without a mark.
         let known: BTreeSet<_> = found.keys().cloned().collect();
-        let groups = self.0.conditions.groups.containers();
+        let groups = self.0.settings.groups.containers();
         for id in groups.into_iter().filter(|id| !known.contains(id)) {
             let dir = self.dir(&id);
-            if !self.end_remains(&id, &dir) {
-                tracing::error!(container = %id, "an orphan in its control group does not end");
+            if !self.end_leftovers(&id, &dir) {
+                tracing::error!(container = %id, "an orphan in its cgroup does not end");
             }
-            self.0.conditions.groups.remove(&id);
+            self.0.settings.groups.remove(&id);
         }
     }
 
-    /// Supervisors first and gently: they end what they have.
-    fn end_orphan(&self, id: AllocationId, incarnation: u64, strays: Vec<Stray>) {
+    /// Stops supervisors gently first, so that they end their processes.
+    fn end_orphan(&self, id: AllocationId, incarnation: u64, orphans: Vec<OrphanProcess>) {
         let runtime = self.clone();
         tokio::spawn(async move {
-            let supervisors: Vec<_> = strays.iter().filter(|it| it.supervisor).collect();
-            for stray in &supervisors {
-                stray.process.signal(Signal::TERM);
+            let supervisors: Vec<_> = orphans.iter().filter(|it| it.supervisor).collect();
+            for orphan in &supervisors {
+                orphan.process.signal(Signal::TERM);
             }
             let mut waited = Duration::ZERO;
             while waited < ORPHAN_GRACE && supervisors.iter().any(|it| it.process.lives()) {
@@ -190,16 +191,18 @@ impl Processes {
                 waited += FIRST_PAUSE;
             }
             let dir = runtime.dir(&id);
-            runtime.outlast(&id, incarnation, &dir).await;
+            runtime.wait_until_gone(&id, incarnation, &dir).await;
             let why = "its folder was lost while it ran, and it was ended";
             let exit = Exit::of(ExitCause::Node, why);
-            runtime.say(&id, incarnation, Event::Ended(exit)).await;
+            runtime
+                .send_event(&id, incarnation, Event::Ended(exit))
+                .await;
         });
     }
 }
 
-/// Ends a process group, its leader last: while it is there, its number names this group and no
-/// other, and while it is stopped, it adds nobody.
+/// Kills a process group, its stopped leader last. While the leader exists, the group id cannot be
+/// reused.
 fn end_group(leader: &Identity) {
     if !leader.signal(Signal::STOP) {
         return;

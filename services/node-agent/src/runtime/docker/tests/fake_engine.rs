@@ -1,4 +1,4 @@
-//! An engine that is not there: it answers on a socket as one would, or misbehaves as it is told.
+//! A fake container engine on a socket. It can misbehave.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -36,28 +36,28 @@ pub enum Registry {
     Fails,
 }
 
-/// How it misbehaves.
+/// Misbehaviour of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Well,
-    /// It takes questions and answers none.
+    /// It accepts requests and answers none.
     Hangs,
-    /// It answers what is no answer.
+    /// It sends invalid answers.
     Babbles,
-    /// It starts containers without saying so.
+    /// It starts containers without answering.
     StartsInSilence,
-    /// It is asked to start, and neither answers nor starts.
+    /// It neither starts containers nor answers.
     StartsNothing,
-    /// It knows the image and cannot start the program.
+    /// It has the image but cannot start the program.
     RefusesStart,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct World {
+pub struct EngineState {
     pub mood: Mood,
     pub containers: BTreeMap<String, Made>,
-    /// Images it does not have, and what their registry says.
+    /// Missing images, and the answer of their registry.
     pub missing: HashMap<String, Registry>,
     pub starts: u32,
     pub pulls: u32,
@@ -66,11 +66,11 @@ pub struct World {
 }
 
 #[derive(Clone)]
-pub struct Pretence(pub Arc<watch::Sender<World>>);
+pub struct FakeEngine(pub Arc<watch::Sender<EngineState>>);
 
-impl Pretence {
+impl FakeEngine {
     pub fn new() -> Self {
-        Self(Arc::new(watch::channel(World::default()).0))
+        Self(Arc::new(watch::channel(EngineState::default()).0))
     }
 
     pub fn listen(&self, socket: &Path) {
@@ -79,19 +79,19 @@ impl Pretence {
         tokio::spawn(async move { axum::serve(listener, router).await });
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut World)) {
+    pub fn change(&self, change: impl FnOnce(&mut EngineState)) {
         self.0.send_modify(change);
     }
 
-    pub fn look<T>(&self, look: impl FnOnce(&World) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&EngineState) -> T) -> T {
         look(&self.0.borrow())
     }
 
-    pub async fn until(&self, what: impl FnMut(&World) -> bool) {
+    pub async fn until(&self, what: impl FnMut(&EngineState) -> bool) {
         self.0.subscribe().wait_for(what).await.unwrap();
     }
 
-    /// Ends all that runs, with this code.
+    /// Ends all running containers with this exit code.
     pub fn end_all(&self, code: i64) {
         self.change(|world| {
             for made in world.containers.values_mut() {
@@ -102,7 +102,7 @@ impl Pretence {
         });
     }
 
-    /// A container somebody made.
+    /// Adds a container of another owner.
     pub fn plant(&self, id: &str, labels: Value) {
         let made = Made {
             name: id.to_owned(),
@@ -116,12 +116,12 @@ impl Pretence {
 }
 
 async fn answer(
-    State(pretence): State<Pretence>,
+    State(engine): State<FakeEngine>,
     method: Method,
     uri: Uri,
     body: Bytes,
 ) -> Response {
-    match pretence.look(|world| world.mood) {
+    match engine.look(|world| world.mood) {
         Mood::Hangs => std::future::pending().await,
         Mood::Babbles => return "[1, 2".into_response(),
         _ => {}
@@ -134,35 +134,35 @@ async fn answer(
     let query = uri.query().unwrap_or_default();
     match (method.as_str(), parts.as_slice()) {
         (_, ["_ping"]) => "OK".into_response(),
-        (_, ["version"]) => told(200, &json!({"ApiVersion": "1.41", "Version": "20"})),
-        ("POST", ["containers", "create"]) => pretence.create(query, &body),
-        ("POST", ["images", "create"]) => pretence.pull(query),
-        ("GET", ["containers", "json"]) => pretence.list(query),
-        ("GET", ["containers", which, "json"]) => pretence.inspect(which),
-        ("POST", ["containers", which, "start"]) => pretence.start(which).await,
-        ("POST", ["containers", which, "stop"]) => pretence.stop(which),
-        ("POST", ["containers", which, "wait"]) => pretence.wait(which).await,
-        ("GET", ["containers", which, "logs"]) => pretence.logs(which).await,
-        ("DELETE", ["containers", which]) => pretence.remove(which),
+        (_, ["version"]) => reported(200, &json!({"ApiVersion": "1.41", "Version": "20"})),
+        ("POST", ["containers", "create"]) => engine.create(query, &body),
+        ("POST", ["images", "create"]) => engine.pull(query),
+        ("GET", ["containers", "json"]) => engine.list(query),
+        ("GET", ["containers", which, "json"]) => engine.inspect(which),
+        ("POST", ["containers", which, "start"]) => engine.start(which).await,
+        ("POST", ["containers", which, "stop"]) => engine.stop(which),
+        ("POST", ["containers", which, "wait"]) => engine.wait(which).await,
+        ("GET", ["containers", which, "logs"]) => engine.logs(which).await,
+        ("DELETE", ["containers", which]) => engine.remove(which),
         _ => refusal(500, "no such question"),
     }
 }
 
-fn told(status: u16, body: &Value) -> Response {
+fn reported(status: u16, body: &Value) -> Response {
     (StatusCode::from_u16(status).unwrap(), body.to_string()).into_response()
 }
 
 fn refusal(status: u16, message: &str) -> Response {
-    told(status, &json!({"message": message}))
+    reported(status, &json!({"message": message}))
 }
 
-fn key(world: &World, which: &str) -> Option<String> {
+fn key(world: &EngineState, which: &str) -> Option<String> {
     let mut all = world.containers.iter();
     all.find(|(id, made)| id.as_str() == which || made.name == which)
         .map(|(id, _)| id.clone())
 }
 
-impl Pretence {
+impl FakeEngine {
     fn create(&self, query: &str, body: &Bytes) -> Response {
         let name = query
             .split('&')
@@ -189,7 +189,7 @@ impl Pretence {
             };
             world.containers.insert(id.clone(), made);
         });
-        told(201, &json!({"Id": id, "Warnings": []}))
+        reported(201, &json!({"Id": id, "Warnings": []}))
     }
 
     fn pull(&self, query: &str) -> Response {
@@ -203,7 +203,7 @@ impl Pretence {
             Some(Registry::Fails) => refusal(500, "connection refused"),
             Some(Registry::Has) | None => {
                 self.change(|world| world.missing.retain(|missing, _| *missing != image));
-                told(200, &json!({"status": "done"}))
+                reported(200, &json!({"status": "done"}))
             }
         }
     }
@@ -219,7 +219,7 @@ impl Pretence {
             mine.map(|(id, made)| json!({"Id": id, "Labels": made.labels}))
                 .collect()
         });
-        told(200, &json!(all))
+        reported(200, &json!(all))
     }
 
     fn inspect(&self, which: &str) -> Response {
@@ -241,7 +241,7 @@ impl Pretence {
             "Status": status, "Pid": 4242, "StartedAt": started, "FinishedAt": at,
             "ExitCode": code, "OOMKilled": made.out_of_memory, "Error": "",
         });
-        told(
+        reported(
             200,
             &json!({"Id": id, "State": state, "Config": {"Labels": made.labels}}),
         )
@@ -275,7 +275,7 @@ impl Pretence {
     }
 
     async fn over(&self, which: &str) {
-        let runs = |world: &World| {
+        let runs = |world: &EngineState| {
             let made = key(world, which).map(|id| world.containers[&id].stage);
             matches!(made, Some(Stage::Runs))
         };
@@ -284,7 +284,7 @@ impl Pretence {
 
     async fn wait(&self, which: &str) -> Response {
         self.over(which).await;
-        told(200, &json!({"StatusCode": 0}))
+        reported(200, &json!({"StatusCode": 0}))
     }
 
     async fn logs(&self, which: &str) -> Response {
