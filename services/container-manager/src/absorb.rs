@@ -1,7 +1,7 @@
-//! News of `allocations`: births, orders to leave, and burials.
+//! Applies changes of `allocations`: new containers, orders to leave, and removals.
 //!
-//! A full answer and a delta that mean the same leave the same containers. Nothing of the followed
-//! map is kept: the containers themselves are its memory.
+//! A full answer and an equivalent delta give the same containers. The followed map is not stored,
+//! because the containers hold all that matters.
 
 use hayward_container_manager_domain::{AllocationStatus, Fact, Life};
 use hayward_publication::{Batch, Cursor, Moment, Update};
@@ -21,7 +21,7 @@ impl Ledger {
         batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
         self.placements.allocations_synced();
         self.update_unreachable(&update);
-        // Burials first: they need nothing of what is new.
+        // Removals first: they do not depend on the changes.
         let gone: Vec<String> = if update.full {
             let known = self.containers.keys().map(AllocationId::as_str);
             let gone = known.filter(|id| !update.changed.contains_key(*id));
@@ -37,7 +37,7 @@ impl Ledger {
         }
         for entry in update.changed.into_values() {
             if entry.state == AllocationState::Unknown {
-                tracing::warn!(allocation = %entry.id, "a state of a later version is held");
+                tracing::warn!(allocation = %entry.id, "an unknown state is ignored");
                 continue;
             }
             let status = status(&entry);
@@ -74,14 +74,13 @@ fn status(entry: &AllocationEntry) -> AllocationStatus {
     match &entry.vacate {
         Some(vacate) if vacate.purge => AllocationStatus::Purged,
         Some(_) => AllocationStatus::Leaving,
-        // It ended above without an order to leave: then it has ended here too, or should.
+        // It ended in rm-scheduler without an order to leave, so it must end here too.
         None if entry.state == AllocationState::Ended => AllocationStatus::Leaving,
         None => AllocationStatus::Wanted,
     }
 }
 
-/// The container of an allocation, where it has one: a reservation starts nothing, and one that has
-/// ended above awaits nothing.
+/// The container of an allocation. Reservations and ended allocations have none.
 fn new_container(
     entry: AllocationEntry,
     (status, held): (AllocationStatus, bool),

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_ring_is_heard_by_all_who_listen_and_leaves_nothing_behind() {
+    async fn a_notification_wakes_all_listeners_and_leaves_no_entry() {
         let bells = Arc::new(Bells::default());
         let id = "alc_1";
         bells.ring(id);

@@ -13,21 +13,21 @@ pub struct Settings {
     /// Where rm-scheduler answers; its `allocations` are followed. Several addresses:
     /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
-    /// Buried containers that people may still read. Default 10,000: a day of a small fleet.
+    /// Number of ended containers that stay readable. Default 10,000: a day of a small fleet.
     pub keep_buried: u64,
-    /// Bytes of output kept of all containers together; the output of those buried longest ago goes
-    /// first. Default 256 MiB.
+    /// Bytes of output stored for all containers together. The output of the containers removed
+    /// longest ago is deleted first. Default 256 MiB.
     pub keep_output_bytes: u64,
-    /// Milliseconds between two looks at the limits above. Default 30,000: a look reads the sizes
-    /// of all output kept.
+    /// Milliseconds between two checks of the limits above. Default 30,000: a check reads the size
+    /// of all stored output.
     pub trim_ms: u64,
-    /// Milliseconds a request of a placement action waits for room where its order does not say.
+    /// Milliseconds that a placement request may wait for space, unless it says otherwise.
     pub request_timeout_ms: u64,
-    /// Milliseconds a process that is moved is given to end before the move fails.
+    /// Milliseconds that a moved process has to end before the move fails.
     pub stop_timeout_ms: u64,
-    /// Milliseconds for which placements that are over, and those of dead deployments, are kept.
+    /// Milliseconds for which final placements, and those of ended deployments, stay readable.
     pub placement_retention_ms: u64,
-    /// Placements that are over and kept, at most.
+    /// Maximum number of final placements that stay readable.
     pub keep_placements: usize,
 }
 
@@ -63,12 +63,12 @@ impl Default for Settings {
     }
 }
 
-/// What the fleet's operator has set.
+/// Limits from the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub rules: Rules,
-    /// Placements of dead deployments, and those that are over, are kept this long.
+    /// How long final placements, and those of ended deployments, are kept.
     pub retention_ms: u64,
-    /// Placements that are over, at most.
+    /// Maximum number of final placements.
     pub keep: usize,
 }

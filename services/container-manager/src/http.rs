@@ -1,4 +1,4 @@
-//! The routes of container-manager: a table of contents.
+//! The routes of container-manager.
 
 mod admission;
 mod containers;
@@ -26,10 +26,10 @@ use crate::command::Command;
 
 pub const ABOUT: Description = Description {
     title: "Hayward container-manager",
-    text: "Owns containers: tells each node what to run, and everybody else what runs.",
+    text: "Owns containers: tells each node what to run, and shows what runs.",
 };
 
-/// What handlers are given.
+/// State of the handlers.
 #[derive(Clone)]
 pub struct Api {
     pub handle: Handle<Command>,
@@ -84,17 +84,17 @@ pub fn golden() -> String {
     hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }
 
-/// Whose containers a caller may see: one user's own, or with `None` all (S7).
+/// Whose containers a caller may see: those of one user, or all with `None` (S7).
 fn visible_owner(caller: &Caller) -> Result<Option<String>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     Ok((!all).then(|| caller.name.clone()))
 }
 
-/// The database failed while nothing was changed: asking again does no harm.
+/// A failed read; the client may retry.
 fn read_failed(error: sqlx::Error) -> Problem {
     match error {
         sqlx::Error::Decode(cause) => Problem::internal(sqlx::Error::Decode(cause)),
-        other => Problem::unavailable("the database does not answer; ask again", other),
+        other => Problem::unavailable("the database is unavailable; try again", other),
     }
 }

@@ -1,23 +1,21 @@
-//! The invariants that container-manager can see (section 1 of the reliability rules): containers
-//! and placement actions that outlive their deadlines, and its limits.
+//! Invariants of container-manager: containers and placement actions past their deadline, and the
+//! number of stored placements.
 
 use hayward_container_manager_domain::State;
 use hayward_publication::invariants::{Findings, Look};
 use hayward_publication::{Handle, Moment};
 use hayward_service::invariants::{Watch, timed};
-use hayward_vocabulary::AllocationId;
-use hayward_vocabulary::invariant::{Ages, Bound, Transit, mortal};
+use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 
 use crate::command::Command;
 use crate::ledger::Ledger;
 use crate::model::Container;
 
-/// A node that is there asks for its orders without pause; one that is not is given up, and what
-/// was ordered there with it.
+/// A live node polls its orders all the time; a lost one is declared lost long before this.
 const ORDERED_MS: u64 = 300_000;
-/// An image may be large and far away.
+/// An image may be large and slow to download.
 const LAUNCHING_MS: u64 = 1_800_000;
-/// After the grace of the work, stopping by force takes a minute at most.
+/// Beyond the grace period of the work; a kill takes a minute at most.
 const FORCED_MS: u64 = 120_000;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
@@ -28,7 +26,7 @@ pub fn watch(handle: &Handle<Command>) -> Watch {
     Watch::new(crate::NAME, look)
 }
 
-/// How long a container may be as it is; absent where that is as long as it likes.
+/// How long a container may stay in its state; none if there is no limit.
 fn limit_ms(container: &Container) -> Option<u64> {
     // What is held waits for an action or a predecessor, which have deadlines of their own.
     if container.life.held {
@@ -46,10 +44,10 @@ fn limit_ms(container: &Container) -> Option<u64> {
 
 fn describe(state: State) -> &'static str {
     match state {
-        State::Ordered => "is ordered, and its node has not taken it up",
+        State::Ordered => "is ordered, and its node has not reported it",
         State::Launching => "is launching",
         State::Stopping => "is stopping",
-        State::Running | State::Ended => "is as it should be",
+        State::Running | State::Ended => "is in a state without a deadline",
     }
 }
 
@@ -57,14 +55,14 @@ impl Ledger {
     pub(crate) fn report(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
         let transit = self.containers.values();
-        // Whoever is waited for as long as it takes has no deadline (W7).
+        // No deadline while an unreachable node is awaited (W7).
         let awaited = |it: &Container| self.unreachable.contains(&it.id);
         let transit = transit.filter(|it| limit_ms(it).is_some() && !awaited(it));
         let transit = transit.map(|it| (it.id.clone(), it.life.state));
         self.stages.look(now_ms, transit);
         let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {
             let container = self.containers.get(id)?;
-            Some(transit(container, age))
+            Some(in_transit(container, age))
         });
         let rules = self.limits.rules;
         let actions = self.placements.overdue(&rules, moment.now);
@@ -73,7 +71,7 @@ impl Ledger {
         Findings {
             findings: vec![timed(|| mortal(containers.chain(actions)))],
             bounds: vec![Bound {
-                // They are swept once a minute, so there may be more in between.
+                // Twice the limit, because they are deleted only once a minute.
                 what: "placements that are over",
                 has: number(self.placements.finished_count()),
                 most: number(most),
@@ -82,8 +80,8 @@ impl Ledger {
     }
 }
 
-/// I24
-fn transit(container: &Container, age_ms: u64) -> Transit<String> {
+/// A container and how late it is (I24).
+fn in_transit(container: &Container, age_ms: u64) -> Transit<String> {
     let limit = limit_ms(container);
     let node = &container.node;
     let why = container.life.reason.as_deref();
@@ -102,7 +100,7 @@ fn transit(container: &Container, age_ms: u64) -> Transit<String> {
 mod tests {
     use hayward_container_manager_domain::Life;
     use hayward_vocabulary::invariant::{Outcome, SWEEP_MS};
-    use hayward_vocabulary::{Size, Timestamp, WorkKind};
+    use hayward_vocabulary::{AllocationId, Size, Timestamp, WorkKind};
 
     use super::*;
 
@@ -131,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn i24_containers_that_stay_in_transit() {
-        let late = |state, age| !mortal([transit(&container(state), age)]).holds();
+    fn a_container_in_transit_is_late_after_its_limit() {
+        let late = |state, age| !mortal([in_transit(&container(state), age)]).holds();
         for (state, limit) in [
             (State::Ordered, ORDERED_MS),
             (State::Launching, LAUNCHING_MS),
@@ -142,7 +140,7 @@ mod tests {
             assert!(late(state, limit + SWEEP_MS + 1), "{state:?}");
         }
         assert!(!late(State::Running, u64::MAX));
-        let found = mortal([transit(&container(State::Stopping), u64::MAX)]);
+        let found = mortal([in_transit(&container(State::Stopping), u64::MAX)]);
         let Outcome::Violated { evidence, .. } = found.outcome else {
             panic!("it is late");
         };
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_waits_for_something_else() {
+    fn a_held_container_has_no_deadline() {
         let mut held = container(State::Ordered);
         held.life.held = true;
         assert_eq!(limit_ms(&held), None);

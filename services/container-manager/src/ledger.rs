@@ -1,11 +1,10 @@
-//! The working set: every container that is not buried, by id and by node.
+//! The working set: every container that is not buried, by id, node and work.
 //!
-//! A container changes in one place, [`Ledger::apply_fact`], by one pure decision; from its life follow
-//! its row, its entry in `containers` and its entry in its node's desired set. What witnesses know
-//! of agents is in memory only: it drops reports that are certainly old, and no decision rests on
-//! it, so a restart may forget it.
+//! A container changes only in [`Ledger::apply_fact`], by one pure decision. Its row and its entries
+//! in `containers` and `desired` are derived from its state. Report filters exist only in memory:
+//! they drop old reports, no decision depends on them, and a restart may lose them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hayward_container_manager_api::{CONTAINERS, DESIRED};
@@ -28,18 +27,17 @@ pub struct Ledger {
     pub(crate) containers: HashMap<AllocationId, Container>,
     pub(crate) by_node: HashMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) by_work: HashMap<WorkId, BTreeSet<AllocationId>>,
-    /// Those no node is told of yet.
+    /// Containers that are in no desired set yet.
     pub(crate) held: BTreeSet<AllocationId>,
     pub(crate) report_filters: HashMap<NodeName, ReportFilter>,
     pub(crate) placements: PlacementState,
-    /// From look to look at the invariants.
+    /// How long containers have been in their state; for the invariants.
     pub(crate) stages: Ages<AllocationId, State>,
-    /// Those whose nodes cannot answer, and that are waited for all the same (W7).
+    /// Containers on unreachable nodes whose end is still awaited (W7).
     pub(crate) unreachable: BTreeSet<AllocationId>,
 }
 
 impl Ledger {
-    /// One that knows no container.
     fn new(limits: Arc<Limits>, placements: PlacementState) -> Self {
         Self {
             limits,
@@ -113,7 +111,7 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    /// Only placements are moved by the passing of time.
+    /// Only placements depend on time.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.advance_placements(moment, batch)
     }
@@ -145,7 +143,7 @@ impl hayward_publication::Ledger for Ledger {
 }
 
 impl Ledger {
-    /// Takes a container in that was not there before.
+    /// Adds a new container.
     pub(crate) fn add(&mut self, container: Container, batch: &mut Batch<Rows>) {
         publish(&container, batch);
         metrics::trace_order(&container, batch);
@@ -171,7 +169,7 @@ impl Ledger {
         self.containers.insert(container.id.clone(), container);
     }
 
-    /// One fact about one container, and all that follows from it.
+    /// Applies one fact to one container, and publishes the result.
     pub(crate) fn apply_fact(
         &mut self,
         id: &str,
@@ -188,7 +186,7 @@ impl Ledger {
             Step::Bury(life) => (life, true),
         };
         metrics::record_transition(container, &life, moment);
-        // An order keeps its epoch until it changes: a new term alone wakes no agent.
+        // The epoch changes only with the order, so that a new term does not wake every agent.
         if life.desired() != container.life.desired() {
             container.epoch = moment.epoch;
         }

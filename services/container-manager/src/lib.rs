@@ -1,10 +1,10 @@
-//! container-manager owns containers: from the order to start one to its proven end and burial.
+//! container-manager owns containers, from the order to start one to its proven end and removal.
 //!
-//! It follows `allocations`, `processors` and `closed` of rm-scheduler, and publishes
-//! `containers` and `requests` for it and `desired`, one scope per node, for that node's agent,
-//! whose reports tell what became of the orders. A container bears the id of its allocation.
-//! Outside controllers order processes of services to be moved. It never decides what runs where,
-//! never calls an agent, and believes nothing gone before that is proven.
+//! It follows `allocations`, `processors` and `closed` of rm-scheduler. It publishes `containers` and
+//! `requests` for rm-scheduler, and `desired` (one scope per node) for the agent of that node. Agents
+//! report the state of their containers. A container has the id of its allocation. External
+//! controllers may move processes of services. The service never decides what runs where, never calls
+//! an agent, and treats no container as ended without proof.
 
 mod absorb;
 mod bells;
@@ -45,7 +45,7 @@ pub const NAME: &str = "container-manager";
 pub const SCHEMA: &str = "container_manager";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Connections: the committer's, and those of readers and of output.
+/// Database connections of the committer, readers and output.
 const CONNECTIONS: u32 = 8;
 
 /// A started container-manager.
@@ -57,7 +57,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for the shutdown, then ends in order: no more requests, last commit, lease back.
+    /// Waits for the shutdown, then stops serving, commits for the last time and releases the lease.
     ///
     /// # Errors
     /// When the server could not serve.
@@ -96,15 +96,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     let token = TokenSource::file(keys.token_path(NAME));
     let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    let above = (&rm_scheduler, &handle, &shutdown);
-    // Who is a process of what, before what was granted to it.
-    follow_above(above, PROCESSORS, Command::Processors);
-    follow_above(above, CLOSED, Command::Closed);
-    follow_above(above, ALLOCATIONS, |update, reply| Command::Allocations {
-        update,
-        reply,
+    let upstream = (&rm_scheduler, &handle, &shutdown);
+    // Before allocations, because those refer to processors.
+    follow_upstream(upstream, PROCESSORS, Command::Processors);
+    follow_upstream(upstream, CLOSED, Command::Closed);
+    follow_upstream(upstream, ALLOCATIONS, |update, reply| {
+        Command::Allocations { update, reply }
     });
-    tokio::spawn(trim::keep_bounded(
+    tokio::spawn(trim::trim_periodically(
         pool.clone(),
         publisher.clone(),
         settings.clone(),
@@ -134,7 +133,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 }
 
 /// Follows a publication of rm-scheduler.
-fn follow_above<T: DeserializeOwned + Send + 'static>(
+fn follow_upstream<T: DeserializeOwned + Send + 'static>(
     (client, handle, shutdown): (&Client, &Handle<Command>, &Shutdown),
     name: &'static str,
     command: fn(Update<T>, Reply<()>) -> Command,

@@ -1,5 +1,5 @@
-//! What container-manager tells a collector: containers by state, how they end, how long agents
-//! owe an answer (T6), and its part of the life of an allocation (T5).
+//! Metrics of container-manager: containers by state, exits by cause, and the age of the oldest
+//! order without a report. Also its spans in the trace of an allocation.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::model::{Container, Rows};
 
 const HELD: &str = "held";
 
-/// Every state is told, so that none is missing before something is in it.
+/// All states, so that each has a series even while it is empty.
 fn states() -> impl Iterator<Item = &'static str> {
     std::iter::once(HELD).chain(State::ALL.map(State::as_str))
 }
@@ -46,7 +46,7 @@ fn span(container: &Container, name: &'static str, life: &Place) -> Beginning {
         .with("hayward.node.name", container.node.to_string())
 }
 
-/// An order was taken in; its node is told once that is committed.
+/// Span of an order, until it is committed and thus visible to its node.
 pub(crate) fn trace_order(container: &Container, batch: &mut Batch<Rows>) {
     if let Some(life) = trace_parent(container.launch.as_deref()) {
         let order = span(container, "order", &life).begin();
@@ -54,7 +54,7 @@ pub(crate) fn trace_order(container: &Container, batch: &mut Batch<Rows>) {
     }
 }
 
-/// A container goes on in its life; it is still as it was before.
+/// Records a transition. `container` still has its old state.
 pub(crate) fn record_transition(container: &Container, next: &Life, moment: &Moment) {
     let before = &container.life;
     if next.has_ended() && !before.has_ended() {
@@ -64,7 +64,7 @@ pub(crate) fn record_transition(container: &Container, next: &Life, moment: &Mom
         && next.launched.is_some()
         && let Some(life) = trace_parent(container.launch.as_deref())
     {
-        // By one clock: from the order until its agent was heard of it.
+        // From the order to the first report of its agent, both by our clock.
         let since = moment.now.ms_since(container.ordered_at);
         let heard = span(container, "first heartbeat", &life);
         let began = trace::ago(std::time::Duration::from_millis(since));
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t3_words_are_those_of_the_catalogue() {
+    fn attribute_values_are_those_of_the_catalogue() {
         assert!(states().all(|state| CONTAINER_STATE.allows(state)));
         for one in [
             ExitCause::Success,

@@ -1,4 +1,4 @@
-//! What the service holds in memory and in rows: containers, deployments, and the rows of a batch.
+//! Row types: containers, deployments, and the rows that one batch writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use hayward_vocabulary::{
     AllocationId, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 
-/// A container, with everything its row, its entries and its decisions need.
 #[derive(Debug, Clone)]
 pub struct Container {
     pub id: AllocationId,
@@ -20,15 +19,15 @@ pub struct Container {
     pub user: UserName,
     pub node: NodeName,
     pub size: Size,
-    /// Its node ends it by itself when its lease runs out (I4).
+    /// Its node ends it when the lease of the node expires (I4).
     pub exclusive: bool,
-    /// The one whose place it takes.
+    /// The container that it replaces; it starts after that one has ended.
     pub predecessor: Option<AllocationId>,
-    /// The request of an action that it answers.
+    /// The placement request that it was granted for.
     pub request: Option<String>,
-    /// Absent once it has ended: it may hold secrets.
+    /// Removed at the end, because it may contain secrets.
     pub launch: Option<Arc<Launch>>,
-    /// Term of the writer that last changed what the node is told.
+    /// Term of the manager that last changed its entry in the desired set.
     pub epoch: u64,
     pub ordered_at: Timestamp,
     pub life: Life,
@@ -68,7 +67,7 @@ impl Container {
     }
 }
 
-/// The word of the contract for a state.
+/// The state as the API names it.
 pub fn api_state(state: State) -> ContainerState {
     match state {
         State::Ordered => ContainerState::Ordered,
@@ -87,7 +86,7 @@ pub struct Deployment {
     pub ended_at: Option<Timestamp>,
 }
 
-/// The rows of one batch; of a container that changed twice, the last.
+/// Rows that one batch writes. Only the last version of each row is kept.
 #[derive(Default)]
 pub struct Rows {
     pub created: BTreeMap<AllocationId, Container>,
@@ -98,7 +97,7 @@ pub struct Rows {
     pub deleted_deployments: BTreeSet<String>,
 }
 
-/// What a term begins with.
+/// Placement rows, as loaded at the start of a term.
 pub struct StoredPlacements {
     pub placements: Vec<Placement>,
     pub deployments: BTreeMap<String, Deployment>,

@@ -1,32 +1,31 @@
-//! Placement actions in the working set: the pure machine, and what it is told of the neighbours'
-//! news. It sees and moves containers through [`effects::Effects`].
+//! Runs placement actions in the working set. Actions read and change containers through
+//! [`effects::Effects`].
 //!
-//! After each batch of news, and when a deadline has come, [`Ledger::advance_placements`] lets happen what can
-//! happen; rows, requests and containers that changed go into the same batch.
+//! [`Ledger::advance_placements`] runs after each batch of changes and at each deadline. Changed rows,
+//! requests and containers go into the same batch.
 
 pub mod commands;
 mod effects;
 mod metrics;
 pub mod state;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hayward_container_manager_api::{REQUESTS, RequestEntry};
 use hayward_container_manager_domain::Fact;
-use hayward_container_manager_placement::{Placement, Placements, Rules};
-use hayward_publication::{Batch, Change, Followed, Moment, Update, Wake};
+use hayward_container_manager_placement::Placement;
+use hayward_publication::{Batch, Change, Moment, Update, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry};
-use hayward_vocabulary::invariant::Transit;
-use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
 
 use crate::ledger::Ledger;
 use crate::model::{Deployment, Rows};
 use effects::Effects;
 
-/// How ids of pools, and of their workers, begin.
+/// Prefix of the ids of worker pools and their workers.
 const POOL: &str = "wp_";
-/// Between two looks for what nobody may read any more.
+/// Interval between two deletions of expired placements.
 const SWEEP_INTERVAL_MS: u64 = 60_000;
 
 impl Ledger {
@@ -36,16 +35,16 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let places = &mut self.placements;
-        let changes = places.processors.absorb(update, moment.monotonic_ms);
-        batch.followed(PROCESSORS, places.processors.cursor());
+        let state = &mut self.placements;
+        let changes = state.processors.absorb(update, moment.monotonic_ms);
+        batch.followed(PROCESSORS, state.processors.cursor());
         for change in changes {
             if let Change::Removed { before, .. } = change {
-                places.last_hosts.remove(&before.work);
+                state.last_hosts.remove(&before.work);
             }
         }
         let mut live: BTreeMap<String, Deployment> = BTreeMap::new();
-        for (_, entry) in places.processors.iter() {
+        for (_, entry) in state.processors.iter() {
             let id = entry.processor.deployment.clone();
             live.entry(id).or_insert_with(|| Deployment {
                 service: entry.work.whole(),
@@ -53,19 +52,19 @@ impl Ledger {
                 ended_at: None,
             });
         }
-        for (id, known) in &mut places.deployments {
+        for (id, known) in &mut state.deployments {
             if known.ended_at.is_none() && !live.contains_key(id) {
                 known.ended_at = Some(moment.now);
                 batch.rows.deployments.insert(id.clone(), known.clone());
             }
         }
         for (id, deployment) in live {
-            if places.deployments.get(&id) != Some(&deployment) {
+            if state.deployments.get(&id) != Some(&deployment) {
                 batch
                     .rows
                     .deployments
                     .insert(id.clone(), deployment.clone());
-                places.deployments.insert(id, deployment);
+                state.deployments.insert(id, deployment);
             }
         }
     }
@@ -92,7 +91,7 @@ impl Ledger {
         }
     }
 
-    /// Its node was given up or forgotten, as far as rm-scheduler said.
+    /// Whether rm-scheduler declared its node lost.
     pub(crate) fn is_on_lost_node(&self, id: &str) -> bool {
         let container = self.containers.get(id);
         container.is_some_and(|container| {
@@ -101,9 +100,9 @@ impl Ledger {
         })
     }
 
-    /// Whether a container that is born now has to wait: for the end of the one whose place it
-    /// takes, for the action that asked for it, or because another one came first. An exclusive
-    /// process waits for every other one of its work, by whatever road that leaves (I4).
+    /// Whether a new container must be held: until its predecessor has ended, until the action that
+    /// requested it launches it, or while another container of its process exists. An exclusive
+    /// container waits for every other one of its work (I4).
     pub(crate) fn must_be_held(&self, entry: &AllocationEntry) -> bool {
         let is_live = |id: &AllocationId| self.is_live_container(id);
         let asked = entry.request.as_deref();
@@ -118,13 +117,13 @@ impl Ledger {
         known.is_some_and(|container| !container.life.has_ended())
     }
 
-    /// Everything about placements that can happen now, happens.
+    /// Takes all placement steps that are possible now.
     pub(crate) fn advance_placements(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         if !self.placements.is_synced() {
             return Wake::OnNews;
         }
         let rules = self.limits.rules;
-        // First, so that an action sees what was started beside it.
+        // First, so that actions see containers started without them.
         self.launch_successors(moment, batch);
         let mut actions = std::mem::take(&mut self.placements.actions);
         let resumed = std::mem::replace(&mut self.placements.resumed, true);
@@ -180,8 +179,8 @@ impl Ledger {
         batch.rows.placements.insert(uuid, placement);
     }
 
-    /// What is held and belongs to no open action starts as soon as its predecessor has ended: a
-    /// place that was given too late to be taken back is an everyday one.
+    /// Launches held containers without an active action once their predecessor has ended. This
+    /// includes grants whose request was withdrawn too late.
     fn launch_successors(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let ready: Vec<(AllocationId, WorkId)> = self
             .held
@@ -202,8 +201,8 @@ impl Ledger {
         }
     }
 
-    /// Another container of the same process of a service is up, coming up or not gone yet:
-    /// whoever granted two places takes one back, and until then nothing runs twice.
+    /// Whether another container of the same process exists that is not held. rm-scheduler withdraws
+    /// a second grant; until then this one waits.
     fn has_other_container(&self, work: &WorkId, id: &AllocationId) -> bool {
         let live = self.by_work.get(work).into_iter().flatten();
         let others = live.filter(|other| *other != id);
@@ -211,22 +210,22 @@ impl Ledger {
         known.any(|it| it.kind == WorkKind::Service && !it.life.held && !it.life.has_ended())
     }
 
-    /// Drops placements of dead deployments, and of those that are over the oldest (I25).
+    /// Deletes placements of ended deployments, and the oldest final ones (I25).
     fn remove_expired(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let places = &mut self.placements;
+        let state = &mut self.placements;
         let now = moment.monotonic_ms;
-        if places
+        if state
             .swept_ms
             .is_some_and(|at| now - at < SWEEP_INTERVAL_MS)
         {
             return;
         }
-        places.swept_ms = Some(now);
+        state.swept_ms = Some(now);
         let since = moment.now.minus_ms(self.limits.retention_ms);
         let dead = |it: &Deployment| it.ended_at.is_some_and(|at| at < since);
-        let gone = places.deployments.iter().filter(|(_, it)| dead(it));
+        let gone = state.deployments.iter().filter(|(_, it)| dead(it));
         let gone: BTreeSet<String> = gone.map(|(id, _)| id.clone()).collect();
-        let all = places.actions.iter();
+        let all = state.actions.iter();
         let mut over: Vec<&Placement> = all.filter(|it| it.status_code.is_final()).collect();
         over.sort_by_key(|it| (std::cmp::Reverse(it.updated_at), it.seq));
         let (keep, most) = (over.iter(), self.limits.keep);
@@ -235,12 +234,12 @@ impl Ledger {
         });
         let old: Vec<String> = old.map(|(_, it)| it.uuid.clone()).collect();
         for uuid in old {
-            places.actions.forget(&uuid);
+            state.actions.forget(&uuid);
             batch.rows.placements.remove(&uuid);
             batch.rows.deleted_placements.insert(uuid);
         }
         for id in gone {
-            places.deployments.remove(&id);
+            state.deployments.remove(&id);
             batch.rows.deployments.remove(&id);
             batch.rows.deleted_deployments.insert(id);
         }

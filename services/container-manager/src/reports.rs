@@ -1,4 +1,4 @@
-//! An agent reported what it knows.
+//! Applies the reports of agents.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::model::Rows;
 
 impl Ledger {
-    /// Takes a report in that answers revision `answers` of the node's desired set.
+    /// Applies a report that answers revision `answers` of the desired set.
     pub(crate) fn apply_report(
         &mut self,
         node: &NodeName,
@@ -23,7 +23,7 @@ impl Ledger {
         self.check_owner(node, report)?;
         let filter = self.report_filters.entry(node.clone()).or_default();
         if !filter.accepts(&report.agent_instance, report.sequence, answers) {
-            tracing::debug!(%node, sequence = report.sequence, "an older report came late");
+            tracing::debug!(%node, sequence = report.sequence, "an old report is ignored");
             return Ok(());
         }
         for item in &report.containers {
@@ -38,8 +38,7 @@ impl Ledger {
                 );
             }
         }
-        // An empty report is not an empty node: only a complete one that says which orders it
-        // answers can tell what is not there.
+        // Absence is proven only by a complete report that names the revision it answers.
         if let (true, Some(answers)) = (report.complete, answers) {
             let named: HashSet<&str> = report
                 .containers
@@ -55,7 +54,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// S14: an agent speaks of the containers of its own node, or is not listened to at all.
+    /// Rejects the whole report if it names a container of another node (S14).
     fn check_owner(&self, node: &NodeName, report: &Report) -> Result<(), ForeignContainers> {
         let elsewhere = |item: &ContainerReport| {
             let known = self.containers.get(&item.id);
@@ -68,10 +67,10 @@ impl Ledger {
 
     fn concerns(&self, node: &NodeName, item: &ContainerReport) -> bool {
         match self.containers.get(&item.id) {
-            // Buried or given up; the agent sees that it is not desired.
+            // Already buried. The agent sees that it is not desired.
             None => false,
             Some(known) if known.life.incarnation != item.incarnation => {
-                tracing::warn!(%node, container = %item.id, "reported of another incarnation");
+                tracing::warn!(%node, container = %item.id, "the report is about another incarnation");
                 false
             }
             Some(_) => true,
@@ -87,7 +86,7 @@ fn observation(item: &ContainerReport, answers: Option<u64>) -> Option<Observati
         ContainerState::Stopping => State::Stopping,
         ContainerState::Ended => State::Ended,
         ContainerState::Unknown => {
-            tracing::warn!(container = %item.id, "a state of a later version is held");
+            tracing::warn!(container = %item.id, "an unknown state is ignored");
             return None;
         }
     };

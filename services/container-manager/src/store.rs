@@ -5,7 +5,7 @@ pub mod output;
 pub mod placement;
 pub mod work_output;
 
-/// Numbers of ours never come near the sign; one that does is kept at the largest there is.
+/// Saturating conversion; these numbers never come near the limit.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

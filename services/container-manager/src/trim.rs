@@ -1,5 +1,5 @@
-//! Forgetting what nobody has to know any more: buried containers and old output, by number and by
-//! size (I25). It is history, so it goes outside the committer and only on the leading replica.
+//! Deletes old buried containers and output beyond the configured limits. This is history, so it
+//! bypasses the committer, and only the leading replica deletes (I25).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use sqlx::PgPool;
 use crate::config::Settings;
 use crate::store;
 
-/// Looks again and again until the shutdown.
-pub async fn keep_bounded(
+/// Checks the limits periodically until the shutdown.
+pub async fn trim_periodically(
     pool: PgPool,
     publisher: Arc<Publisher>,
     settings: Settings,

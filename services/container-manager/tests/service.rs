@@ -1,28 +1,27 @@
-//! container-manager over HTTP on a real Postgres, between a pretend rm-scheduler and a pretend
-//! agent: the whole life of a container, with everything that can repeat, come late or break.
+//! container-manager over HTTP on a real Postgres, with a fake rm-scheduler and fake agents. Messages
+//! are repeated, delayed and lost.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a world that cannot be built fails its test"
+    reason = "a fixture that cannot be built fails its test"
 )]
 
 mod service {
     mod access;
     mod agent;
+    mod dry_runs;
     mod evacuations;
+    mod fixture;
     mod invariants;
     mod life;
     mod output;
     mod placements;
     mod restart;
-    mod trials;
     mod upstream;
     mod work_logs;
-    mod world;
 }
 
-/// The API's description is kept in the repository, so that a change of it is seen. `BLESS=1`
-/// writes it anew.
+/// `BLESS=1` rewrites the description.
 #[test]
 fn the_description_is_the_one_checked_in() {
     let path = concat!(
@@ -33,9 +32,9 @@ fn the_description_is_the_one_checked_in() {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(path, &now).unwrap();
     }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    let stored = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        kept == now,
+        stored == now,
         "openapi/container-manager.json is not up to date; run with BLESS=1"
     );
 }

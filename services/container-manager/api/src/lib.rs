@@ -1,6 +1,6 @@
-//! The words of container-manager: the entries of its publications `containers` (followed by
-//! rm-scheduler) and `desired` (one scope per node, followed by that node's agent), and the report
-//! an agent PUTs.
+//! Types of the container-manager API: the entries of its publications `containers` and `requests`
+//! (followed by rm-scheduler) and `desired` (one scope per node, followed by the agent of that node),
+//! and the reports of agents.
 
 mod logs;
 pub mod placements;
@@ -20,17 +20,17 @@ pub const DESIRED: &str = "desired";
 /// Name of the publication; its keys are ids of requests.
 pub const REQUESTS: &str = "requests";
 
-/// One entry of `containers`. A container bears the id of its allocation.
+/// One entry of `containers`. A container has the id of its allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerEntry {
     pub id: AllocationId,
     pub work: WorkId,
     pub node: NodeName,
     pub state: ContainerState,
-    /// By the node's clock; shown, never compared (R4).
+    /// By the clock of the node. For display only (R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// Why it is as it is, in the words of its node: above all why it does not end (F31).
+    /// Why it is in its state, as reported by its node; above all why it does not end (F31).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Present when `state` is `ended`.
@@ -41,20 +41,20 @@ pub struct ContainerEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerState {
-    /// In the node's desired set; the agent has not answered yet.
+    /// In the desired set of its node; the agent has not reported it yet.
     Ordered,
-    /// The agent has journalled its intent.
+    /// The agent has recorded in its journal that it will start it.
     Launching,
     Running,
-    /// Asked to end.
+    /// Ordered to stop.
     Stopping,
-    /// Proven gone, or given up with its node. Terminal.
+    /// Proven to have ended, or its node was declared lost. Final.
     Ended,
     #[serde(other)]
     Unknown,
 }
 
-/// One entry of `desired/{node}`: what the agent should make true.
+/// One entry of `desired/{node}`: a container that the agent should start or stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredEntry {
     pub id: AllocationId,
@@ -62,10 +62,10 @@ pub struct DesiredEntry {
     pub kind: WorkKind,
     pub user: UserName,
     pub incarnation: u64,
-    /// Writer's epoch of container-manager; an agent refuses an older one than it has seen (I7).
+    /// Term of the manager that wrote the entry. An agent ignores older terms than it has seen (I7).
     pub epoch: u64,
     pub goal: Goal,
-    /// The agent ends it by itself when its lease runs out (I4, W7).
+    /// The agent ends it when the lease of the node expires (I4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
     /// Limits of the container.
@@ -77,29 +77,29 @@ pub struct DesiredEntry {
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
     Run,
-    /// End it, gracefully first, and keep its exit until the entry goes.
+    /// Stop it gracefully, and keep its exit until the entry is removed.
     Stop,
-    /// A word of a later version: hold, and report.
+    /// A goal of a later version: change nothing, and report.
     #[serde(other)]
     Unknown,
 }
 
-/// One entry of `requests`, followed by rm-scheduler: a second place for work that runs, before the
-/// first one is given up (container placement, 3.3). Withdrawn when it is no longer wanted.
+/// One entry of `requests`, followed by rm-scheduler: a request for a second place of a process,
+/// before the first one is released. Removed when it is no longer needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RequestEntry {
     pub id: String,
     pub work: WorkId,
-    /// What is to be replaced; absent where nothing of the work stands.
+    /// The container to replace; absent if the process has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<AllocationId>,
-    /// Absent: any host.
+    /// Absent if any host will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<NodeName>,
-    /// Hosts that will not do.
+    /// Hosts that must not be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<NodeName>,
-    /// The host need not be one of the machines that its owner has listed.
+    /// The host may be outside the `machines` of the service.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -111,12 +111,12 @@ pub struct Report {
     pub boot_id: String,
     #[schema(min_length = 1, max_length = 128)]
     pub agent_instance: String,
-    /// Counts reports of this agent instance, so that an older one that arrives late is ignored.
+    /// Number of the report within this agent instance. Older ones that arrive late are ignored.
     pub sequence: u64,
-    /// Cursor of the desired set this report answers; absent until one was seen.
+    /// Cursor of the desired set that this report answers; absent until one was received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// False until the agent has looked through its journal: an empty report is not an empty node.
+    /// False until the agent has read its journal. Only a complete report proves absence.
     pub complete: bool,
     #[schema(max_items = 4096)]
     pub containers: Vec<ContainerReport>,
@@ -133,7 +133,7 @@ pub struct ContainerReport {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Why it is as it is, for people: above all why it does not end (F31).
+    /// Why it is in its state; above all why it does not end (F31).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -150,16 +150,16 @@ pub struct OutputReport {
     pub chunks: Vec<OutputChunk>,
 }
 
-/// A piece of what a container wrote, both streams as they came.
+/// A piece of output of a container; both streams, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputChunk {
     pub id: AllocationId,
     /// Bytes of output before this piece.
     pub offset: u64,
-    /// Text; bytes that are not UTF-8 have been replaced.
+    /// The output as text; bytes that are not UTF-8 are replaced.
     #[schema(max_length = 65_536)]
     pub text: String,
-    /// Bytes of output this piece stands for (may differ from the text's length).
+    /// Bytes of output in this piece. May differ from the length of `text`.
     pub bytes: u64,
 }
 
@@ -178,10 +178,10 @@ pub struct ContainerView {
 pub struct ContainerList {
     pub containers: Vec<ContainerView>,
     pub revision: u64,
-    /// The `cursor` of the next page, where there may be one.
+    /// The `cursor` of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// The same, by the name it had first.
+    /// Deprecated name of `next_cursor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -190,10 +190,10 @@ pub struct ContainerList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Logs {
     pub id: AllocationId,
-    /// Bytes of output before `text`; the oldest output is dropped first.
+    /// Bytes of output before `text`. The oldest output is deleted first.
     pub offset: u64,
     pub text: String,
-    /// Ask again from here.
+    /// The `offset` of the next request.
     pub next_offset: u64,
     pub ended: bool,
 }

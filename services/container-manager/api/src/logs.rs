@@ -1,4 +1,4 @@
-//! The output of everything that ran for one piece of work, read together.
+//! The output of all containers of one work item.
 
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
@@ -9,31 +9,31 @@ use crate::ContainerEntry;
 /// `GET /v1/logs/{work}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkLogs {
-    /// In the order they arrived; those of one container in the order it wrote them.
+    /// In order of arrival; those of one container in the order it wrote them.
     pub pieces: Vec<WorkPiece>,
-    /// Containers that ended and whose output was told up to here. Each is told once to a cursor.
+    /// Ended containers whose output is complete with this answer. Each is listed once per cursor.
     pub ended: Vec<ContainerEntry>,
     /// Containers that have not ended.
     pub live: u64,
-    /// The oldest containers are left out where there are too many.
+    /// Number of older containers that were left out.
     pub left_out: u64,
-    /// Go on from here.
+    /// The `cursor` of the next request.
     pub cursor: String,
 }
 
-/// A piece of what one of them wrote, both streams as they came.
+/// A piece of output of one container; both streams, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkPiece {
     pub container: AllocationId,
-    /// With its instance, where it is one of a service.
+    /// Includes the instance of a service.
     pub work: WorkId,
     pub node: NodeName,
-    /// When it arrived.
+    /// Time of arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// Bytes its container had written before.
+    /// Bytes of output of the container before this piece.
     pub offset: u64,
-    /// Bytes right before it that are not kept.
+    /// Bytes directly before it that are no longer stored.
     #[serde(default, skip_serializing_if = "is_none")]
     pub missed_bytes: u64,
     pub text: String,

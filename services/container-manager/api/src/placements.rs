@@ -1,4 +1,4 @@
-//! Placements: processes of services moved and restarted on demand of an outside controller.
+//! Placements: external controllers move and restart processes of services.
 
 use hayward_vocabulary::{AllocationId, NodeName, Role, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,23 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementOrder {
-    /// Names the order: repeating it with the same words changes nothing. Absent: one is made.
+    /// Identifies the request: repeating the same request changes nothing. Generated if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub uuid: Option<String>,
-    /// `svc_….N`, `svc_….N-R` for a standby; the part after the dot will do.
+    /// `svc_….N`, or `svc_….N-R` for a standby. The part after the dot is enough.
     pub processor_id: String,
     /// A host, `ANY_HOST`, `LAST_SEEN`, `FORCE_RESTART_LAST_SEEN` or `STANDBY`.
     #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub destination_host: String,
-    /// Milliseconds that a request for a place may wait.
+    /// Milliseconds that the request for a place may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
-    /// Also to a host that the `machines` of the service leave out. What starts it again on another
-    /// day keeps to them.
+    /// Allow a host outside the `machines` of the service. Later restarts keep to them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// By the clock of the client; orders are looked at in this order. Absent: now.
+    /// By the clock of the client; requests are served in this order. Default: now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub timestamp: Option<Timestamp>,
@@ -33,7 +32,7 @@ pub struct PlacementOrder {
     pub if_busy: IfBusy,
 }
 
-/// What to do while another action of the processor is in flight.
+/// Behaviour while another action of the process is in flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IfBusy {
@@ -55,8 +54,7 @@ pub struct MoveOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
-    /// Also to a host that the `machines` of the service leave out. What starts it again on another
-    /// day keeps to them.
+    /// Allow a host outside the `machines` of the service. Later restarts keep to them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -64,13 +62,13 @@ pub struct MoveOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PlacementStatus {
-    /// Waits in the queue.
+    /// Queued.
     Created,
     Accepted,
     InProgress,
     Succeeded,
     Failed,
-    /// It was not valid when its turn came; nothing was touched.
+    /// The request was invalid when it was served; nothing was changed.
     BadRequest,
     #[serde(other)]
     Unknown,
@@ -82,7 +80,7 @@ impl PlacementStatus {
     }
 }
 
-/// How far the affected process is within its action.
+/// Progress of the affected process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PlacementPhase {
@@ -107,7 +105,7 @@ pub enum PlacementReason {
     UnknownProcessor,
     StaleDeployment,
     StandbyConstraint,
-    /// The host is none of the `machines` of the service, and it was not ordered with `force`.
+    /// The host is outside the `machines` of the service, and `force` was not set.
     NotAListedMachine,
     NotRunning,
     NoStandby,
@@ -116,7 +114,7 @@ pub enum PlacementReason {
     Unknown,
 }
 
-/// What an order waits for before it is looked at.
+/// Why a request is still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum QueuedBecause {
@@ -128,7 +126,7 @@ pub enum QueuedBecause {
     Unknown,
 }
 
-/// An order and what has become of it. Once its status is final it never changes again.
+/// A request and its status. It never changes after a final status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlacementView {
     pub uuid: String,
@@ -137,7 +135,7 @@ pub struct PlacementView {
     pub destination_host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_expiry_ms: Option<u64>,
-    /// The host need not be one of the `machines` of the service.
+    /// The host may be outside the `machines` of the service.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     pub timestamp: Timestamp,
@@ -149,27 +147,27 @@ pub struct PlacementView {
     pub queued_because: Option<QueuedBecause>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PlacementPhase>,
-    /// `ANY_HOST`, or the host that was asked for in the end.
+    /// `ANY_HOST`, or the host that was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_host: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_host: Option<NodeName>,
-    /// Where it was started.
+    /// The host on which it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_host: Option<NodeName>,
-    /// Where it would best be started again, when the action failed with the process down.
+    /// Best host for a restart, if the action failed with the process down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_host: Option<String>,
-    /// The order it is a part of.
+    /// The request that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_uuid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_consumed_at: Option<Timestamp>,
     pub updated_at: Timestamp,
     pub requested_by: String,
-    /// In the order in which they came.
+    /// Order of arrival.
     pub seq: u64,
-    /// Counts its changes; also its `ETag`.
+    /// Number of changes; also its `ETag`.
     #[serde(default)]
     pub generation: u64,
 }
@@ -178,7 +176,7 @@ pub struct PlacementView {
 pub struct PlacementList {
     pub placements: Vec<PlacementView>,
     pub revision: u64,
-    /// The `after` of the next page, where there may be one.
+    /// The `after` of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
@@ -186,7 +184,7 @@ pub struct PlacementList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ProcessorState {
-    /// It has no room yet.
+    /// It has no place yet.
     Waiting,
     Pending,
     Running,
@@ -204,12 +202,12 @@ pub struct ProcessorView {
     pub role: Role,
     pub host_affinity: bool,
     pub state: ProcessorState,
-    /// Where it is, or was last.
+    /// Current or last host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_id: Option<AllocationId>,
-    /// The action in flight.
+    /// The uuid of the action in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<String>,
 }
@@ -218,19 +216,19 @@ pub struct ProcessorView {
 pub struct ProcessorList {
     /// In order of id.
     pub processors: Vec<ProcessorView>,
-    /// For the next page; absent at the end.
+    /// The `cursor` of the next page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     pub revision: u64,
 }
 
-/// A second place that is asked for, and what was granted.
+/// A request for a second place, and its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceRequestView {
     pub id: String,
     pub processor_id: WorkId,
     pub placement: String,
-    /// `ANY_HOST`, or a host.
+    /// `ANY_HOST` or a host.
     pub host: String,
     pub exclude: Vec<NodeName>,
     pub asked_at: Timestamp,
@@ -242,7 +240,7 @@ pub struct ResourceRequestView {
 pub struct ResourceRequestList {
     /// In order of id.
     pub requests: Vec<ResourceRequestView>,
-    /// For the next page; absent at the end.
+    /// The `cursor` of the next page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     pub revision: u64,

@@ -1,4 +1,4 @@
-//! Who may use which route of container-manager (S6). Whose container it is, handlers decide (S7).
+//! Roles that may use each route. Handlers check the owner of a container (S6).
 
 use hayward_service::http::authorization::{Table, Who};
 

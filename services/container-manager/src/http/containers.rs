@@ -1,4 +1,4 @@
-//! `/v1/containers`: what runs, and for a while what ran.
+//! `/v1/containers`: live containers, and ended ones for a while.
 
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
@@ -17,19 +17,19 @@ use crate::store::container::{self, Filter};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListFilter {
-    /// Only on this node.
+    /// Containers on this node.
     #[param(nullable = false, required = false)]
     node: Option<NodeName>,
-    /// Only of this work.
+    /// Containers of this work.
     #[param(nullable = false, required = false)]
     work: Option<WorkId>,
-    /// Only in this state.
+    /// Containers in this state.
     #[param(nullable = false, required = false, inline)]
     state: Option<ContainerState>,
-    /// At most so many; 100 when absent.
+    /// Maximum number of containers; default 100.
     #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next_cursor` of the page before, which had the same filters.
+    /// The `next_cursor` of the previous page, with the same filters.
     #[param(nullable = false, required = false)]
     cursor: Option<String>,
 }
@@ -51,7 +51,7 @@ impl ListFilter {
         let limit = pagination::limit(self.limit, pagination::USUAL)?;
         let state = match self.state {
             Some(ContainerState::Unknown) => {
-                let problem = Problem::new(Code::Invalid, "there is no such state");
+                let problem = Problem::new(Code::Invalid, "unknown state");
                 let known = LifeState::ALL.map(LifeState::as_str);
                 return Err(problem.at("/query/state", format!("one of {}", known.join(", "))));
             }
@@ -77,7 +77,7 @@ impl ListFilter {
         (status = 200, description = "in order of id", body = ContainerList),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a state or cursor that there is not", body = Problem,
+        (status = 422, description = "unknown state, or invalid cursor", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -90,7 +90,7 @@ pub async fn list_containers(
     api.publisher().rows_readable()?;
     let listing = filter.listing();
     let filter = filter.filter(user)?;
-    // Taken first: what is read is at least as new.
+    // Read first, so that the rows are at least as new.
     let revision = api.publisher().revision();
     let containers = container::page(&api.pool, &filter)
         .await
@@ -113,10 +113,10 @@ pub async fn list_containers(
     get, path = "/v1/containers/{container}", operation_id = "show_container", tag = "containers",
     params(("container" = AllocationId, Path, description = "the id of its allocation")),
     responses(
-        (status = 200, description = "as it is now", body = ContainerView),
+        (status = 200, description = "the container", body = ContainerView),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "no such container, or not yours to see", body = Problem,
+        (status = 404, description = "no such container, or not visible to you", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

@@ -1,5 +1,5 @@
-//! What of container-manager can be followed as it changes (A7). Entries do not say whose they are,
-//! so users follow their allocations instead, and this is for those who see all.
+//! The change feed of container-manager. Entries do not name their owner, so it is only for operators
+//! and viewers; users follow their allocations instead.
 
 use hayward_container_manager_api::CONTAINERS;
 use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};

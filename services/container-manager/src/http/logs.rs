@@ -1,4 +1,4 @@
-//! `/v1/containers/{container}/logs`: what it wrote, as far as it is kept.
+//! `/v1/containers/{container}/logs`: the stored output of one container.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use utoipa::IntoParams;
 use super::{Api, containers, read_failed};
 use crate::store::output;
 
-/// Pieces in one answer at most.
+/// Maximum number of pieces in one answer.
 const PIECES: u32 = 256;
-/// The end of a container rings no bell of its own; this is how late it may be noticed.
+/// How often the end of a container is checked; it sends no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Output travels beside the report of the end, not before it: whoever waits for more gets what
-/// arrives within this time after the end.
+/// Output may arrive after the report of the end. A waiting request is answered with what arrives
+/// within this time.
 const LATE_OUTPUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -32,7 +32,7 @@ pub struct ReadOptions {
     #[serde(default)]
     #[param(required = false)]
     offset: u64,
-    /// Seconds to wait for more before an empty answer; at most 25.
+    /// Seconds to wait for new output; at most 25.
     #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
@@ -43,10 +43,10 @@ pub struct ReadOptions {
     get, path = "/v1/containers/{container}/logs", operation_id = "read_logs", tag = "containers",
     params(("container" = AllocationId, Path, description = "its id"), ReadOptions),
     responses(
-        (status = 200, description = "the oldest that is kept from there on", body = Logs),
+        (status = 200, description = "the oldest stored output after the offset", body = Logs),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "no such container, or not yours to see", body = Problem,
+        (status = 404, description = "no such container, or not visible to you", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

@@ -1,4 +1,4 @@
-//! `/v1/nodes/{node}`: what an agent has to say about its own node.
+//! `/v1/nodes/{node}`: reports of the agent of a node.
 
 use std::collections::BTreeMap;
 
@@ -18,31 +18,31 @@ use crate::command::Command;
 use crate::command::ForeignContainers;
 use crate::store::output;
 
-/// Containers in one report; a machine that runs more is not ours.
+/// Maximum number of containers in one report.
 const CONTAINERS_LIMIT: usize = 4096;
-/// Pieces of output in one report.
+/// Maximum number of pieces of output in one report.
 const CHUNKS_LIMIT: usize = 256;
-/// Bytes of text in one piece.
+/// Maximum bytes of text in one piece.
 const TEXT_LIMIT: usize = 64 * 1024;
-/// Bytes of text one byte of output can become when it is replaced.
+/// Maximum bytes of text for one byte of output: a replaced byte becomes U+FFFD.
 const WIDEST: u64 = 3;
-/// Characters of the names an agent gives itself.
+/// Maximum length of `boot_id` and `agent_instance`.
 const NAME_LIMIT: usize = 128;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
-/// Report all containers of a node. Repeats, and reports that come late, change nothing.
+/// Report all containers of a node. Repeated and late reports change nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/report", operation_id = "report_containers", tag = "nodes",
     params(("node" = NodeName, Path, description = "the agent's own node")),
     request_body = Report,
     responses(
-        (status = 200, description = "taken in; visible at this revision", body = ReportAnswer,
-            headers(("Hayward-Revision" = u64, description = "the same number"))),
-        (status = 403, description = "for the agent of that node and its own containers only",
+        (status = 200, description = "applied; visible at this revision", body = ReportAnswer,
+            headers(("Hayward-Revision" = u64, description = "the same revision"))),
+        (status = 403, description = "only for the agent of that node and its own containers",
             body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "more than one report may hold", body = Problem,
+        (status = 422, description = "the report exceeds a limit", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -72,26 +72,25 @@ pub async fn report_containers(
     ))
 }
 
-/// S14: of a container of another node an agent says nothing, and what it says with it is not taken
-/// either.
+/// A report that names a container of another node is refused as a whole (S14).
 fn refused(list: &str, foreign: &ForeignContainers) -> Problem {
-    let detail = "an agent speaks of the containers of its own node alone";
+    let detail = "an agent may report only containers of its own node";
     let problem = Problem::new(Code::Forbidden, detail);
     let places = foreign.0.iter();
     places.fold(problem, |problem, at| {
         let pointer = format!("/{list}/{at}/id");
-        problem.at(pointer, "this container is on another node; leave it out")
+        problem.at(pointer, "this container is on another node; omit it")
     })
 }
 
-/// The revision a cursor stands for. One of another history proves nothing about ours.
+/// The revision of a cursor; none if it is from another history.
 fn answered_revision(api: &Api, cursor: Option<&str>) -> Option<u64> {
     let cursor = Cursor::parse(cursor?)?;
     (cursor.lineage == api.publisher().lineage()).then_some(cursor.revision)
 }
 
 fn check_report(report: &Report) -> Result<(), Problem> {
-    let too_much = || Problem::new(Code::Invalid, "this is more than a report may hold");
+    let too_much = || Problem::new(Code::Invalid, "the report exceeds a limit");
     if report.containers.len() > CONTAINERS_LIMIT {
         return Err(too_much().at("/containers", format!("at most {CONTAINERS_LIMIT}")));
     }
@@ -107,17 +106,17 @@ fn check_report(report: &Report) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Add to the output of containers of a node. Repeats add nothing.
+/// Append to the output of containers of a node. Repeated pieces change nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/output", operation_id = "report_output", tag = "nodes",
     params(("node" = NodeName, Path, description = "the agent's own node")),
     request_body = OutputReport,
     responses(
-        (status = 204, description = "kept"),
-        (status = 403, description = "for the agent of that node and its own containers only",
+        (status = 204, description = "stored"),
+        (status = 403, description = "only for the agent of that node and its own containers",
             body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "more than one report may hold", body = Problem,
+        (status = 422, description = "the report exceeds a limit", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -160,7 +159,7 @@ fn check_owner(api: &Api, node: &NodeName, chunks: &[OutputChunk]) -> Result<(),
 }
 
 fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
-    let too_much = || Problem::new(Code::Invalid, "this is more than a report may hold");
+    let too_much = || Problem::new(Code::Invalid, "the report exceeds a limit");
     if chunks.len() > CHUNKS_LIMIT {
         return Err(too_much().at("/chunks", format!("at most {CHUNKS_LIMIT}")));
     }
@@ -169,9 +168,9 @@ fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
             let detail = format!("at most {TEXT_LIMIT} bytes");
             return Err(too_much().at(format!("/chunks/{at}/text"), detail));
         }
-        // Otherwise a little output could be made to take a lot of room.
+        // Otherwise a small piece could occupy much storage.
         if chunk.text.len() as u64 > chunk.bytes.saturating_mul(WIDEST) {
-            let detail = "fewer than its text can stand for";
+            let detail = "too few for the length of the text";
             return Err(too_much().at(format!("/chunks/{at}/bytes"), detail));
         }
         if chunk
@@ -179,7 +178,7 @@ fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
             .checked_add(chunk.bytes)
             .is_none_or(|end| i64::try_from(end).is_err())
         {
-            let detail = "no output is that long";
+            let detail = "too large";
             return Err(too_much().at(format!("/chunks/{at}/offset"), detail));
         }
     }

@@ -1,4 +1,4 @@
-//! `/v1/deployments/{deployment}`: what outside controllers and owners of services order.
+//! `/v1/deployments/{deployment}`: moves and restarts requested by external controllers and owners.
 
 mod order;
 
@@ -30,14 +30,14 @@ use crate::command::{
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
 hayward_service::refusals! {
-    OwnersOnly = 403, "for the owner of the service and operators";
+    OwnersOnly = 403, "only for the owner of the service and operators";
     NoReader = 403, "not for agents and services";
-    NoDeployment = 404, "no such deployment, or not yours to see";
-    NoOrder = 404, "no such order, or not yours to see";
+    NoDeployment = 404, "no such deployment, or not visible to you";
+    NoOrder = 404, "no such request, or not visible to you";
     NoContainer = 404, "no such container, or not yours";
-    NoProcess = 404, "no such process, or not yours to see";
-    Over = 410, "the deployment is over";
-    Changed = 412, "it changed since it was read";
+    NoProcess = 404, "no such process, or not visible to you";
+    Over = 410, "the deployment has ended";
+    Changed = 412, "the request has changed since it was read";
 }
 
 pub fn routes() -> OpenApiRouter<Api> {
@@ -75,7 +75,7 @@ impl From<Refusal> for Problem {
             Refusal::DeploymentEnded(_) => Code::Gone,
             Refusal::UuidReused(_) => {
                 let problem = Self::new(Code::Invalid, refusal.to_string());
-                return problem.at("/uuid", "used before for another order");
+                return problem.at("/uuid", "already used for another request");
             }
             Refusal::Busy(_) | Refusal::AlreadyStarted(_) => Code::Conflict,
             Refusal::NotOfAService(_) => Code::Invalid,
@@ -84,29 +84,30 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// Operators act for everybody, users for their own services.
+/// Whose services a caller may change: operators all, users their own.
 fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Operator, Scope::Submitter])?;
     Ok((!caller.has(&Scope::Operator)).then(|| caller.name.clone()))
 }
 
-/// Order a process of a service to be moved or restarted. What is not valid when its turn comes
-/// ends as `BAD_REQUEST`; only what cannot be an order at all is refused here.
+/// Request to move or restart a process of a service. A request that turns out invalid when it is
+/// served ends as `BAD_REQUEST`. Only a malformed one is refused here.
 #[utoipa::path(
     post, path = "/v1/deployments/{deployment}/placements", operation_id = "submit_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"), Trial),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), Trial),
     request_body = PlacementOrder,
     responses(
-        (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
-            ("Location" = String, description = "where it can be watched"),
-            ("ETag" = String, description = "counts its changes"),
+        (status = 202, description = "accepted, with its current status", body = PlacementView, headers(
+            ("Location" = String, description = "URL of the request"),
+            ("ETag" = String, description = "changes with every change of the request"),
             ("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 200, body = PlacementView,
-            description = "the same was ordered before; with `dry_run`: what would be there"),
-        (status = 409, description = "the deployment is over, or the process busy and `reject` was \
-            asked for", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "no such destination, or the uuid stands for another order",
+            description = "the same request was submitted before; with `dry_run`: the expected \
+            result"),
+        (status = 409, description = "the deployment has ended, or the process is busy and \
+            `if_busy` is `reject`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "invalid destination, or the uuid was used for another request",
             body = Problem, content_type = "application/problem+json"),
         OwnersOnly, NoDeployment,
     ),
@@ -130,15 +131,16 @@ pub async fn submit_placement(
     params(("container" = AllocationId, Path, description = "the id of its allocation"), Trial),
     request_body = MoveOrder,
     responses(
-        (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
-            ("Location" = String, description = "where it can be watched"),
-            ("ETag" = String, description = "counts its changes"),
+        (status = 202, description = "accepted, with its current status", body = PlacementView, headers(
+            ("Location" = String, description = "URL of the request"),
+            ("ETag" = String, description = "changes with every change of the request"),
             ("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 200, body = PlacementView,
-            description = "the same was ordered before; with `dry_run`: what would be there"),
+            description = "the same request was submitted before; with `dry_run`: the expected \
+            result"),
         (status = 409, description = "the process is busy", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "no such destination, or no container of a service",
+        (status = 422, description = "invalid destination, or not a container of a service",
             body = Problem, content_type = "application/problem+json"),
         OwnersOnly, NoContainer,
     ),
@@ -191,15 +193,15 @@ async fn post(
     Ok((status, headers, Json(view)).into_response())
 }
 
-/// One order, and what has become of it.
+/// One request and its status.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/placements/{uuid}", operation_id = "show_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"),
-        ("uuid" = String, Path, description = "as ordered")),
+    params(("deployment" = String, Path, description = "its id or the id of its service"),
+        ("uuid" = String, Path, description = "the uuid of the request")),
     responses(
-        (status = 200, description = "as it is now", body = PlacementView,
-            headers(("ETag" = String, description = "counts its changes"))),
+        (status = 200, description = "the current state", body = PlacementView,
+            headers(("ETag" = String, description = "changes with every change of the request"))),
         NoReader, NoOrder, Over,
     ),
 )]
@@ -216,17 +218,17 @@ pub async fn show_placement(
     Ok(([tag], Json(found.value)))
 }
 
-/// Take an order back that still waits.
+/// Withdraw a queued request.
 #[utoipa::path(
     delete, path = "/v1/deployments/{deployment}/placements/{uuid}",
     operation_id = "withdraw_placement", tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"),
-        ("uuid" = String, Path, description = "as ordered"), Trial,
-        ("If-Match" = Option<String>, Header, description = "only if it is still as it was read",
+    params(("deployment" = String, Path, description = "its id or the id of its service"),
+        ("uuid" = String, Path, description = "the uuid of the request"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if the request has not changed since",
             pattern = "^(\\*|\"?[0-9]{1,19}\"?)$")),
     responses(
-        (status = 204, description = "it is gone"),
-        (status = 409, description = "it has begun", body = Problem,
+        (status = 204, description = "withdrawn"),
+        (status = 409, description = "it has started", body = Problem,
             content_type = "application/problem+json"),
         OwnersOnly, NoOrder, Over, Changed,
     ),
@@ -254,28 +256,28 @@ pub async fn withdraw_placement(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListFilter {
-    /// Orders of this process.
+    /// Requests for this process.
     #[param(nullable = false, required = false)]
     processor_id: Option<String>,
-    /// Orders in this status.
+    /// Requests in this status.
     #[param(nullable = false, required = false)]
     status: Option<PlacementStatus>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(nullable = false, required = false)]
     after: Option<u64>,
-    /// Orders on one page; default 100, at most 1000.
+    /// Requests on one page; default 100, at most 1000.
     #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// List the orders of a deployment, as they came.
+/// List the requests of a deployment, in order of arrival.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/placements", operation_id = "list_placements",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"), ListFilter),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), ListFilter),
     responses(
-        (status = 200, description = "in the order in which they came", body = PlacementList),
-        (status = 422, description = "a status that there is not", body = Problem,
+        (status = 200, description = "in order of arrival", body = PlacementList),
+        (status = 422, description = "unknown status", body = Problem,
             content_type = "application/problem+json"),
         NoReader, NoDeployment, Over,
     ),
@@ -312,16 +314,16 @@ pub async fn list_placements(
     }))
 }
 
-/// What a cursor of such a list is bound to (A6).
+/// The list that a cursor is valid for.
 fn list_of(what: &str, deployment: &str) -> Listing {
     Listing::of(what).with("deployment", &Some(deployment))
 }
 
-/// List the processes of a deployment: where each is, and what is in flight.
+/// List the processes of a deployment, their hosts and actions in flight.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors", operation_id = "list_processors",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"), Paged),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), Paged),
     responses(
         (status = 200, description = "a page, in order of id", body = ProcessorList),
         NoReader, NoDeployment, Over,
@@ -353,10 +355,10 @@ pub async fn list_processors(
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors/{processor}",
     operation_id = "show_processor", tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"),
-        ("processor" = String, Path, description = "`svc_….N`, or what follows the dot")),
+    params(("deployment" = String, Path, description = "its id or the id of its service"),
+        ("processor" = String, Path, description = "`svc_….N`, or the part after the dot")),
     responses(
-        (status = 200, description = "as it is now", body = ProcessorView),
+        (status = 200, description = "the current state", body = ProcessorView),
         NoReader, NoProcess, Over,
     ),
 )]
@@ -380,13 +382,13 @@ pub async fn show_processor(
     all.find(named).map(Json).ok_or_else(absent)
 }
 
-/// List the places that are asked for now for processes of a deployment.
+/// List the open requests for places of a deployment.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/resource-requests",
     operation_id = "list_resource_requests", tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service"), Paged),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), Paged),
     responses(
-        (status = 200, description = "a page of what is open", body = ResourceRequestList),
+        (status = 200, description = "a page of open requests", body = ResourceRequestList),
         NoReader, NoDeployment, Over,
     ),
 )]

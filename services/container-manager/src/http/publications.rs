@@ -1,4 +1,4 @@
-//! What rm-scheduler and agents follow.
+//! Publications for rm-scheduler and agents.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -19,7 +19,7 @@ use super::Api;
     get, path = "/v1/containers/publication", operation_id = "follow_containers",
     tag = "publications", params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<ContainerEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<ContainerEntry>),
         ServicesOnly,
     ),
 )]
@@ -32,13 +32,13 @@ pub async fn follow_containers(
     answer(api.publisher(), CONTAINERS, "", &since, true).await
 }
 
-/// Follow what a node should run.
+/// Follow the desired set of a node.
 #[utoipa::path(
     get, path = "/v1/desired/{node}/publication", operation_id = "follow_desired",
     tag = "publications",
-    params(("node" = NodeName, Path, description = "an agent names its own"), Since),
+    params(("node" = NodeName, Path, description = "an agent may follow only its own"), Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<DesiredEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<DesiredEntry>),
         (status = 403, description = "for the agent of that node, and services", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -55,12 +55,12 @@ pub async fn follow_desired(
     answer(api.publisher(), DESIRED, node.as_str(), &since, true).await
 }
 
-/// Follow the places that are asked for beside those that stand.
+/// Follow the requests for a second place.
 #[utoipa::path(
     get, path = "/v1/requests/publication", operation_id = "follow_requests",
     tag = "publications", params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<RequestEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<RequestEntry>),
         ServicesOnly,
     ),
 )]

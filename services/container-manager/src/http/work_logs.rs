@@ -1,9 +1,8 @@
-//! `/v1/logs/{work}`: what everything wrote that ran for a job, a service or an application, over
-//! all its instances, tasks, retries and nodes.
+//! `/v1/logs/{work}`: the output of all containers of a job, a service or an application, over all
+//! instances, tasks, retries and nodes.
 //!
-//! A reader brings its cursor, which holds a place in each container, so nothing is remembered
-//! here. What comes in each answer is bounded in pieces, bytes and containers; where anything had
-//! to be left out, the answer says so.
+//! The client sends a cursor with a position in each container, so the service stores nothing per
+//! reader. Answers are bounded in pieces, bytes and containers, and state what they leave out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,12 +21,12 @@ use utoipa::IntoParams;
 use super::{Api, read_failed, visible_owner};
 use crate::store::work_output::{self, Arrived, Head};
 
-/// Pieces in one answer, and bytes before the last of them.
+/// Maximum number of pieces in one answer, and of bytes before the last one.
 const PIECES: u32 = 256;
 const BYTES: u64 = 1 << 20;
-/// Containers told of at once; of more, the newest.
+/// Maximum number of containers in one answer; the newest are chosen.
 const CONTAINERS: u32 = 256;
-/// What starts and ends rings no bell; this is how late it may be noticed.
+/// How often starts and ends of containers are checked; they send no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MOST_LINES: u32 = 1000;
 
@@ -35,7 +34,7 @@ const MOST_LINES: u32 = 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ReadOptions {
-    /// The `cursor` of the last answer. Without one, everything that is kept is told.
+    /// The `cursor` of the last answer. Without one, all stored output is returned.
     #[param(
         nullable = false,
         required = false,
@@ -43,31 +42,31 @@ pub struct ReadOptions {
             (,[A-Za-z0-9][A-Za-z0-9._-]{0,127}:[0-9]{1,19}!?)*)?$"
     )]
     cursor: Option<String>,
-    /// Seconds to wait for news before an empty answer; at most 25.
+    /// Seconds to wait for new output; at most 25.
     #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
-    /// Without a cursor: begin with the last so many lines of each container; 0 for what comes.
+    /// Without a cursor: start with this many last lines of each container; 0 for new output only.
     #[param(nullable = false, required = false, maximum = 1000)]
     tail: Option<u32>,
-    /// Without a cursor: begin with what arrived at this instant.
+    /// Without a cursor: start with the output that arrived at this time.
     #[param(value_type = Option<String>, format = DateTime, nullable = false, required = false)]
     since: Option<Timestamp>,
 }
 
 /// Read the output of all containers of a job, a service or an application, and wait for more.
 ///
-/// The tasks of an application are `app_….N`, as its view names them; all of them are `app_…`.
+/// `app_….N` is one task of an application, `app_…` all of them.
 #[utoipa::path(
     get, path = "/v1/logs/{work}", operation_id = "read_work_logs", tag = "containers",
-    params(("work" = WorkId, Path, description = "of a job, a service or an
-        application, or of an instance or a task of it"), ReadOptions),
+    params(("work" = WorkId, Path, description = "id of a job, a service or an
+        application, or of one of its instances or tasks"), ReadOptions),
     responses(
-        (status = 200, description = "in the order it arrived; empty for what never started",
+        (status = 200, description = "in order of arrival; empty if nothing has started",
             body = WorkLogs),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "not as described, or a cursor together with `tail` or \
+        (status = 422, description = "invalid parameters, or a cursor together with `tail` or \
             `since`",
             body = Problem, content_type = "application/problem+json"),
     ),
@@ -97,14 +96,14 @@ pub async fn read_work_logs(
 }
 
 fn invalid(at: &str, detail: &str) -> Problem {
-    Problem::new(Code::Invalid, "this is no place to read from").at(format!("/query/{at}"), detail)
+    Problem::new(Code::Invalid, "invalid offset").at(format!("/query/{at}"), detail)
 }
 
-/// Somebody who reads, for the time of one request.
+/// The state of one read request.
 struct Reader {
     work: WorkId,
     user: Option<String>,
-    cursor_at: LogCursor,
+    cursor: LogCursor,
 }
 
 impl Reader {
@@ -116,7 +115,7 @@ impl Reader {
         let mut reader = Self {
             work,
             user,
-            cursor_at: LogCursor::default(),
+            cursor: LogCursor::default(),
         };
         let first = from.tail.is_some() || from.since.is_some();
         if from.tail.is_some_and(|lines| lines > MOST_LINES) {
@@ -124,12 +123,12 @@ impl Reader {
         }
         match from.cursor {
             Some(_) if first => {
-                let detail = "goes on from where it was: leave out tail and since";
+                let detail = "continues from its own position: omit tail and since";
                 return Err(invalid("cursor", detail));
             }
             Some(cursor) => {
-                let detail = "not the cursor of an answer: leave it out to begin anew";
-                reader.cursor_at =
+                let detail = "not the cursor of an answer: omit it to start from the beginning";
+                reader.cursor =
                     LogCursor::parse(&cursor).ok_or_else(|| invalid("cursor", detail))?;
             }
             None if first => reader.skip(api, from.tail, from.since).await?,
@@ -144,7 +143,7 @@ impl Reader {
         heads.map_err(read_failed)
     }
 
-    /// Passes over what was not asked for: of each container, all that is older.
+    /// Skips the output before `tail` and `since` in each container.
     async fn skip(
         &mut self,
         api: &Api,
@@ -164,28 +163,28 @@ impl Reader {
         }
         for head in heads {
             let at = |starts_of: &BTreeMap<String, u64>| {
-                begin
+                starts_of
                     .get(head.entry.id.as_str())
                     .copied()
                     .unwrap_or(head.written)
             };
             let offset = starts.iter().map(at).max().unwrap_or(0);
-            self.cursor_at.0.entry(head.entry.id).or_default().offset = offset;
+            self.cursor.0.entry(head.entry.id).or_default().offset = offset;
         }
         Ok(())
     }
 
-    /// What there is now, from where it is on.
+    /// Reads the stored output after the cursor.
     async fn read(&mut self, api: &Api) -> Result<WorkLogs, Problem> {
         let (heads, left_out) = self.heads(api).await?;
-        let behind = |head: &&Head| self.cursor_at.position(&head.entry.id).offset < head.written;
+        let behind = |head: &&Head| self.cursor.position(&head.entry.id).offset < head.written;
         let positions: BTreeMap<AllocationId, u64> = heads
             .iter()
             .filter(behind)
             .map(|head| {
                 (
                     head.entry.id.clone(),
-                    self.cursor_at.position(&head.entry.id).offset,
+                    self.cursor.position(&head.entry.id).offset,
                 )
             })
             .collect();
@@ -199,10 +198,10 @@ impl Reader {
     }
 
     fn collect(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
-        // What is not told of any more needs no place.
+        // Positions of containers that are no longer listed are dropped.
         let positions = heads.iter().map(|head| {
             let id = &head.entry.id;
-            (id.clone(), self.cursor_at.position(id))
+            (id.clone(), self.cursor.position(id))
         });
         let mut positions: BTreeMap<_, _> = positions.collect();
         let by_id: BTreeMap<&AllocationId, &Head> =
@@ -238,7 +237,7 @@ impl Reader {
             let Some(position) = positions.get_mut(&head.entry.id) else {
                 continue;
             };
-            // Nothing of it is kept any more.
+            // Its output is no longer stored.
             if head.kept_from.is_none() && position.offset < head.written {
                 pieces.push(lost(head, position.offset));
                 position.offset = head.written;
@@ -248,13 +247,13 @@ impl Reader {
                 ended.push(head.entry.clone());
             }
         }
-        self.cursor_at = LogCursor(positions);
+        self.cursor = LogCursor(positions);
         WorkLogs {
             pieces,
             ended,
             live,
             left_out,
-            cursor: self.cursor_at.to_string(),
+            cursor: self.cursor.to_string(),
         }
     }
 }
@@ -263,7 +262,7 @@ fn is_over(head: &Head) -> bool {
     head.entry.state == ContainerState::Ended
 }
 
-/// In place of output that is not kept.
+/// Marks output that is no longer stored.
 fn lost(head: &Head, offset: u64) -> WorkPiece {
     WorkPiece {
         container: head.entry.id.clone(),

@@ -1,5 +1,7 @@
 mod exclusive;
 
+use std::collections::BTreeMap;
+
 use hayward_container_manager_api::{ContainerReport, ContainerState, Goal, Report};
 use hayward_container_manager_domain::Life;
 use hayward_publication::{Ledger as _, Update};
@@ -100,7 +102,7 @@ fn a_full_answer_and_a_delta_leave_the_same_containers() {
 }
 
 #[test]
-fn what_is_written_is_what_changed() {
+fn only_changed_rows_are_written() {
     let mut ledger = empty();
     let all: Vec<AllocationEntry> = (0..10_000).map(allocation).collect();
     assert_eq!(
@@ -133,8 +135,12 @@ fn what_is_written_is_what_changed() {
     let mut batch = Batch::default();
     let taken = ledger.apply_report(&node, (Some(2), &report), &moment(3), &mut batch);
     let places = taken.map_err(|foreign| foreign.0).err();
-    assert_eq!(places, Some(vec![2]), "that of another node");
-    assert_eq!(Ledger::weight(&batch.rows), 0, "nor the rest of it");
+    assert_eq!(places, Some(vec![2]), "the container of another node");
+    assert_eq!(
+        Ledger::weight(&batch.rows),
+        0,
+        "nothing of the report is applied"
+    );
     report.containers.pop();
     let taken = ledger.apply_report(&node, (Some(2), &report), &moment(3), &mut batch);
     assert!(taken.is_ok());
@@ -158,12 +164,12 @@ fn what_is_written_is_what_changed() {
     assert_eq!(
         batch.rows.changed.len(),
         2,
-        "only what had been seen can be missed"
+        "only reported containers can be missing"
     );
 }
 
 #[test]
-fn the_buried_leave_nothing_behind() {
+fn buried_containers_are_removed_from_the_working_set() {
     let mut ledger = empty();
     let all: Vec<AllocationEntry> = (0..4).map(allocation).collect();
     absorb(&mut ledger, update(true, &all, &[]), 1);
@@ -181,16 +187,16 @@ fn the_buried_leave_nothing_behind() {
         rows.changed
             .values()
             .all(|container| container.launch.is_none()),
-        "secrets go"
+        "launch data is removed"
     );
     absorb(&mut ledger, update(true, &[], &[]), 3);
     assert!(ledger.containers.is_empty() && ledger.by_node.is_empty());
 }
 
-/// W7, I24: whoever is waited for on a silent node is in no transit that could be late.
+/// Its end is awaited as long as it takes (W7).
 #[test]
-fn i24_what_is_awaited_on_a_silent_node_has_no_deadline() {
-    let late = |ledger: &mut Ledger| {
+fn a_container_on_an_unreachable_node_has_no_deadline() {
+    let is_late = |ledger: &mut Ledger| {
         let look = |ledger: &mut Ledger, monotonic_ms| {
             let at = Moment {
                 monotonic_ms,
@@ -216,16 +222,16 @@ fn i24_what_is_awaited_on_a_silent_node_has_no_deadline() {
         update(true, std::slice::from_ref(&ordered), &[]),
         1,
     );
-    assert!(late(&mut ledger), "nobody took it up");
+    assert!(is_late(&mut ledger), "no node reported it");
     absorb(
         &mut ledger,
         update(false, std::slice::from_ref(&awaited), &[]),
         2,
     );
-    assert!(!late(&mut ledger));
+    assert!(!is_late(&mut ledger));
     absorb(&mut ledger, update(true, &[awaited], &[]), 3);
-    assert!(!late(&mut ledger));
-    // It is heard again.
+    assert!(!is_late(&mut ledger));
+    // The node is reachable again.
     absorb(&mut ledger, update(false, &[ordered], &[]), 4);
-    assert!(late(&mut ledger));
+    assert!(is_late(&mut ledger));
 }

@@ -4,11 +4,9 @@ use hayward_container_manager_api::placements::{
     PlacementStatus, PlacementView, ProcessorState, ProcessorView, ResourceRequestView,
 };
 use hayward_container_manager_placement as placement;
-use hayward_container_manager_placement::{
-    Destination, Environment, LiveState, PlacementRequest, Submitted,
-};
+use hayward_container_manager_placement::{Environment, LiveState, PlacementRequest, Submitted};
 use hayward_publication::{Batch, Moment};
-use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
+use hayward_vocabulary::{NodeName, WorkId};
 
 use super::effects::Effects;
 use crate::command::{

@@ -1,4 +1,4 @@
-//! The machine's eyes and hands: containers as they stand in this batch.
+//! Gives placement actions their view of containers, and applies their effects, within one batch.
 
 use hayward_container_manager_domain::{Fact, State};
 use hayward_container_manager_placement::{Environment, LiveContainer, LiveState};
@@ -122,7 +122,7 @@ impl Environment for Effects<'_> {
     }
 
     fn release(&mut self, allocation: &AllocationId) {
-        // Held, so nobody knows of it: it ends here and now.
+        // No node has the order of a held container, so the stop ends it at once.
         self.apply_fact(allocation, Fact::Stop);
     }
 }

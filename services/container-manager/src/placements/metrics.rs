@@ -1,4 +1,4 @@
-//! What is counted of placements (container placement, 17), and the one event that has no row.
+//! Counters of placement actions, and the log event `FORCE_STOP_FAILED`.
 
 use hayward_container_manager_placement::PlacementEvent;
 use hayward_service::metrics::catalogue::{
@@ -6,11 +6,10 @@ use hayward_service::metrics::catalogue::{
     PLACEMENT_MATCHES, PLACEMENT_REASON, PLACEMENT_REQUESTS,
 };
 
-/// Attributes are words of closed lists, so the number of series is bounded.
 pub fn count(event: &PlacementEvent) {
     let host = |preferred: bool| {
-        let word = if preferred { "preferred" } else { "any" };
-        [PLACEMENT_HOST.is(word)]
+        let value = if preferred { "preferred" } else { "any" };
+        [PLACEMENT_HOST.is(value)]
     };
     match event {
         PlacementEvent::Requested { preferred } => PLACEMENT_REQUESTS.add(1, &host(*preferred)),
@@ -33,7 +32,7 @@ pub fn count(event: &PlacementEvent) {
                 container = %container.allocation,
                 node = %container.host,
                 reason = container.reason.as_deref(),
-                "a forced restart told a process to end, and it has not"
+                "the process of a forced restart did not end in time"
             );
         }
     }

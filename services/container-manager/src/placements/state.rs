@@ -1,4 +1,4 @@
-//! Placement actions in the working set, and what they depend on.
+//! Placement actions and the publications that they depend on.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,12 +16,12 @@ pub struct PlacementState {
     pub(super) processors: Followed<ProcessorEntry>,
     pub(super) closed: Followed<ClosedEntry>,
     pub(super) deployments: BTreeMap<String, Deployment>,
-    /// Where processes of services were last started.
+    /// Last host of each process of a service.
     pub(super) last_hosts: HashMap<WorkId, NodeName>,
-    /// Ids of requests as published, by placement.
+    /// Ids of published requests, by placement.
     pub(super) published: BTreeMap<String, String>,
     pub(super) allocations_synced: bool,
-    /// What a former term had begun has been looked at.
+    /// Actions of the previous term were resumed.
     pub(super) resumed: bool,
     pub(super) swept_ms: Option<u64>,
 }
@@ -42,7 +42,7 @@ impl PlacementState {
         }
     }
 
-    /// As a new term reads it back from the rows.
+    /// The state after a reload from the rows.
     #[cfg(test)]
     pub fn reloaded(&self) -> Self {
         Self::loaded(StoredPlacements {
@@ -52,7 +52,7 @@ impl PlacementState {
         })
     }
 
-    /// Everybody this depends on has been heard once in this term.
+    /// Whether all followed publications were received in this term.
     pub(super) fn is_synced(&self) -> bool {
         self.processors.heard() && self.closed.heard() && self.allocations_synced
     }
@@ -65,12 +65,12 @@ impl PlacementState {
         self.last_hosts.insert(work.clone(), node.clone());
     }
 
-    /// An open action has asked for this.
+    /// Whether an active action has this open request.
     pub fn has_open_request(&self, request: &str) -> bool {
         self.actions.by_request(request).is_some()
     }
 
-    /// Open actions, with how late each is (I24).
+    /// Active actions, and how late each is (I24).
     pub fn overdue(&self, rules: &Rules, now: Timestamp) -> impl Iterator<Item = Transit<String>> {
         let overdue = self.actions.overdue(rules, now);
         overdue.map(|(placement, late_ms)| Transit {
@@ -81,8 +81,7 @@ impl PlacementState {
         })
     }
 
-    /// How many are over.
-    pub fn over(&self) -> usize {
+    pub fn finished_count(&self) -> usize {
         self.actions.finished_count()
     }
 

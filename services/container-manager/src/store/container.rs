@@ -39,7 +39,7 @@ struct Row {
     exit: Option<String>,
 }
 
-/// Everything that is not buried.
+/// All containers that are not buried.
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
@@ -89,14 +89,14 @@ fn read(row: Row) -> Result<Container, Fault> {
 }
 
 fn state(text: &str) -> Result<State, Fault> {
-    State::parse(text).ok_or_else(|| format!("{text:?} is no state of a container").into())
+    State::parse(text).ok_or_else(|| format!("{text:?} is not a container state").into())
 }
 
 fn optional<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, Fault> {
     Ok(json.map(serde_json::from_str).transpose()?)
 }
 
-/// A word of the wire, as an enumeration has it.
+/// Parses the API name of an enum variant.
 fn from_wire<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     Ok(serde_json::from_value(serde_json::Value::from(text))?)
 }
@@ -105,7 +105,7 @@ fn json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }
 
-/// The columns that change, one vector each.
+/// Columns that may change, one vector each.
 #[derive(Default)]
 struct Columns {
     id: Vec<String>,
@@ -148,7 +148,7 @@ impl Columns {
     }
 }
 
-/// Writes containers that were not there before, with what never changes.
+/// Inserts new containers.
 pub async fn insert(
     tx: &mut PgConnection,
     rows: &BTreeMap<AllocationId, Container>,
@@ -218,7 +218,7 @@ fn kind(container: &Container) -> &'static str {
     }
 }
 
-/// Writes what changed of containers that are there. What to launch goes with the end.
+/// Updates containers, and deletes the launch data of ended ones.
 pub async fn update(
     tx: &mut PgConnection,
     rows: &BTreeMap<AllocationId, Container>,
@@ -258,7 +258,7 @@ pub async fn update(
     .map(drop)
 }
 
-/// Which containers to list; absent means any.
+/// Filter of a list; an absent field matches all.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub id: Option<String>,
@@ -266,12 +266,12 @@ pub struct Filter {
     pub node: Option<String>,
     pub work: Option<String>,
     pub state: Option<String>,
-    /// The id the page before ended with.
+    /// Last id of the previous page.
     pub after: Option<String>,
     pub limit: u32,
 }
 
-/// Containers in order of id, buried ones too for as long as they are kept.
+/// Containers in order of id, including stored buried ones.
 pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select id, work, user_name, node, incarnation, state, ordered_at_ms, pid, started_at_ms,
@@ -312,7 +312,7 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
         .map_err(sqlx::Error::Decode)
 }
 
-/// What everybody may know of a container, from its columns.
+/// The entry of a container, from its columns.
 pub fn entry(
     (id, work, node): (String, String, String),
     state_text: &str,
@@ -333,7 +333,7 @@ pub fn entry(
     entry().map_err(sqlx::Error::Decode)
 }
 
-/// Forgets those buried longest ago, with their output, until `keep` are left.
+/// Deletes the containers buried longest ago, with their output, until `keep` are left.
 pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
     sqlx::query!(
         "delete from container

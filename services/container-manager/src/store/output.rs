@@ -1,8 +1,7 @@
 //! The tables `output_head` and `output`.
 //!
-//! Output is a log, not state: nothing is decided by it and nobody follows it, so it does not pass
-//! through the committer and never delays it. Adding is idempotent and only ever at the end, so
-//! even a writer that has been deposed does no harm here.
+//! Output is a log: no decision depends on it and it is not published. It therefore bypasses the
+//! committer. Appending is idempotent, so a replica that has lost its lease does no harm.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +11,11 @@ use sqlx::PgPool;
 
 use super::{signed, unsigned};
 
-/// Bytes of output kept of one container, at least; the oldest pieces beyond them are dropped.
+/// Minimum bytes of output stored per container; older pieces are deleted.
 pub const KEPT_BYTES: u64 = 256 * 1024;
 
-/// Adds what is new of `pieces`, and says whose output grew: the containers, and their works.
-/// Containers that are not on `node` are passed over.
+/// Stores the new part of `pieces`. Returns the containers whose output grew, with their work.
+/// Skips containers that are not on `node`.
 pub async fn add(
     pool: &PgPool,
     node: &NodeName,
@@ -60,7 +59,7 @@ pub async fn add(
     Ok(grown)
 }
 
-/// What of the pieces is new, a vector per column.
+/// The new part of the pieces, one vector per column.
 #[derive(Default)]
 struct NewRows {
     id: Vec<String>,
@@ -72,7 +71,7 @@ struct NewRows {
 }
 
 impl NewRows {
-    /// True when there is any.
+    /// True if any of it is new.
     fn push(&mut self, id: &str, known: u64, pieces: &[Piece]) -> bool {
         let mut written = known;
         for piece in pieces {
@@ -125,7 +124,7 @@ impl NewRows {
     }
 }
 
-/// The kept pieces that end after `offset`, oldest first, without those beyond a gap.
+/// The stored pieces that end after `offset`, oldest first, up to the first gap.
 pub async fn read(
     pool: &PgPool,
     id: &AllocationId,
@@ -156,7 +155,7 @@ pub async fn read(
     Ok(pieces)
 }
 
-/// Drops the output of those buried longest ago until `keep` bytes are left of all together.
+/// Deletes the output of the containers buried longest ago until `keep` bytes are left in total.
 pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
     sqlx::query!(
         "delete from output

@@ -1,6 +1,6 @@
 //! The tables `placement` and `deployment`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_container_manager_placement::Placement;
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
@@ -49,8 +49,8 @@ pub async fn load(tx: &mut PgConnection) -> Result<StoredPlacements, sqlx::Error
     })
 }
 
-/// Writes placements: those that are over first, so that the place in flight they held is free for
-/// those that take it in the same batch.
+/// Writes placements. Inactive ones come first, so that the unique index of active ones admits a
+/// successor in the same batch.
 pub async fn upsert(
     tx: &mut PgConnection,
     placements: &BTreeMap<String, Placement>,

@@ -1,4 +1,4 @@
-//! The tables `container`, `output_head` and `output`, read for one piece of work as a whole.
+//! Reads the tables `container`, `output_head` and `output` for one work item as a whole.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,22 @@ use sqlx::PgPool;
 use super::container::entry;
 use super::{signed, unsigned};
 
-/// A container and how much it wrote.
+/// A container and the size of its output.
 pub struct Head {
     pub entry: ContainerEntry,
     pub written: u64,
-    /// Bytes before what is kept; none where nothing is.
+    /// Offset of the first stored byte; none if nothing is stored.
     pub kept_from: Option<u64>,
 }
 
-/// A piece of one of them, and when it arrived.
+/// A piece of output and its time of arrival.
 pub struct Arrived {
     pub container: AllocationId,
     pub at: Timestamp,
     pub piece: Piece,
 }
 
-/// The newest containers of the work, or of one of its instances, newest first; and how many more
-/// there are.
+/// The newest containers of the work or of one instance, newest first, and the number of older ones.
 pub async fn heads(
     pool: &PgPool,
     work: &WorkId,
@@ -74,8 +73,8 @@ pub async fn heads(
     Ok((heads, left_out))
 }
 
-/// What follows the places given, as it arrived: at most `pieces`, and none that begins beyond
-/// `bytes`. Clocks may go back, and what one container wrote still comes in its order.
+/// Output after the given offsets, in order of arrival: at most `pieces`, and none that starts
+/// after `bytes`. The output of one container stays in order even if the clock goes back.
 pub async fn follow(
     pool: &PgPool,
     places: &BTreeMap<AllocationId, u64>,
@@ -119,7 +118,7 @@ pub async fn follow(
         .collect()
 }
 
-/// Where the last so many lines of each begin, of those that have kept output.
+/// Offsets at which the last `lines` lines of each container begin, if it has stored output.
 pub async fn tails(
     pool: &PgPool,
     ids: &[String],
@@ -147,7 +146,7 @@ pub async fn tails(
     Ok(rows
         .into_iter()
         .map(|row| {
-            // Where text is not what was written, byte for byte, it cannot be cut.
+            // Text with replaced bytes cannot be cut by byte offsets.
             let exact = row.text.len() as u64 == unsigned(row.bytes);
             let rest = u64::from(lines).saturating_sub(unsigned(row.later));
             let at = if exact {
@@ -160,7 +159,7 @@ pub async fn tails(
         .collect())
 }
 
-/// Where in each begins what arrived since then, of those where anything did.
+/// Offsets of the first output since `at`, for containers that have any.
 pub async fn since(
     pool: &PgPool,
     ids: &[String],

@@ -1,4 +1,4 @@
-//! Who may do and see what.
+//! Permissions and visibility.
 
 use hayward_container_manager_api::{ContainerList, ContainerState};
 use hayward_service::Code;
@@ -6,9 +6,9 @@ use hayward_service::client::{Client, ClientError};
 use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
-use super::agent::{Agent, seen};
+use super::agent::{Agent, reported};
+use super::fixture::Fixture;
 use super::upstream::allocation;
-use super::world::World;
 
 fn code(outcome: Result<Value, ClientError>) -> Option<Code> {
     outcome
@@ -21,17 +21,17 @@ async fn get(client: &Client, path: &str) -> Option<Code> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_sees_what_is_theirs() {
-    let world = World::new().await;
-    world.upstream.put(&allocation("alc_1", "n1"));
+async fn users_see_their_own_containers() {
+    let fixture = Fixture::new().await;
+    fixture.upstream.put(&allocation("alc_1", "n1"));
     let mut bobs = allocation("alc_2", "n2");
     bobs.user = UserName::new("bob").unwrap();
-    world.upstream.put(&bobs);
-    world.until("both", |all| all.len() == 2).await;
+    fixture.upstream.put(&bobs);
+    fixture.until("both", |all| all.len() == 2).await;
 
     let ids = async |who: &str, query: &str| -> Vec<String> {
         let path = format!("/v1/containers{query}");
-        let list: ContainerList = world.client(who).get(&path).await.unwrap();
+        let list: ContainerList = fixture.client(who).get(&path).await.unwrap();
         list.containers
             .into_iter()
             .map(|view| view.entry.id.to_string())
@@ -42,7 +42,7 @@ async fn each_sees_what_is_theirs() {
     assert_eq!(ids("operator", "?node=n2&state=ordered").await, ["alc_2"]);
     assert_eq!(ids("operator", "?work=job_2").await, Vec::<String>::new());
     assert_eq!(ids("operator", "?limit=1").await, ["alc_1"]);
-    let page: ContainerList = world
+    let page: ContainerList = fixture
         .client("operator")
         .get("/v1/containers?limit=1")
         .await
@@ -50,9 +50,9 @@ async fn each_sees_what_is_theirs() {
     let next = format!("?limit=1&cursor={}", page.next.unwrap());
     assert_eq!(ids("operator", &next).await, ["alc_2"]);
 
-    let (ann, agent) = (world.client("ann"), world.client("agent-n1"));
-    let rm = world.client("rm-scheduler");
-    let stranger = world.stranger();
+    let (ann, agent) = (fixture.client("ann"), fixture.client("agent-n1"));
+    let rm = fixture.client("rm-scheduler");
+    let anonymous = fixture.anonymous_client();
     for path in [
         "/v1/containers/alc_2",
         "/v1/containers/alc_2/logs",
@@ -60,7 +60,7 @@ async fn each_sees_what_is_theirs() {
     ] {
         assert_eq!(get(&ann, path).await, Some(Code::NotFound), "{path}");
         assert_eq!(
-            get(&stranger, path).await,
+            get(&anonymous, path).await,
             Some(Code::Unauthenticated),
             "{path}"
         );
@@ -80,7 +80,7 @@ async fn each_sees_what_is_theirs() {
     );
     assert_eq!(get(&agent, "/v1/desired/n1/publication").await, None);
     assert_eq!(get(&rm, "/v1/desired/n1/publication").await, None);
-    assert_eq!(get(&stranger, "/readyz").await, None);
+    assert_eq!(get(&anonymous, "/readyz").await, None);
     assert_eq!(
         get(&ann, "/v1/containers?limit=0").await,
         Some(Code::BadRequest)
@@ -96,28 +96,28 @@ async fn each_sees_what_is_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_speaks_for_its_own_node() {
-    let world = World::new().await;
-    world.upstream.put(&allocation("alc_1", "n1"));
-    world.until_state("alc_1", ContainerState::Ordered).await;
-    let quiet = world.revision();
-    let mut mine = Agent::of(&world, "n1");
-    let mut wrong = seen("alc_1", ContainerState::Ended);
+async fn an_agent_reports_only_its_own_node() {
+    let fixture = Fixture::new().await;
+    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.until_state("alc_1", ContainerState::Ordered).await;
+    let quiet = fixture.revision();
+    let mut mine = Agent::new(&fixture, "n1");
+    let mut wrong = reported("alc_1", ContainerState::Ended);
     wrong.incarnation = 2;
-    mine.report(vec![wrong, seen("alc_7", ContainerState::Running)])
+    mine.report(vec![wrong, reported("alc_7", ContainerState::Running)])
         .await;
-    assert_eq!(world.revision(), quiet);
+    assert_eq!(fixture.revision(), quiet);
 
-    let mut other = Agent::of(&world, "n2");
-    let foreign = other.next(vec![seen("alc_1", ContainerState::Ended)]);
+    let mut other = Agent::new(&fixture, "n2");
+    let foreign = other.next(vec![reported("alc_1", ContainerState::Ended)]);
     let refused = other.send(&foreign).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
-    world.until_state("alc_1", ContainerState::Ordered).await;
+    fixture.until_state("alc_1", ContainerState::Ordered).await;
     other.node = "n1";
     let forged = other.next(vec![]);
     let refused = other.send(&forged).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
-    let agent = world.client("agent-n1");
+    let agent = fixture.client("agent-n1");
     let put = async |body: Value| -> Result<Value, ClientError> {
         agent.put("/v1/nodes/n1/report", &body).await
     };

@@ -1,4 +1,4 @@
-//! A pretend agent: follows its node's desired set and reports what the test tells it to.
+//! A fake agent: follows the desired set of its node, and reports what the test says.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use hayward_publication::Update;
 use hayward_service::client::{Client, ClientError};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::world::{PATIENCE, World};
+use super::fixture::{Fixture, TIME_LIMIT};
 
 pub struct Agent {
     pub client: Client,
@@ -21,9 +21,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    pub fn of(world: &World, node: &'static str) -> Self {
+    pub fn new(fixture: &Fixture, node: &'static str) -> Self {
         Self {
-            client: world.client(&format!("agent-{node}")),
+            client: fixture.client(&format!("agent-{node}")),
             node,
             instance: "first".into(),
             sequence: 0,
@@ -32,13 +32,13 @@ impl Agent {
         }
     }
 
-    /// The same agent process, speaking to a manager that moved.
-    pub fn at(mut self, world: &World) -> Self {
-        self.client = world.client(&format!("agent-{}", self.node));
+    /// The same agent with a client of the restarted manager.
+    pub fn at(mut self, fixture: &Fixture) -> Self {
+        self.client = fixture.client(&format!("agent-{}", self.node));
         self
     }
 
-    /// An agent that was started again on the same machine.
+    /// A restarted agent on the same machine.
     pub fn restarted(mut self, instance: &str) -> Self {
         instance.clone_into(&mut self.instance);
         self.sequence = 0;
@@ -47,7 +47,7 @@ impl Agent {
         self
     }
 
-    /// Asks once; with `wait` 0 the cursor moves to the present also without news.
+    /// Polls once; with `wait` 0 the cursor advances even without changes.
     pub async fn poll(&mut self, wait: u64) {
         let since = self
             .cursor
@@ -69,7 +69,7 @@ impl Agent {
         self.cursor = Some(update.cursor);
     }
 
-    /// Follows until the desired set is as wanted.
+    /// Follows until the desired set has a state.
     pub async fn until(
         &mut self,
         what: &str,
@@ -81,7 +81,7 @@ impl Agent {
                 self.poll(5).await;
             }
         };
-        let outcome = tokio::time::timeout(PATIENCE, following).await;
+        let outcome = tokio::time::timeout(TIME_LIMIT, following).await;
         outcome.unwrap_or_else(|_| panic!("never desired: {what}"));
     }
 
@@ -111,7 +111,7 @@ impl Agent {
     }
 }
 
-pub fn seen(id: &str, state: ContainerState) -> ContainerReport {
+pub fn reported(id: &str, state: ContainerState) -> ContainerReport {
     let exit = (state == ContainerState::Ended).then(|| Exit {
         code: Some(3),
         ..Exit::of(ExitCause::UserError, "status 3")

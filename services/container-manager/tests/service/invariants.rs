@@ -1,12 +1,12 @@
-//! `GET /v1/invariants` on a service that works.
+//! `GET /v1/invariants` on a healthy service.
 
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 
+use super::fixture::Fixture;
 use super::upstream::allocation;
-use super::world::World;
 
 const PATH: &str = "/v1/invariants";
 
@@ -23,23 +23,23 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_container_manager_hold() {
     use RuleResult::Holds;
-    let world = World::new().await;
-    world.upstream.put(&allocation("alc_1", "n1"));
-    world.until("one", |all| all.len() == 1).await;
-    let seen: Invariants = world.client("viewer").get(PATH).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.until("one", |all| all.len() == 1).await;
+    let seen: Invariants = fixture.client("viewer").get(PATH).await.unwrap();
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
     assert_eq!(results(&seen), expected, "{seen:#?}");
     assert_eq!(seen.service, "container-manager");
     assert_eq!(seen.rules[1].examined, 1, "ordered, and not taken up yet");
 
     assert_eq!(
-        refusal(world.stranger().get(PATH).await),
+        refusal(fixture.anonymous_client().get(PATH).await),
         Code::Unauthenticated
     );
     assert_eq!(
-        refusal(world.client("ann").get(PATH).await),
+        refusal(fixture.client("ann").get(PATH).await),
         Code::Forbidden
     );
-    let status: Status = world.client("viewer").get("/v1/status").await.unwrap();
+    let status: Status = fixture.client("viewer").get("/v1/status").await.unwrap();
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
 }

@@ -1,4 +1,4 @@
-//! What containers write.
+//! Output of single containers.
 
 use hayward_container_manager_api::{ContainerState, Logs, OutputChunk, OutputReport};
 use hayward_publication::audit::AuditPage;
@@ -7,9 +7,9 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::AllocationId;
 
-use super::agent::{Agent, seen};
+use super::agent::{Agent, reported};
+use super::fixture::{Fixture, TIME_LIMIT};
 use super::upstream::allocation;
-use super::world::{PATIENCE, World};
 
 fn chunk(id: &str, offset: u64, text: &str) -> OutputChunk {
     let id = AllocationId::new(id).unwrap();
@@ -26,27 +26,27 @@ async fn write(agent: &Agent, chunks: Vec<OutputChunk>) -> Result<(), ClientErro
     agent.client.put(&path, &OutputReport { chunks }).await
 }
 
-async fn logs(world: &World, id: &str, query: &str) -> Logs {
+async fn logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
     let path = format!("/v1/containers/{id}/logs{query}");
-    world
+    fixture
         .client("ann")
-        .get_within(&path, PATIENCE)
+        .get_within(&path, TIME_LIMIT)
         .await
         .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_is_kept_once_in_order_and_outlives_its_container() {
-    let mut world = World::new().await;
-    let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(&allocation("alc_1", "n1"));
-    world.upstream.put(&allocation("alc_2", "n2"));
+async fn output_is_stored_once_in_order_and_outlives_its_container() {
+    let mut fixture = Fixture::new().await;
+    let mut agent = Agent::new(&fixture, "n1");
+    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.upstream.put(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
-    world.until_state("alc_2", ContainerState::Ordered).await;
+    fixture.until_state("alc_2", ContainerState::Ordered).await;
     agent
-        .report(vec![seen("alc_1", ContainerState::Running)])
+        .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
 
     write(
@@ -55,7 +55,7 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     )
     .await
     .unwrap();
-    // Repeated, cut elsewhere, of a stranger.
+    // Repeated, cut at another offset, of an unknown container.
     write(
         &agent,
         vec![
@@ -66,17 +66,17 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     .await
     .unwrap();
     write(&agent, vec![chunk("alc_9", 0, "?")]).await.unwrap();
-    let all = logs(&world, "alc_1", "").await;
+    let all = logs(&fixture, "alc_1", "").await;
     assert_eq!(all.text, "one two three\u{fffd}");
     assert_eq!((all.offset, all.next_offset, all.ended), (0, 14, false));
     assert_eq!(
-        logs(&world, "alc_1", "?offset=4").await.text,
+        logs(&fixture, "alc_1", "?offset=4").await.text,
         "two three\u{fffd}"
     );
-    assert_eq!(logs(&world, "alc_2", "").await.text, "");
+    assert_eq!(logs(&fixture, "alc_2", "").await.text, "");
 
-    // A reader who waits is woken by what comes.
-    let waiting = logs(&world, "alc_1", "?offset=14&wait=25");
+    // A waiting reader is woken by new output.
+    let waiting = logs(&fixture, "alc_1", "?offset=14&wait=25");
     let later = async {
         tokio::task::yield_now().await;
         write(&agent, vec![chunk("alc_1", 14, "four")])
@@ -86,17 +86,17 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     let (more, ()) = tokio::join!(waiting, later);
     assert_eq!((more.text.as_str(), more.next_offset), ("four", 18));
 
-    world.restart().await;
-    let mut agent = agent.at(&world);
+    fixture.restart().await;
+    let mut agent = agent.at(&fixture);
     agent
-        .report(vec![seen("alc_1", ContainerState::Ended)])
+        .report(vec![reported("alc_1", ContainerState::Ended)])
         .await;
-    world.upstream.remove("alc_1");
-    world
+    fixture.upstream.remove("alc_1");
+    fixture
         .until("buried", |all| !all.contains_key("alc_1"))
         .await;
-    // The end may be known before the last words are: a reader who waits gets them.
-    let waiting = logs(&world, "alc_1", "?offset=18&wait=25");
+    // The end may be known before the last output: a waiting reader gets it.
+    let waiting = logs(&fixture, "alc_1", "?offset=18&wait=25");
     let later = async {
         tokio::task::yield_now().await;
         write(&agent, vec![chunk("alc_1", 18, " last words")])
@@ -105,23 +105,23 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     };
     let (more, ()) = tokio::join!(waiting, later);
     assert_eq!((more.text.as_str(), more.ended), (" last words", true));
-    let all = logs(&world, "alc_1", "?offset=14&wait=25").await;
+    let all = logs(&fixture, "alc_1", "?offset=14&wait=25").await;
     assert_eq!((all.text.as_str(), all.ended), ("four last words", true));
-    let end = logs(&world, "alc_1", "?offset=29&wait=25").await;
+    let end = logs(&fixture, "alc_1", "?offset=29&wait=25").await;
     assert_eq!((end.text.as_str(), end.ended), ("", true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_newest_output_is_kept() {
-    let world = World::with(|settings| {
+async fn only_the_newest_output_is_stored() {
+    let fixture = Fixture::with(|settings| {
         settings.keep_buried = 1;
         settings.keep_output_bytes = 400 * 1024;
         settings.trim_ms = 20;
     })
     .await;
-    let mut agent = Agent::of(&world, "n1");
+    let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        world.upstream.put(&allocation(id, "n1"));
+        fixture.upstream.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let size = 32 * 1024_u64;
@@ -131,37 +131,39 @@ async fn only_the_newest_output_is_kept() {
             .await
             .unwrap();
     }
-    let kept = logs(&world, "alc_1", "").await;
+    let kept = logs(&fixture, "alc_1", "").await;
     assert_eq!((kept.offset, kept.next_offset), (2 * size, 10 * size));
     // A gap is what the agent had to drop: an answer ends before it, the next begins after it.
     write(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
         .await
         .unwrap();
-    let rest = logs(&world, "alc_1", &format!("?offset={}", 10 * size)).await;
+    let rest = logs(&fixture, "alc_1", &format!("?offset={}", 10 * size)).await;
     assert_eq!((rest.offset, rest.text.as_str()), (10 * size + 5, "after"));
 
-    // Together they are over the limit; of what is buried, the first buried goes first.
+    // Together they exceed the limit; the output of the container buried first is deleted first.
     for at in 0..5 {
         write(&agent, vec![chunk("alc_2", at * size, &text)])
             .await
             .unwrap();
     }
     for id in ["alc_1", "alc_2"] {
-        agent.report(vec![seen(id, ContainerState::Ended)]).await;
-        world.upstream.remove(id);
-        world.until("buried", |all| !all.contains_key(id)).await;
+        agent
+            .report(vec![reported(id, ContainerState::Ended)])
+            .await;
+        fixture.upstream.remove(id);
+        fixture.until("buried", |all| !all.contains_key(id)).await;
     }
     until("the first one buried is forgotten", async || {
-        world.show("ann", "alc_1").await.is_err().then_some(())
+        fixture.show("ann", "alc_1").await.is_err().then_some(())
     })
     .await;
-    assert_eq!(logs(&world, "alc_2", "").await.next_offset, 5 * size);
+    assert_eq!(logs(&fixture, "alc_2", "").await.next_offset, 5 * size);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_much_is_refused_with_its_place() {
-    let world = World::new().await;
-    let agent = Agent::of(&world, "n1");
+async fn a_report_over_a_limit_is_refused_with_a_pointer() {
+    let fixture = Fixture::new().await;
+    let agent = Agent::new(&fixture, "n1");
     let refusals = [
         (
             vec![
@@ -188,7 +190,7 @@ async fn too_much_is_refused_with_its_place() {
     }
 }
 
-/// What the agent was refused, at which places.
+/// Status and pointers of a refusal.
 fn places(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
     let error = refused.unwrap_err();
     let problem = error.problem().unwrap();
@@ -197,32 +199,32 @@ fn places(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_speaks_of_another_nodes_container_is_refused_and_that_is_on_record() {
-    let world = World::new().await;
-    let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(&allocation("alc_1", "n1"));
-    world.upstream.put(&allocation("alc_2", "n2"));
+async fn a_report_about_another_nodes_container_is_refused_and_audited() {
+    let fixture = Fixture::new().await;
+    let mut agent = Agent::new(&fixture, "n1");
+    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.upstream.put(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
-    world.until_state("alc_2", ContainerState::Ordered).await;
+    fixture.until_state("alc_2", ContainerState::Ordered).await;
 
-    let both = ["alc_1", "alc_2"].map(|id| seen(id, ContainerState::Running));
+    let both = ["alc_1", "alc_2"].map(|id| reported(id, ContainerState::Running));
     let report = agent.next(both.to_vec());
     let refused = agent.send(&report).await.map(drop);
     assert_eq!(places(refused), (403, vec!["/containers/1/id".to_owned()]));
     let chunks = vec![chunk("alc_2", 0, "!"), chunk("alc_1", 0, "one")];
     let refused = write(&agent, chunks).await;
     assert_eq!(places(refused), (403, vec!["/chunks/0/id".to_owned()]));
-    let still = |id| world.until_state(id, ContainerState::Ordered);
+    let still = |id| fixture.until_state(id, ContainerState::Ordered);
     let (own, other) = tokio::join!(still("alc_1"), still("alc_2"));
     assert_eq!((own.node.as_str(), other.node.as_str()), ("n1", "n2"));
 
     agent
-        .report(vec![seen("alc_1", ContainerState::Running)])
+        .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    world.until_state("alc_1", ContainerState::Running).await;
-    let auditor = world.client("auditor");
+    fixture.until_state("alc_1", ContainerState::Running).await;
+    let auditor = fixture.client("auditor");
     let routes = ["/v1/nodes/{node}/report", "/v1/nodes/{node}/output"];
     until("both refusals on record", async || {
         let page: AuditPage = auditor.get("/v1/audit?limit=1000").await.ok()?;

@@ -1,4 +1,4 @@
-//! A pretend rm-scheduler: its publications, with deltas, and nothing else.
+//! A fake rm-scheduler that only serves its publications, with deltas.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a whole piece of work writes, read together.
+//! Output of all containers of one work item.
 
 use hayward_container_manager_api::{ContainerState, OutputChunk, OutputReport, WorkLogs};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -6,9 +6,9 @@ use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_vocabulary::AllocationId;
 
-use super::agent::{Agent, seen};
+use super::agent::{Agent, reported};
+use super::fixture::{Fixture, TIME_LIMIT};
 use super::upstream::allocation;
-use super::world::{PATIENCE, World};
 
 fn of(work: &str, id: &str, node: &str) -> AllocationEntry {
     AllocationEntry {
@@ -31,13 +31,13 @@ async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
     agent.client.put::<_, ()>(&path, &report).await.unwrap();
 }
 
-async fn ask(world: &World, who: &str, query: &str) -> Result<WorkLogs, ClientError> {
+async fn ask(fixture: &Fixture, who: &str, query: &str) -> Result<WorkLogs, ClientError> {
     let path = format!("/v1/logs/{query}");
-    world.client(who).get_within(&path, PATIENCE).await
+    fixture.client(who).get_within(&path, TIME_LIMIT).await
 }
 
-async fn read(world: &World, query: &str) -> WorkLogs {
-    ask(world, "ann", query).await.unwrap()
+async fn read(fixture: &Fixture, query: &str) -> WorkLogs {
+    ask(fixture, "ann", query).await.unwrap()
 }
 
 fn said(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
@@ -48,22 +48,22 @@ fn said(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w13_a_work_is_followed_over_instances_nodes_and_retries() {
-    let mut world = World::new().await;
-    let (mut one, mut two) = (Agent::of(&world, "n1"), Agent::of(&world, "n2"));
-    world.upstream.put(&of("svc_a.0", "alc_1", "n1"));
-    world.upstream.put(&of("svc_a.1", "alc_2", "n2"));
-    world.upstream.put(&of("svc_ab.0", "alc_3", "n2"));
+async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
+    let mut fixture = Fixture::new().await;
+    let (mut one, mut two) = (Agent::new(&fixture, "n1"), Agent::new(&fixture, "n2"));
+    fixture.upstream.put(&of("svc_a.0", "alc_1", "n1"));
+    fixture.upstream.put(&of("svc_a.1", "alc_2", "n2"));
+    fixture.upstream.put(&of("svc_ab.0", "alc_3", "n2"));
     one.until("alc_1", |desired| desired.len() == 1).await;
     two.until("two", |desired| desired.len() == 2).await;
-    one.report(vec![seen("alc_1", ContainerState::Running)])
+    one.report(vec![reported("alc_1", ContainerState::Running)])
         .await;
 
     write(&one, "alc_1", 0, "a\nb\n").await;
     write(&two, "alc_2", 0, "c\n").await;
     write(&two, "alc_3", 0, "stranger\n").await;
     write(&one, "alc_1", 4, "d").await;
-    let all = read(&world, "svc_a").await;
+    let all = read(&fixture, "svc_a").await;
     let expected = [
         ("alc_1", 0, "a\nb\n"),
         ("alc_2", 0, "c\n"),
@@ -72,18 +72,18 @@ async fn w13_a_work_is_followed_over_instances_nodes_and_retries() {
     assert_eq!(said(&all), expected, "in the order it arrived");
     assert_eq!((all.live, all.left_out, all.ended.len()), (2, 0, 0));
     assert!(all.pieces.iter().all(|piece| piece.at.is_some()));
-    let first = read(&world, "svc_a.0").await;
+    let first = read(&fixture, "svc_a.0").await;
     assert_eq!(said(&first), [("alc_1", 0, "a\nb\n"), ("alc_1", 0, "d")]);
 
-    // Only what is asked for, and from then on everything.
-    let tail = read(&world, "svc_a?tail=1").await;
+    // `tail` and `since` skip older output.
+    let tail = read(&fixture, "svc_a?tail=1").await;
     assert_eq!(said(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
-    let tail = read(&world, "svc_a?tail=2").await;
+    let tail = read(&fixture, "svc_a?tail=2").await;
     assert_eq!(said(&tail)[0].2, "b\n");
-    assert!(read(&world, "svc_a?tail=0").await.pieces.is_empty());
+    assert!(read(&fixture, "svc_a?tail=0").await.pieces.is_empty());
     let at = all.pieces[1].at.unwrap();
     assert_eq!(
-        read(&world, &format!("svc_a?since={at}"))
+        read(&fixture, &format!("svc_a?since={at}"))
             .await
             .pieces
             .len(),
@@ -91,104 +91,118 @@ async fn w13_a_work_is_followed_over_instances_nodes_and_retries() {
     );
     let later = at.plus_ms(3_600_000);
     assert!(
-        read(&world, &format!("svc_a?since={later}"))
+        read(&fixture, &format!("svc_a?since={later}"))
             .await
             .pieces
             .is_empty()
     );
 
-    // Whoever waits is woken, also by a container that was not there before: a retry elsewhere.
+    // A waiting reader is woken, also by a new container: a retry on another node.
     let waits = format!("svc_a?wait=25&cursor={}", all.cursor);
-    let waiting = read(&world, &waits);
+    let waiting = read(&fixture, &waits);
     let end = async {
-        one.report(vec![seen("alc_1", ContainerState::Ended)]).await;
+        one.report(vec![reported("alc_1", ContainerState::Ended)])
+            .await;
     };
     let (over, ()) = tokio::join!(waiting, end);
     assert_eq!((over.ended.len(), over.live), (1, 1));
     assert_eq!(over.ended[0].exit.as_ref().unwrap().code, Some(3));
-    world.upstream.put(&of("svc_a.0", "alc_4", "n2"));
+    fixture.upstream.put(&of("svc_a.0", "alc_4", "n2"));
     two.until("a retry", |desired| desired.len() == 3).await;
     let waits = format!("svc_a?wait=25&cursor={}", over.cursor);
-    let waiting = read(&world, &waits);
+    let waiting = read(&fixture, &waits);
     let (more, ()) = tokio::join!(waiting, write(&two, "alc_4", 7, "again\n"));
-    assert_eq!(said(&more), [("alc_4", 7, "again\n")], "a gap is told");
-    assert!(more.ended.is_empty(), "an end is told once");
+    assert_eq!(said(&more), [("alc_4", 7, "again\n")], "a gap is reported");
+    assert!(more.ended.is_empty(), "an end is reported once");
 
-    // Nothing is remembered of readers, so a restart costs them nothing.
-    world.restart().await;
-    let two = two.at(&world);
+    // The cursor is valid after a restart.
+    fixture.restart().await;
+    let two = two.at(&fixture);
     write(&two, "alc_2", 2, "late\n").await;
-    let rest = read(&world, &format!("svc_a?cursor={}", more.cursor)).await;
+    let rest = read(&fixture, &format!("svc_a?cursor={}", more.cursor)).await;
     assert_eq!(said(&rest), [("alc_2", 0, "late\n")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_of_an_application_are_read_together_and_one_by_one() {
-    let world = World::new().await;
-    let mut one = Agent::of(&world, "n1");
-    world.upstream.put(&of("app_a.0", "alc_1", "n1"));
-    world.upstream.put(&of("app_a.1", "alc_2", "n1"));
-    world.upstream.put(&of("app_ab.0", "alc_3", "n1"));
+    let fixture = Fixture::new().await;
+    let mut one = Agent::new(&fixture, "n1");
+    fixture.upstream.put(&of("app_a.0", "alc_1", "n1"));
+    fixture.upstream.put(&of("app_a.1", "alc_2", "n1"));
+    fixture.upstream.put(&of("app_ab.0", "alc_3", "n1"));
     one.until("three", |desired| desired.len() == 3).await;
     write(&one, "alc_1", 0, "driver\n").await;
     write(&one, "alc_2", 0, "worker\n").await;
     write(&one, "alc_3", 0, "stranger\n").await;
-    let all = read(&world, "app_a").await;
+    let all = read(&fixture, "app_a").await;
     assert_eq!(
         said(&all),
         [("alc_1", 0, "driver\n"), ("alc_2", 0, "worker\n")]
     );
     let works: Vec<&str> = all.pieces.iter().map(|it| it.work.as_str()).collect();
     assert_eq!(works, ["app_a.0", "app_a.1"]);
-    let task = read(&world, "app_a.1").await;
+    let task = read(&fixture, "app_a.1").await;
     assert_eq!(said(&task), [("alc_2", 0, "worker\n")]);
     let waits = format!("app_a.1?wait=25&cursor={}", task.cursor);
-    let waiting = read(&world, &waits);
+    let waiting = read(&fixture, &waits);
     let end = async {
-        one.report(vec![seen("alc_2", ContainerState::Ended)]).await;
+        one.report(vec![reported("alc_2", ContainerState::Ended)])
+            .await;
     };
     let (over, ()) = tokio::join!(waiting, end);
     assert_eq!(
         (over.ended.len(), over.live),
         (1, 0),
-        "the other task is not asked for"
+        "the other task is not selected"
     );
-    assert!(ask(&world, "bob", "app_a").await.unwrap().pieces.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn logs_of_a_work_are_bounded_and_told_to_its_user_alone() {
-    let world = World::new().await;
-    let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(&of("job_1", "alc_1", "n1"));
-    agent.until("alc_1", |desired| desired.len() == 1).await;
-    let text = "x".repeat(60 * 1024);
-    for at in 0..30 {
-        write(&agent, "alc_1", at * 60 * 1024, &text).await;
-    }
-    // Only the newest is kept, and what is not kept is said.
-    let first = read(&world, "job_1").await;
-    assert!(first.pieces[0].missed_bytes >= 24 * 60 * 1024);
-    let read_on = read(&world, &format!("job_1?cursor={}", first.cursor)).await;
-    assert!(read_on.pieces.is_empty());
-    assert!(ask(&world, "bob", "job_1").await.unwrap().pieces.is_empty());
     assert!(
-        !ask(&world, "operator", "job_1")
+        ask(&fixture, "bob", "app_a")
             .await
             .unwrap()
             .pieces
             .is_empty()
     );
-    assert!(read(&world, "job_2").await.pieces.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_of_a_work_item_are_bounded_and_visible_to_its_user() {
+    let fixture = Fixture::new().await;
+    let mut agent = Agent::new(&fixture, "n1");
+    fixture.upstream.put(&of("job_1", "alc_1", "n1"));
+    agent.until("alc_1", |desired| desired.len() == 1).await;
+    let text = "x".repeat(60 * 1024);
+    for at in 0..30 {
+        write(&agent, "alc_1", at * 60 * 1024, &text).await;
+    }
+    // Only the newest output is stored; the missing bytes are reported.
+    let first = read(&fixture, "job_1").await;
+    assert!(first.pieces[0].missed_bytes >= 24 * 60 * 1024);
+    let read_on = read(&fixture, &format!("job_1?cursor={}", first.cursor)).await;
+    assert!(read_on.pieces.is_empty());
+    assert!(
+        ask(&fixture, "bob", "job_1")
+            .await
+            .unwrap()
+            .pieces
+            .is_empty()
+    );
+    assert!(
+        !ask(&fixture, "operator", "job_1")
+            .await
+            .unwrap()
+            .pieces
+            .is_empty()
+    );
+    assert!(read(&fixture, "job_2").await.pieces.is_empty());
 
     for (query, code, pointer) in [
         ("job_1?tail=1001", Code::Invalid, "/query/tail"),
         ("job_1?cursor=nonsense", Code::Invalid, "/query/cursor"),
         ("job_1?cursor=&tail=1", Code::Invalid, "/query/cursor"),
-        // A9: a wait beyond its bound is refused, not cut.
+        // A wait above its limit is refused.
         ("job_1?wait=26", Code::BadRequest, "/query/wait"),
     ] {
-        let refused = ask(&world, "ann", query).await.unwrap_err();
+        let refused = ask(&fixture, "ann", query).await.unwrap_err();
         let problem = refused.problem().unwrap();
         assert_eq!(
             (problem.code, problem.errors[0].pointer.as_str()),

@@ -9,10 +9,10 @@ use hayward_job_converter_api::submission::{
     Submitted,
 };
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::runtime::clock::fresh_uuid;
 use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::idempotency::{Key, REPLAYED, digest};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
+use hayward_service::runtime::clock::fresh_uuid;
 use hayward_service::trace::Place;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};

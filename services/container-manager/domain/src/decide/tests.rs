@@ -275,7 +275,7 @@ fn every_container_ends_whatever_happens_to_its_node() {
                     let walk = |life: Life, fact: &Fact<'_>| after(&life, *fact, 50);
                     let end = path.iter().fold(life.clone(), walk);
                     let over = end.has_ended() && end.orphan && end.desired().is_none();
-                    assert!(over, "{life:?} {standing:?} {fate:?} by {path:?}: {end:?}");
+                    assert!(over, "{life:?} {status:?} {fate:?} by {path:?}: {end:?}");
                 }
             }
         }

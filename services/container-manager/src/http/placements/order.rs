@@ -1,4 +1,4 @@
-//! From what was posted to an order: what cannot be one is refused with the field and the fix.
+//! Validates submitted requests.
 
 use axum::http::{HeaderMap, header};
 use hayward_container_manager_api::placements::{IfBusy, MoveOrder, PlacementOrder, PlacementView};
@@ -10,7 +10,7 @@ use hayward_vocabulary::AllocationId;
 
 use crate::command::{SubmittedRequest, Target};
 
-/// A day: longer than any operator waits, and no clock comes near its end by adding it.
+/// A day.
 const LONGEST_EXPIRY_MS: u64 = 24 * 3_600_000;
 
 pub fn placement(
@@ -51,12 +51,12 @@ pub fn movement(
 }
 
 fn invalid(pointer: &str, detail: impl Into<String>) -> Problem {
-    Problem::new(Code::Invalid, "this is no order for a placement").at(pointer, detail)
+    Problem::new(Code::Invalid, "invalid placement request").at(pointer, detail)
 }
 
 pub fn no_such_status() -> Problem {
     let known = "must be CREATED, ACCEPTED, IN_PROGRESS, SUCCEEDED, FAILED or BAD_REQUEST";
-    Problem::new(Code::Invalid, "there is no such status").at("/query/status", known)
+    Problem::new(Code::Invalid, "unknown status").at("/query/status", known)
 }
 
 fn processor(id: String) -> Result<String, Problem> {
@@ -72,7 +72,7 @@ fn uuid(given: Option<String>) -> Result<String, Problem> {
         return Ok(fresh_uuid().to_string());
     };
     let parsed = text.parse::<uuid::Uuid>();
-    let parsed = parsed.map_err(|_| invalid("/uuid", "a UUID such as uuidgen makes, or none"))?;
+    let parsed = parsed.map_err(|_| invalid("/uuid", "must be a UUID, or absent"))?;
     Ok(parsed.to_string())
 }
 
@@ -84,18 +84,18 @@ fn expiry(given: Option<u64>) -> Result<Option<u64>, Problem> {
     match given {
         Some(ms) if !(1..=LONGEST_EXPIRY_MS).contains(&ms) => Err(invalid(
             "/request_expiry_ms",
-            format!("1 to {LONGEST_EXPIRY_MS} milliseconds, or none for the default"),
+            format!("1 to {LONGEST_EXPIRY_MS} milliseconds, or absent for the default"),
         )),
         good => Ok(good),
     }
 }
 
-/// How often it has changed.
+/// The entity tag: the number of changes.
 pub fn etag(view: &PlacementView) -> String {
     format!("\"{}\"", view.generation)
 }
 
-/// What `If-Match` asks for, where it asks for anything.
+/// The generation that `If-Match` requires, if any.
 pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(None);
@@ -106,8 +106,11 @@ pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
     let parsed = text.trim_matches('"').parse();
     let bad = || {
-        let problem = Problem::new(Code::BadRequest, "If-Match cannot be read");
-        problem.at("/header/If-Match", "the ETag of the order, as in \"3\"")
+        let problem = Problem::new(Code::BadRequest, "invalid If-Match");
+        problem.at(
+            "/header/If-Match",
+            "must be the ETag of the request, such as \"3\"",
+        )
     };
     parsed.map(Some).map_err(|_| bad())
 }

@@ -1,9 +1,8 @@
-//! I4: an exclusive process is never there twice, by whatever road it leaves.
+//! An exclusive process runs at most once, however it leaves (I4).
 //!
-//! The decisions are those of this ledger; the scheduler above and the nodes below are pretended,
-//! and everything between them takes as long as it likes: orders, ends, reports and news of ends.
-//! The scheduler is a bad one: it grants a successor as soon as the process is told to leave, and
-//! does not always name what it takes over from.
+//! The ledger is real; the scheduler and the nodes are simulated, and messages between them take any
+//! time. The scheduler is adverse: it grants a successor as soon as the process is ordered to leave,
+//! and does not always name the predecessor.
 
 mod fixture;
 
@@ -12,56 +11,56 @@ use proptest::prelude::*;
 use super::*;
 use fixture::{Fleet, NODES};
 
-/// How a process comes to leave.
+/// Why a process leaves.
 #[derive(Debug, Clone, Copy)]
-enum Road {
+enum Cause {
     NodeEvacuated,
     WorkerEvacuated,
     BlockedForJob,
-    EvacuatedByAndBy,
+    EvacuatedGradually,
     Drained,
     DrainDeadline,
     Preempted,
     FailedOver,
-    DeployedAnew,
+    Redeployed,
     Moved,
     Restarted,
     RestartedByForce,
     EndedByItself,
 }
 
-const ROADS: [Road; 13] = [
-    Road::NodeEvacuated,
-    Road::WorkerEvacuated,
-    Road::BlockedForJob,
-    Road::EvacuatedByAndBy,
-    Road::Drained,
-    Road::DrainDeadline,
-    Road::Preempted,
-    Road::FailedOver,
-    Road::DeployedAnew,
-    Road::Moved,
-    Road::Restarted,
-    Road::RestartedByForce,
-    Road::EndedByItself,
+const CAUSES: [Cause; 13] = [
+    Cause::NodeEvacuated,
+    Cause::WorkerEvacuated,
+    Cause::BlockedForJob,
+    Cause::EvacuatedGradually,
+    Cause::Drained,
+    Cause::DrainDeadline,
+    Cause::Preempted,
+    Cause::FailedOver,
+    Cause::Redeployed,
+    Cause::Moved,
+    Cause::Restarted,
+    Cause::RestartedByForce,
+    Cause::EndedByItself,
 ];
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// The process leaves, and its successor may name it.
-    Leave(Road, bool),
-    /// What is asked for or missing is granted, and may name what it takes over from.
+    /// The process leaves. True: its successor names it as predecessor.
+    Leave(Cause, bool),
+    /// An open request or missing process is granted. True: with the predecessor.
     Grant(usize, bool),
-    /// The scheduler hears which containers have ended.
-    Hear,
+    /// The scheduler learns which containers have ended.
+    LearnEnds,
     Bury,
     Poll(usize),
     Obey(usize),
-    /// What was told to end does.
+    /// Stopping containers end.
     End(usize),
     Report(usize),
     Deliver(usize),
-    /// Nothing passes between the node and the others.
+    /// The node is partitioned from the network.
     Cut(usize),
     LeaseRunsOut(usize),
     GiveUp(usize),
@@ -73,9 +72,9 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let node = || 0..NODES;
     prop_oneof![
-        4 => (0..ROADS.len(), any::<bool>()).prop_map(|(at, named)| Act::Leave(ROADS[at], named)),
+        4 => (0..CAUSES.len(), any::<bool>()).prop_map(|(at, named)| Act::Leave(CAUSES[at], named)),
         5 => (node(), any::<bool>()).prop_map(|(at, named)| Act::Grant(at, named)),
-        3 => Just(Act::Hear),
+        3 => Just(Act::LearnEnds),
         1 => Just(Act::Bury),
         6 => node().prop_map(Act::Poll),
         6 => node().prop_map(Act::Obey),
@@ -95,15 +94,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn an_exclusive_process_is_never_there_twice_by_whatever_road_it_leaves(
+    fn an_exclusive_process_runs_at_most_once_however_it_leaves(
         acts in proptest::collection::vec(act(), 1..80),
     ) {
         let mut fleet = Fleet::new();
         for act in &acts {
-            fleet.does(act);
-            prop_assert!(fleet.alive() <= 1, "two at once after {act:?}");
+            fleet.apply(act);
+            prop_assert!(fleet.alive() <= 1, "two run at once after {act:?}");
         }
         fleet.settle();
-        prop_assert_eq!(fleet.alive(), 1, "it is always there again in the end");
+        prop_assert_eq!(fleet.alive(), 1, "it runs again in the end");
     }
 }

@@ -26,7 +26,7 @@ struct Node {
     answers: Option<u64>,
     journal: BTreeMap<AllocationId, (u64, Process)>,
     sequence: u64,
-    on_the_way: VecDeque<(Option<u64>, Report)>,
+    in_transit: VecDeque<(Option<u64>, Report)>,
     cut: bool,
     leased: bool,
 }
@@ -34,7 +34,7 @@ struct Node {
 pub struct Fleet {
     ledger: Ledger,
     nodes: Vec<Node>,
-    /// As published by the scheduler.
+    /// Published by the scheduler.
     allocations: BTreeMap<AllocationId, AllocationEntry>,
     incarnation: u64,
     revision: u64,
@@ -72,7 +72,7 @@ impl Fleet {
             now_ms: 1_000,
             orders: 0,
         };
-        fleet.introduce();
+        fleet.sync();
         fleet
     }
 
@@ -89,8 +89,8 @@ impl Fleet {
         self.ledger.round(&moment, &mut batch);
     }
 
-    /// The manager hears everybody in full, as it does in a new term.
-    fn introduce(&mut self) {
+    /// Sends all publications in full, as at the start of a term.
+    fn sync(&mut self) {
         let processor = ProcessorEntry {
             work: WORK.parse().unwrap(),
             user: "ann".parse().unwrap(),
@@ -120,7 +120,7 @@ impl Fleet {
         for container in old.containers.into_values() {
             self.ledger.insert(container);
         }
-        self.introduce();
+        self.sync();
     }
 
     fn publish(&mut self, changed: &[AllocationId]) {
@@ -129,38 +129,38 @@ impl Fleet {
         self.act(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
     }
 
-    /// What holds and was not told to leave.
-    fn stays(&self) -> Option<AllocationId> {
+    /// The allocation that was not ordered to leave.
+    fn staying(&self) -> Option<AllocationId> {
         let mut all = self.allocations.values();
         let found = all.find(|it| it.holds() && it.vacate.is_none());
         found.map(|it| it.id.clone())
     }
 
-    fn leave(&mut self, road: Road, named: bool) {
-        let Some(id) = self.stays() else { return };
-        let reason = match road {
-            Road::NodeEvacuated
-            | Road::WorkerEvacuated
-            | Road::BlockedForJob
-            | Road::EvacuatedByAndBy => VacateReason::Blocked,
-            Road::Drained | Road::DrainDeadline => VacateReason::Drained,
-            Road::Preempted => VacateReason::Preempted,
-            Road::FailedOver => VacateReason::NodeOffline,
-            Road::DeployedAnew => VacateReason::WorkGone,
-            Road::Moved => return self.order(Destination::AnyHost),
-            Road::Restarted => return self.order(Destination::LastSeen),
-            Road::RestartedByForce => return self.order(Destination::ForceRestartLastSeen),
-            Road::EndedByItself => return self.crash(&id),
+    fn leave(&mut self, cause: Cause, named: bool) {
+        let Some(id) = self.staying() else { return };
+        let reason = match cause {
+            Cause::NodeEvacuated
+            | Cause::WorkerEvacuated
+            | Cause::BlockedForJob
+            | Cause::EvacuatedGradually => VacateReason::Blocked,
+            Cause::Drained | Cause::DrainDeadline => VacateReason::Drained,
+            Cause::Preempted => VacateReason::Preempted,
+            Cause::FailedOver => VacateReason::NodeOffline,
+            Cause::Redeployed => VacateReason::WorkGone,
+            Cause::Moved => return self.order(Destination::AnyHost),
+            Cause::Restarted => return self.order(Destination::LastSeen),
+            Cause::RestartedByForce => return self.order(Destination::ForceRestartLastSeen),
+            Cause::EndedByItself => return self.crash(&id),
         };
         self.allocations.get_mut(&id).unwrap().vacate = Some(vacate(reason, false));
         let mut changed = vec![id.clone()];
-        // The same round grants the next place; on the other roads it takes its time.
-        let at_once = [Road::Preempted, Road::FailedOver, Road::DeployedAnew];
+        // The same round grants the successor, except for these causes.
+        let at_once = [Cause::Preempted, Cause::FailedOver, Cause::Redeployed];
         if !at_once
             .iter()
-            .any(|it| std::mem::discriminant(it) == std::mem::discriminant(&road))
+            .any(|it| std::mem::discriminant(it) == std::mem::discriminant(&cause))
         {
-            let always = matches!(road, Road::Drained | Road::EvacuatedByAndBy);
+            let always = matches!(cause, Cause::Drained | Cause::EvacuatedGradually);
             let before = Some(id).filter(|_| named || always);
             let at = usize::try_from(self.incarnation).unwrap() % NODES;
             changed.push(self.allot(at, before, None));
@@ -204,7 +204,7 @@ impl Fleet {
     ) -> AllocationId {
         self.incarnation += 1;
         let entry = AllocationEntry {
-            // Not in the order in which they are granted: news of one batch comes by id.
+            // Ids are not in order of granting, because changes of one batch are applied by id.
             id: AllocationId::new(format!("alc_{:03}", (self.incarnation * 37) % 997)).unwrap(),
             work: WORK.parse().unwrap(),
             kind: WorkKind::Service,
@@ -220,7 +220,7 @@ impl Fleet {
         id
     }
 
-    /// Requests first; without one, what the process is due.
+    /// Grants an open request, or else the demand of the process.
     fn grant(&mut self, at: usize, named: bool) {
         let open = self.ledger.requests(DEPLOYMENT, &None).unwrap();
         let answered = |id: &str| {
@@ -232,13 +232,13 @@ impl Fleet {
         let before = holding.map(|it| it.id.clone()).filter(|_| named);
         let id = match asked {
             Some(request) => self.allot(at, before, Some(request.id)),
-            None if self.stays().is_none() => self.allot(at, before, None),
+            None if self.staying().is_none() => self.allot(at, before, None),
             None => return,
         };
         self.publish(&[id]);
     }
 
-    fn hear(&mut self) {
+    fn learn_ends(&mut self) {
         let ended = |id: &AllocationId| {
             let known = self.ledger.containers.get(id);
             known.is_some_and(|it| it.life.has_ended())
@@ -341,14 +341,14 @@ impl Fleet {
             complete: true,
             containers: containers.collect(),
         };
-        node.on_the_way.push_back((node.answers, report));
+        node.in_transit.push_back((node.answers, report));
     }
 
     fn deliver(&mut self, at: usize) {
         if self.nodes[at].cut {
             return;
         }
-        if let Some((answers, report)) = self.nodes[at].on_the_way.pop_front() {
+        if let Some((answers, report)) = self.nodes[at].in_transit.pop_front() {
             self.act(|ledger, moment, batch| {
                 ledger
                     .apply_report(&node(at), (answers, &report), moment, batch)
@@ -357,7 +357,7 @@ impl Fleet {
         }
     }
 
-    /// What runs there ends, and what was not started by now never is (decision 0014).
+    /// Running work ends, and work not yet started never starts (decision 0014).
     fn lease_runs_out(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if !node.cut {
@@ -378,7 +378,7 @@ impl Fleet {
         }
     }
 
-    /// Nobody is given up before the lease of the node has run out.
+    /// A node is declared lost only after its lease has expired.
     fn give_up(&mut self, at: usize) {
         if self.nodes[at].leased {
             return;
@@ -398,11 +398,11 @@ impl Fleet {
         (self.nodes[at].cut, self.nodes[at].leased) = (false, true);
     }
 
-    pub fn does(&mut self, act: &Act) {
+    pub fn apply(&mut self, act: &Act) {
         match act {
-            Act::Leave(road, named) => self.leave(*road, *named),
+            Act::Leave(cause, named) => self.leave(*cause, *named),
             Act::Grant(at, named) => self.grant(*at, *named),
-            Act::Hear => self.hear(),
+            Act::LearnEnds => self.learn_ends(),
             Act::Bury => self.bury(),
             Act::Poll(at) => self.poll(*at),
             Act::Obey(at) => self.obey(*at),
@@ -427,23 +427,23 @@ impl Fleet {
             .count()
     }
 
-    /// Everybody does their part, with time and without trouble.
+    /// All parts act without failures.
     pub fn settle(&mut self) {
         for round in 0..40 {
             self.grant(round % NODES, true);
             for at in 0..NODES {
                 self.heal(at);
                 for act in [Act::Poll(at), Act::Obey(at), Act::End(at), Act::Obey(at)] {
-                    self.does(&act);
+                    self.apply(&act);
                 }
                 self.report(at);
-                while !self.nodes[at].on_the_way.is_empty() {
+                while !self.nodes[at].in_transit.is_empty() {
                     self.deliver(at);
                 }
             }
-            self.hear();
-            self.does(&Act::Pass(6_000));
-            assert!(self.alive() <= 1, "two at once");
+            self.learn_ends();
+            self.apply(&Act::Pass(6_000));
+            assert!(self.alive() <= 1, "two run at once");
         }
     }
 }

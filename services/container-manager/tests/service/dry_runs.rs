@@ -1,4 +1,4 @@
-//! Orders to processes that are tried first (A10).
+//! Dry runs of placement requests.
 
 use axum::http::Method;
 use hayward_container_manager_api::placements::{
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::placements::{BASE, order, requests, running};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_an_order_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
-    let (world, _agent) = running().await;
-    let (ann, before) = (world.client("ann"), world.revision());
+async fn a_dry_run_checks_a_request_and_changes_nothing() {
+    let (fixture, _agent) = running().await;
+    let (ann, before) = (fixture.client("ann"), fixture.revision());
     let ordered = format!("{BASE}/placements");
     let tried = |path: &str, body: Value| {
         let call = ann.call(Method::POST, path).query("dry_run", true);
@@ -29,7 +29,7 @@ async fn a10_an_order_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
         json!({ "destination_host": "n2" }),
     );
     assert_eq!(moved.answer::<PlacementView>().await.unwrap().status, 200);
-    // The same checks.
+    // The same checks as without `dry_run`.
     let absent = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
     let told: PlacementView = tried(&ordered, absent).send().await.unwrap();
     assert_eq!(told.status_code, PlacementStatus::BadRequest, "{told:?}");
@@ -37,17 +37,17 @@ async fn a10_an_order_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
     let own = json!({ "processor_id": "0", "destination_host": "" });
     let told = tried(&ordered, own).send::<PlacementView>().await;
     assert_eq!(told.unwrap_err().problem().unwrap().code, Code::Invalid);
-    // And nothing is there.
+    // Nothing was stored.
     let all: PlacementList = ann.get(&ordered).await.unwrap();
     assert!(all.placements.is_empty(), "{all:?}");
-    assert!(requests(&world).await.is_empty());
-    assert_eq!(world.revision(), before);
+    assert!(requests(&fixture).await.is_empty());
+    assert_eq!(fixture.revision(), before);
 
-    let view = order(&world, json!({ "destination_host": "n2" }));
+    let view = order(&fixture, json!({ "destination_host": "n2" }));
     let view = view.await.unwrap();
     let path = format!("{ordered}/{}", view.uuid);
     let back = ann.call(Method::DELETE, &path).query("dry_run", true);
-    // Taken back, or begun already: either is said, and neither done.
+    // The answer depends on whether it has started; in either case nothing changes.
     let _ = back.send::<Option<()>>().await;
     ann.get::<PlacementView>(&path).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! A world of one container-manager, a pretend rm-scheduler and pretend agents.
+//! One container-manager with a fake rm-scheduler and fake agents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tokio::runtime::Runtime;
 
 use super::upstream::Upstream;
 
-/// Nothing here takes a tenth of this; it only ends a test that would wait for ever.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of waits.
+pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 const SHARED: [Shared<'static>; 1] = [Shared {
     name: "publication",
@@ -33,7 +33,7 @@ fn schema() -> Schema<'static> {
     }
 }
 
-pub struct World {
+pub struct Fixture {
     pub upstream: Upstream,
     settings: Settings,
     keys: Keys,
@@ -43,22 +43,22 @@ pub struct World {
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let database = hayward_testkit::database(&[schema()]).await;
-        Self::upon(database, change).await
+        Self::on_database(database, change).await
     }
 
-    /// On a server the test may stop.
+    /// On a database server that the test may stop.
     pub async fn on(server: &TestServer) -> Self {
-        Self::upon(server.database(&[schema()]).await, |_| {}).await
+        Self::on_database(server.database(&[schema()]).await, |_| {}).await
     }
 
-    async fn upon(database: TestDatabase, change: impl FnOnce(&mut Settings)) -> Self {
+    async fn on_database(database: TestDatabase, change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
         let service = |name: &str| Scope::Service(name.to_owned());
@@ -92,7 +92,7 @@ impl World {
         settings.frame.keys = Some(keys.dir().to_owned());
         settings.frame.lease_ms = 1_000;
         change(&mut settings);
-        let mut world = Self {
+        let mut fixture = Self {
             upstream,
             settings,
             keys,
@@ -101,11 +101,11 @@ impl World {
             _database: database,
             _folder: folder,
         };
-        world.start().await;
-        world
+        fixture.start().await;
+        fixture
     }
 
-    /// Starts a manager in a runtime of its own, so that it can be killed without a word.
+    /// Starts a manager in its own runtime, so that it can be killed.
     pub async fn start(&mut self) {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
@@ -123,13 +123,13 @@ impl World {
             let mut terms = publisher.terms();
             drop(terms.wait_for(|_| publisher.leading().is_ok()).await);
         };
-        tokio::time::timeout(PATIENCE, leads)
+        tokio::time::timeout(TIME_LIMIT, leads)
             .await
             .expect("the manager leads");
         self.running = Some((runtime, publisher, shutdown));
     }
 
-    /// Ends the manager at whatever instant this is: no last commit, the lease not given back.
+    /// Kills the manager without a last commit; its lease is not released.
     pub fn kill(&mut self) {
         if let Some((runtime, ..)) = self.running.take() {
             runtime.shutdown_background();
@@ -153,12 +153,12 @@ impl World {
         Client::new([&self.url], token).unwrap()
     }
 
-    pub fn stranger(&self) -> Client {
+    pub fn anonymous_client(&self) -> Client {
         Client::new([&self.url], TokenSource::none()).unwrap()
     }
 
-    /// A client of another replica on the same database, which can only stand by.
-    pub async fn beside(&self) -> Client {
+    /// A client of a second replica, which is on standby.
+    pub async fn standby_client(&self) -> Client {
         let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
         let url = format!("http://{}", running.address);
         tokio::spawn(running.stopped());
@@ -169,14 +169,14 @@ impl World {
         .unwrap()
     }
 
-    /// What rm-scheduler would be told: everything published.
+    /// All published containers.
     pub async fn published(&self) -> BTreeMap<String, ContainerEntry> {
         let client = self.client("rm-scheduler");
         let update: Result<Update<_>, _> = client.get("/v1/containers/publication").await;
         update.unwrap().changed
     }
 
-    /// Waits until the published containers are as wanted.
+    /// Waits for a state of the published containers.
     pub async fn until(
         &self,
         what: &str,
@@ -201,7 +201,7 @@ impl World {
                 path = format!("/v1/containers/publication?wait=5&since={}", update.cursor);
             }
         };
-        tokio::time::timeout(PATIENCE, looking)
+        tokio::time::timeout(TIME_LIMIT, looking)
             .await
             .unwrap_or_else(|_| panic!("never: {what}"))
     }
@@ -221,7 +221,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.kill();
     }
