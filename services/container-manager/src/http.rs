@@ -11,6 +11,7 @@ mod work_logs;
 
 use std::sync::Arc;
 
+use hayward_publication::keyed_notify::KeyedNotify;
 use hayward_publication::{Handle, Publisher, audit, changes};
 use hayward_service::health::Health;
 use hayward_service::http::authorization::admit;
@@ -21,7 +22,6 @@ use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::bells::Bells;
 use crate::command::Command;
 
 pub const ABOUT: Description = Description {
@@ -34,7 +34,8 @@ pub const ABOUT: Description = Description {
 pub struct Api {
     pub handle: Handle<Command>,
     pub pool: PgPool,
-    pub bells: Arc<Bells>,
+    /// Notifies readers of new output, by id of the container and of its whole work.
+    pub output_changed: Arc<KeyedNotify<String>>,
 }
 
 impl Api {

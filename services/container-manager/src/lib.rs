@@ -7,7 +7,6 @@
 //! an agent, and treats no container as ended without proof.
 
 mod absorb;
-mod bells;
 mod command;
 mod config;
 mod http;
@@ -116,7 +115,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let api = Api {
         handle,
         pool,
-        bells: Arc::default(),
+        output_changed: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
     let router = stale::marked(seen::awaited(router, &publisher), &publisher);

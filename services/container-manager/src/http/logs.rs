@@ -58,7 +58,7 @@ pub async fn read_logs(
 ) -> Result<Json<Logs>, Problem> {
     let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
     let mut seen_ended = false;
-    let mut ear = api.bells.listen(id.as_str());
+    let mut changes = api.output_changed.subscribe(id.to_string());
     loop {
         let ended =
             containers::find(&api, &caller, &id).await?.entry.state == ContainerState::Ended;
@@ -73,7 +73,7 @@ pub async fn read_logs(
             return Ok(Json(logs_from(id, from.offset, pieces, ended)));
         }
         tokio::select! {
-            () = ear.heard() => {}
+            _ = changes.changed() => {}
             () = tokio::time::sleep_until(deadline.min(Instant::now() + POLL_INTERVAL)) => {}
         }
     }

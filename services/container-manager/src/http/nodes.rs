@@ -140,9 +140,11 @@ pub async fn report_output(
         pieces.entry(chunk.id).or_default().push(piece);
     }
     let grown = output::add(&api.pool, &node, pieces).await;
+    let revision = api.publisher().revision();
     for (container, work) in grown.map_err(read_failed)? {
-        api.bells.ring(&container);
-        api.bells.ring(work.split('.').next().unwrap_or(&work));
+        api.output_changed.notify(container.as_str(), revision);
+        let work = work.split('.').next().unwrap_or(&work);
+        api.output_changed.notify(work, revision);
     }
     Ok(http::StatusCode::NO_CONTENT)
 }

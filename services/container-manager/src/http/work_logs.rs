@@ -80,7 +80,7 @@ pub async fn read_work_logs(
     let user = visible_owner(&caller)?;
     api.publisher().rows_readable()?;
     let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
-    let mut ear = api.bells.listen(work.whole().as_str());
+    let mut changes = api.output_changed.subscribe(work.whole().to_string());
     let mut reader = Reader::begin(&api, (work, user), from).await?;
     loop {
         let logs = reader.read(&api).await?;
@@ -89,7 +89,7 @@ pub async fn read_work_logs(
             return Ok(Json(logs));
         }
         tokio::select! {
-            () = ear.heard() => {}
+            _ = changes.changed() => {}
             () = tokio::time::sleep_until(deadline.min(Instant::now() + POLL_INTERVAL)) => {}
         }
     }
