@@ -6,7 +6,7 @@ use hayward_rm_scheduler_policy::import::{Input, Source, import};
 use hayward_rm_scheduler_policy::{Rules, faults};
 use libfuzzer_sys::fuzz_target;
 
-// Files are told apart by lines of three dashes: classes, users, properties, nodes.
+// Lines of three dashes separate the files: classes, users, properties, nodes.
 fuzz_target!(|text: &str| {
     let mut files = text.splitn(4, "\n---\n");
     let classes = files.next().unwrap_or("");
