@@ -414,7 +414,7 @@ take_over() { # service port
     until_true "alive" alive "$(port_of "$id" "$2")" >/dev/null
     if leads "$(port_of "$id" "$2")"; then leader+=$id; else other+=$id; fi
   done
-  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: not one leader, one standby"; fi
+  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: no leader and standby"; fi
   echo "$1: one leads, the other is on standby"
   begun=$(now)
   docker kill "$leader" >/dev/null
