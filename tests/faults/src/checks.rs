@@ -1,5 +1,5 @@
-//! What has to be true after each phase, one function each. A check waits until its state is there,
-//! for a generous time: what never comes about is a violation.
+//! Promises that are checked after each phase, one function each. A check waits for its state with
+//! a generous limit. A state that does not come about is a violation.
 
 mod ends;
 mod proofs;
@@ -9,14 +9,14 @@ mod works;
 use crate::fleet::Fleet;
 use crate::work::{Doors, Shared};
 
-/// What checks look at.
+/// The inputs of a check.
 pub struct Scene<'a> {
     pub fleet: &'a Fleet,
     pub doors: &'a Doors,
     pub ledger: &'a Shared,
 }
 
-/// A promise that was not kept.
+/// A broken promise.
 #[derive(Debug)]
 pub struct Violation {
     /// Name of the check.
@@ -24,12 +24,12 @@ pub struct Violation {
     pub what: String,
 }
 
-/// A check, which says what is wrong.
+/// The result of a check: an error names the violation.
 type Outcome = anyhow::Result<()>;
 
-/// Takes the checks of a list one after the other, and notes what is wrong.
+/// Runs the checks of a list one after the other and collects the violations.
 macro_rules! all_of {
-    // What is written already needs no waiting.
+    // Proofs are written already and need no waiting.
     (@ proofs :: $check:ident, $scene:expr) => { proofs::$check($scene) };
     (@ $module:ident :: $check:ident, $scene:expr) => { $module::$check($scene).await };
     ($scene:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
@@ -47,7 +47,7 @@ macro_rules! all_of {
     }};
 }
 
-/// With the work of the phase still there.
+/// Checks while the work of the phase is still there.
 pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,
@@ -60,7 +60,7 @@ pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
     )
 }
 
-/// Once nothing that was ordered stands in the way of work.
+/// Checks after all orders that hinder work were withdrawn.
 pub async fn with_room_again(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,
@@ -80,7 +80,7 @@ pub async fn with_room_again(scene: &Scene<'_>) -> Vec<Violation> {
     )
 }
 
-/// Once all work has been cancelled.
+/// Checks after all work was cancelled.
 pub async fn at_the_end(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,

@@ -1,4 +1,4 @@
-//! Injecting a fault, and mending what it broke when its time is over.
+//! Injects faults and repairs what they broke when their time is over.
 
 mod clock;
 mod containers;
@@ -13,14 +13,14 @@ use crate::fleet::Fleet;
 use crate::fleet::inside::Found;
 use crate::plan::{Actor, Disk, Fault, Lines};
 
-/// What became of a fault.
+/// The result of an injection.
 #[derive(Debug)]
 pub enum Injected {
-    /// Nothing is left to mend.
+    /// No repair is needed.
     Done,
-    /// It lasts until this is done.
+    /// The fault lasts until this repair.
     Until(Mend),
-    /// There was nothing to break, or it cannot be done here.
+    /// There was no target, or the machine does not allow this fault.
     Skipped(&'static str),
 }
 
@@ -33,14 +33,14 @@ pub struct Mend {
 #[derive(Debug)]
 pub enum Repair {
     Start(Actor),
-    GoOn(Actor),
-    GoOnInside(Found),
-    Hear(Lines),
-    Take(Lines),
-    Hasten(Lines),
+    Continue(Actor),
+    ContinueInside(Found),
+    EndSilence(Lines),
+    EndRefusals(Lines),
+    EndDelay(Lines),
     StartPostgres,
     EmptyDisk(Disk),
-    SetClockRight(Actor),
+    ResetClock(Actor),
 }
 
 impl Repair {
@@ -84,14 +84,14 @@ pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected>
 pub async fn mend(fleet: &mut Fleet, repair: Repair) -> anyhow::Result<()> {
     match repair {
         Repair::Start(actor) => fleet.start(actor)?,
-        Repair::GoOn(actor) => fleet.go_on(actor)?,
-        Repair::GoOnInside(found) => containers::go_on(&found),
-        Repair::Hear(lines) => fleet.wires.change(lines, |it| it.silent = false),
-        Repair::Take(lines) => fleet.wires.change(lines, |it| it.refused = false),
-        Repair::Hasten(lines) => fleet.wires.change(lines, |it| it.delay = Duration::ZERO),
+        Repair::Continue(actor) => fleet.resume(actor)?,
+        Repair::ContinueInside(found) => containers::resume(&found),
+        Repair::EndSilence(lines) => fleet.wires.change(lines, |it| it.silent = false),
+        Repair::EndRefusals(lines) => fleet.wires.change(lines, |it| it.refused = false),
+        Repair::EndDelay(lines) => fleet.wires.change(lines, |it| it.delay = Duration::ZERO),
         Repair::StartPostgres => database::start(fleet).await?,
         Repair::EmptyDisk(disk) => disk::empty(fleet, disk).await?,
-        Repair::SetClockRight(actor) => clock::set(fleet, actor, 0)?,
+        Repair::ResetClock(actor) => clock::set(fleet, actor, 0)?,
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ pub struct Fleet {
     ports: BTreeMap<Replica, u16>,
     running: BTreeMap<Actor, Child>,
     paused: BTreeSet<Actor>,
-    /// Ends that nobody asked for.
+    /// Unexpected ends of processes.
     pub own_ends: Vec<OwnEnd>,
 }
 
@@ -48,23 +48,23 @@ pub struct OwnEnd {
     pub actor: Actor,
     pub status: ExitStatus,
     /// The end of its log.
-    pub said: String,
+    pub log_end: String,
 }
 
 impl fmt::Display for OwnEnd {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}: {}", self.actor, self.status, self.said)
+        write!(out, "{}: {}: {}", self.actor, self.status, self.log_end)
     }
 }
 
 impl Fleet {
-    /// A client with the token of that name, as a user reaches a service.
+    /// A client with the token of that name, for a service as users reach it.
     pub fn client(&self, service: Service, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&self.wires.urls(Party::Users, service), token)
     }
 
-    /// The same for one replica alone.
+    /// A client of one replica alone.
     pub fn client_of(&self, replica: Replica, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&format!("http://127.0.0.1:{}", self.ports[&replica]), token)
@@ -95,7 +95,7 @@ impl Fleet {
         Ok(())
     }
 
-    pub fn go_on(&mut self, actor: Actor) -> anyhow::Result<()> {
+    pub fn resume(&mut self, actor: Actor) -> anyhow::Result<()> {
         if self.paused.remove(&actor) {
             self.signal(actor, Signal::SIGCONT)?;
         }
@@ -109,8 +109,8 @@ impl Fleet {
         kill(pid, signal).with_context(|| format!("{signal} to {actor}"))
     }
 
-    /// Starts anew what ended without being killed, as any supervisor of services would, and notes
-    /// it.
+    /// Restarts processes that ended without being killed, as a supervisor of services would, and
+    /// records them.
     pub fn restart_ended(&mut self) -> anyhow::Result<()> {
         let mut ended = Vec::new();
         for (actor, child) in &mut self.running {
@@ -119,11 +119,11 @@ impl Fleet {
             }
         }
         for (actor, status) in ended {
-            let said = self.last_line(actor);
+            let log_end = self.last_line(actor);
             self.own_ends.push(OwnEnd {
                 actor,
                 status,
-                said,
+                log_end,
             });
             self.running.remove(&actor);
             self.paused.remove(&actor);
@@ -140,17 +140,17 @@ impl Fleet {
         line.chars().take(300).collect()
     }
 
-    /// Where the agent keeps its state.
+    /// The state folder of an agent.
     pub fn agent_folder(&self, agent: Agent) -> &Path {
         self.disks.folder(Disk::Agent(agent))
     }
 
-    /// Says by how many milliseconds the clock of a process is ahead.
+    /// The file with the offset of the clock of a process, in milliseconds.
     pub fn clock_file(&self, actor: Actor) -> PathBuf {
         self.dir.join("clocks").join(actor.to_string())
     }
 
-    /// `hayward` as an operator runs it: its status and all it printed.
+    /// Runs `hayward` as an operator does. Returns its status and all its output.
     pub async fn operator(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         let mut command = self.command(Party::Users);
         command
@@ -159,14 +159,14 @@ impl Fleet {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let done = tokio::task::spawn_blocking(move || command.output()).await??;
-        let said = [done.stdout, done.stderr].concat();
+        let output = [done.stdout, done.stderr].concat();
         Ok((
             done.status.code(),
-            String::from_utf8_lossy(&said).into_owned(),
+            String::from_utf8_lossy(&output).into_owned(),
         ))
     }
 
-    /// The program with the addresses that this party uses, and nothing of our own settings.
+    /// The program with the addresses of this party and an otherwise empty environment.
     fn command(&self, party: Party) -> Command {
         let mut command = Command::new(&self.program);
         let kept =
@@ -186,8 +186,7 @@ impl Fleet {
         command
     }
 
-    /// Ends everything and gives back what was taken of the machine. The folder stays where
-    /// something was found.
+    /// Ends all processes and releases the resources of the machine. With `keep`, the folder stays.
     pub async fn end(mut self, keep: bool) -> anyhow::Result<()> {
         for agent in Agent::all() {
             self.kill(Actor::Agent(agent))?;
@@ -204,7 +203,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What runs in containers once no agent starts anything any more.
+    /// Ends the processes in containers after the last agent has ended.
     fn end_containers(&self) {
         for signal in [Signal::SIGCONT, Signal::SIGKILL] {
             for found in inside::all(&self.dir) {
@@ -213,7 +212,7 @@ impl Fleet {
         }
     }
 
-    /// Lines of logs that say that a process panicked.
+    /// Lines of logs that report a panic.
     pub fn panics(&self) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(self.dir.join("logs"))? {
@@ -227,7 +226,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    // Only where it was not ended in order: nothing may be left running.
+    // A fleet that was not ended in order leaves no process behind.
     fn drop(&mut self) {
         for child in self.running.values_mut() {
             let _ = (child.kill(), child.wait());
@@ -237,7 +236,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Looks until `look` finds something, or the limit is over; then the last reason is told.
+/// Polls until `look` succeeds or the limit is over. Then the error is that of the last attempt.
 pub async fn wait<T>(
     what: &str,
     limit: Duration,

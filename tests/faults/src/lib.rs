@@ -1,11 +1,10 @@
-//! A net for large changes: a seeded program that submits work of all kinds to a real fleet of
-//! separate processes, breaks everything that can break, and after each phase checks what was
-//! promised.
+//! Fault injection with real processes: a seeded program submits work of all kinds to a fleet of
+//! separate processes, injects faults of all kinds, and checks all promises after each phase.
 //!
-//! [`plan`] says what happens, from the seed alone; [`faults`] does it to a [`fleet`]; [`work`] is
-//! what users submit and how it proves what it did; [`checks`] has one function for each promise;
-//! [`run`] puts them together. Only `kill`, the network, disks and clocks are used: nothing here
-//! knows how a service works inside.
+//! [`plan`] decides from the seed alone; [`faults`] injects into a [`fleet`]; [`work`] is the work
+//! of users and its proofs; [`checks`] has one function for each promise; [`run`] combines them.
+//! The program uses `kill`, the network, disks and clocks only, and depends on no internals of a
+//! service.
 
 pub mod checks;
 pub mod faults;

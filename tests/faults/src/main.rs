@@ -1,4 +1,4 @@
-//! `hayward-faults SEED MINUTES`: breaks a fleet for so long, and says whether every promise was
+//! `hayward-faults SEED MINUTES`: injects faults into a fleet and reports whether every promise was
 //! kept. The same seed gives the same sequence of faults.
 
 use std::process::ExitCode;
@@ -11,14 +11,14 @@ use hayward_tests_faults::run::{Course, run};
 
 #[derive(Parser)]
 struct Arguments {
-    /// Decides what happens, and in which order.
+    /// Seed of the sequence of faults.
     seed: u64,
-    /// No new phase begins after so many minutes.
+    /// Minutes after which no new phase begins.
     minutes: u64,
     /// Faults of one phase.
     #[arg(long, default_value_t = 100)]
     faults: u32,
-    /// Most phases.
+    /// Maximum number of phases.
     #[arg(long, default_value_t = u32::MAX)]
     phases: u32,
 }
@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let local = tokio::task::LocalSet::new();
     let summary = tokio::select! {
         summary = local.run_until(run(course)) => summary?,
-        // The fleet ends what it started when it is dropped.
+        // The fleet ends its processes when it is dropped.
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     };
     print!("{summary}");

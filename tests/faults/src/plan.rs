@@ -1,8 +1,8 @@
-//! What is going to happen, from a seed alone: the sequence of submissions, orders and faults of
-//! each phase. Pure: the same seed and number give the same phase, on every machine.
+//! The plan of a run from its seed alone: submissions, orders and faults of each phase. Pure: the
+//! same seed and number give the same phase on every machine.
 //!
-//! A plan names targets that always exist (a replica, an agent, a connection). What exists only
-//! while work runs is chosen by a drawn number among those that are there at that moment.
+//! A plan names targets that always exist (a replica, an agent, a connection). Targets that exist
+//! only while work runs are chosen by a drawn number among those that exist at that moment.
 
 mod draw;
 
@@ -72,7 +72,7 @@ pub struct Agent(pub u8);
 
 impl Agent {
     pub const COUNT: u8 = 4;
-    /// Agents up to this number are in the pool of classes, the others in that of queues.
+    /// Agents up to this number are in the pool of classes, the others in the pool of queues.
     pub const IN_CLASSES: u8 = 2;
 
     pub fn all() -> impl Iterator<Item = Self> {
@@ -122,16 +122,16 @@ impl Party {
     }
 }
 
-/// Which connections a fault of the network is about.
+/// The connections that a network fault applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
-    /// All that this party opens to services.
+    /// All connections of this party to services.
     From(Party),
-    /// All to this replica.
+    /// All connections to this replica.
     To(Replica),
     /// One pair.
     Between(Party, Replica),
-    /// Of a replica to the database.
+    /// Connections of a replica to the database.
     Database(Replica),
 }
 
@@ -151,7 +151,7 @@ pub enum Inside {
     Program,
 }
 
-/// Chooses among those that are there at the moment.
+/// Chooses among the candidates of the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen(pub u32);
 
@@ -174,16 +174,16 @@ pub enum Fault {
         chosen: Chosen,
         for_ms: u64,
     },
-    /// Connections are ended at once, and may be opened again.
+    /// Connections are closed at once, and may be opened again.
     Reset {
         lines: Lines,
     },
-    /// Nothing passes, and nothing says so.
+    /// No data passes, and no side is notified.
     Silence {
         lines: Lines,
         for_ms: u64,
     },
-    /// Connections are ended, and no new one is taken.
+    /// Connections are closed, and new ones are refused.
     Refuse {
         lines: Lines,
         for_ms: u64,
@@ -210,7 +210,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What it is counted as.
+    /// The kind under which the fault is counted.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Kill {
@@ -273,10 +273,10 @@ impl Fault {
     }
 }
 
-/// What users submit.
+/// Work that users submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// All its tasks succeed, if they are let.
+    /// All its tasks succeed, if they can.
     Job {
         tasks: u64,
         rest_ms: u64,
@@ -302,7 +302,7 @@ pub enum Work {
     },
 }
 
-/// What operators and users order of what is there.
+/// Orders of operators and users about work and nodes that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Cancel {
@@ -316,7 +316,7 @@ pub enum Order {
     Drain {
         agent: Agent,
     },
-    /// Takes no new work.
+    /// The node takes no new work.
     Vary {
         agent: Agent,
     },
@@ -339,7 +339,7 @@ pub struct Step {
     pub what: Happening,
 }
 
-/// A stretch of faults, after which there is a calm and everything is checked.
+/// A period of faults. A calm and all checks follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     pub number: PhaseNumber,

@@ -17,29 +17,29 @@ use crate::fleet::{self, Fleet, OwnEnd};
 use crate::plan::{self, Actor, Fault, Happening, Phase, PhaseNumber, Seed};
 use crate::work::{self, Cancelled, Doors, Ledger, Shared};
 
-/// How often it is looked whether a process ended by itself.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval of the check for processes that ended by themselves.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long and how hard.
+/// Length and intensity of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Course {
     pub seed: Seed,
-    /// No phase begins after this; one there is always.
+    /// No phase begins after this time. There is always at least one.
     pub time: Duration,
     pub most_phases: u32,
     pub faults_per_phase: u32,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub phases: u32,
-    /// How many of each kind were injected.
+    /// Number of injected faults by kind.
     pub injected: BTreeMap<&'static str, u32>,
     pub skipped: BTreeMap<(&'static str, &'static str), u32>,
     pub acknowledged: u64,
     pub refused: Vec<String>,
-    /// Processes that ended without being killed, and were started anew.
+    /// Processes that ended without being killed, and were restarted.
     pub own_ends: Vec<OwnEnd>,
     pub violations: Vec<Violation>,
     pub dir: PathBuf,
@@ -93,10 +93,10 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs in a fresh folder, which is kept where a promise was broken.
+/// Runs in a fresh folder, which is kept when a promise was broken.
 ///
 /// # Errors
-/// When the fleet cannot be started or changed: nothing is known then.
+/// When the fleet cannot be started or changed. The run has no result then.
 pub async fn run(course: Course) -> anyhow::Result<Summary> {
     let Seed(seed) = course.seed;
     let name = format!("hayward-faults-{seed}-{}", std::process::id());
@@ -133,7 +133,7 @@ async fn one_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> a
         ledger: &ledger,
         phase: phase.number,
         repairs: Vec::new(),
-        looked: Instant::now(),
+        checked_at: Instant::now(),
     };
     story.faults(phase, summary).await?;
     story.calm().await?;
@@ -175,16 +175,16 @@ async fn end_work(doors: &Doors, ledger: &Shared) {
     }
 }
 
-/// The part of a phase in which things break.
+/// The part of a phase with faults.
 struct Story<'a> {
     fleet: &'a mut Fleet,
     doors: &'a Doors,
     ledger: &'a Shared,
     phase: PhaseNumber,
-    /// What is to be mended, and when.
+    /// Repairs and their times.
     repairs: Vec<(Instant, Repair)>,
-    /// When it was last looked whether a process ended by itself.
-    looked: Instant,
+    /// Time of the last check for processes that ended by themselves.
+    checked_at: Instant,
 }
 
 impl Story<'_> {
@@ -202,7 +202,7 @@ impl Story<'_> {
                 Happening::Fault(fault) => {
                     let injected = faults::inject(self.fleet, fault).await?;
                     summary.note(fault, &injected);
-                    self.write_down(fault, &injected)?;
+                    self.log_injection(fault, &injected)?;
                     if let Injected::Until(mend) = injected {
                         self.repairs.push((Instant::now() + mend.after, mend.what));
                     }
@@ -212,8 +212,8 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// For whoever looks into a violation: what was done, and when, beside the logs.
-    fn write_down(&self, fault: Fault, injected: &Injected) -> anyhow::Result<()> {
+    /// Writes a log of injections with their times, for the analysis of violations.
+    fn log_injection(&self, fault: Fault, injected: &Injected) -> anyhow::Result<()> {
         let path = self.fleet.dir.join("logs").join("faults.log");
         let mut log = std::fs::OpenOptions::new()
             .append(true)
@@ -230,16 +230,16 @@ impl Story<'_> {
         tokio::task::spawn_local(work::submit(self.doors.clone(), shared, at));
     }
 
-    /// Mends what is due until then.
+    /// Makes the repairs that are due until then.
     async fn until(&mut self, then: Instant) -> anyhow::Result<()> {
         loop {
-            if self.looked.elapsed() >= LOOK {
+            if self.checked_at.elapsed() >= CHECK_INTERVAL {
                 self.fleet.restart_ended()?;
-                self.looked = Instant::now();
+                self.checked_at = Instant::now();
             }
             self.repairs.sort_by_key(|(at, _)| *at);
             let due = self.repairs.first().map_or(then, |(at, _)| *at);
-            let next = due.min(then).min(Instant::now() + LOOK);
+            let next = due.min(then).min(Instant::now() + CHECK_INTERVAL);
             sleep_until(next).await;
             if self
                 .repairs
@@ -255,7 +255,7 @@ impl Story<'_> {
         }
     }
 
-    /// Everything that was broken is mended, in the order in which it was to be.
+    /// Makes all repairs, in their order.
     async fn calm(&mut self) -> anyhow::Result<()> {
         self.repairs.sort_by_key(|(at, _)| *at);
         for (_, repair) in std::mem::take(&mut self.repairs) {
@@ -264,7 +264,7 @@ impl Story<'_> {
         self.fleet.wires.open_all();
         self.fleet.postgres.resume().await?;
         for actor in Actor::all() {
-            self.fleet.go_on(actor)?;
+            self.fleet.resume(actor)?;
             self.fleet.start(actor)?;
         }
         self.fleet.restart_ended()

@@ -1,5 +1,5 @@
-//! What users submit, and how it proves what it did: each run of a task writes lines into a file of
-//! its own with a number that only the kernel knew before, and its outcome has to show that number.
+//! The work of users, and the proofs of its runs: each run of a task writes lines with a random
+//! number of the kernel into a file of its own, and its outcome has to show that number.
 
 mod bodies;
 mod orders;
@@ -21,16 +21,16 @@ pub use orders::{carry_out, take_back};
 pub use proof::{Proof, alive, proof};
 pub use submit::{cancel, submit};
 
-/// In the arguments of every process of exclusive work.
+/// An argument of every process of exclusive work.
 pub const EXCLUSIVE: &str = "never-two-at-once";
 
-/// Clients of one user, and of an operator.
+/// Clients of one user and of an operator.
 #[derive(Clone)]
 pub struct Doors {
     pub jobs: Client,
     pub containers: Client,
     pub operators: BTreeMap<Service, Client>,
-    /// Where the pools of a run keep the tokens of their owners.
+    /// The folder of the tokens of pool owners.
     keys: PathBuf,
     /// Addresses of rm-scheduler, for owners of pools.
     scheduler: String,
@@ -53,7 +53,7 @@ impl Doors {
         })
     }
 
-    /// Where this kind of work is submitted.
+    /// The client that submits this kind of work.
     pub fn of_work(&self, work: Work) -> &Client {
         match work {
             Work::Pool { .. } => &self.operators[&Service::RmScheduler],
@@ -62,7 +62,7 @@ impl Doors {
     }
 }
 
-/// How far a wish to end something is.
+/// Progress of a request to end something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
     No,
@@ -73,10 +73,10 @@ pub enum Cancelled {
 /// One submission.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Its Idempotency-Key, and its name.
+    /// Its idempotency key, and its name.
     pub key: String,
     pub work: Work,
-    /// Once it was acknowledged.
+    /// Set when it was acknowledged.
     pub id: Option<String>,
     pub cancelled: Cancelled,
     /// Its folder of proofs.
@@ -84,7 +84,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// Where it is found by its id.
+    /// Its path by its id.
     pub fn path(&self) -> Option<String> {
         let id = self.id.as_ref()?;
         Some(format!("/v1/{}/{id}", collection(self.work)))
@@ -109,22 +109,22 @@ fn collection(work: Work) -> &'static str {
 #[derive(Debug, Clone)]
 pub struct Given {
     pub order: Order,
-    /// Its path, where it can be looked at.
+    /// Its path, for reading its state.
     pub path: String,
 }
 
-/// All that was asked for and acknowledged in a phase.
+/// All requests of a phase that were acknowledged.
 #[derive(Default)]
 pub struct Ledger {
     pub items: Vec<Item>,
     pub given: Vec<Given>,
-    /// Requests that are under way.
+    /// Requests in flight.
     pub open: usize,
     /// Requests that were acknowledged.
     pub acknowledged: u64,
-    /// Promises that were broken in front of the user.
+    /// Promises that were broken in answers.
     pub broken: Vec<String>,
-    /// Refusals of orders, which are no faults.
+    /// Refused orders. They are not violations.
     pub refused: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ impl Ledger {
         number
     }
 
-    /// An item that is there and was not cancelled.
+    /// An item that exists and was not cancelled.
     fn choose(&self, Chosen(number): Chosen, wanted: impl Fn(&Item) -> bool) -> Option<usize> {
         let there: Vec<usize> = (0..self.items.len())
             .filter(|at| {
@@ -157,7 +157,7 @@ impl Ledger {
     }
 }
 
-/// Nodes of the pool of classes, other than this one.
+/// Another node of the pool of classes.
 fn other_host(chosen: Chosen) -> Agent {
     let number = chosen.0 % u32::from(Agent::IN_CLASSES) + 1;
     Agent(u8::try_from(number).unwrap_or(1))

@@ -1,4 +1,4 @@
-//! What is left of work once it was cancelled: nothing.
+//! Checks after the cancellation of all work: no remains.
 
 use hayward_job_converter_api::{WorkState, WorkView};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::fleet::{PATIENCE, inside, wait};
 use crate::plan::{Service, Work};
 use crate::work::Cancelled;
 
-/// What was acknowledged as cancelled has ended, and says so.
+/// Work that was acknowledged as cancelled has ended, and its state is terminal.
 pub async fn cancelled_work_has_ended(scene: &Scene<'_>) -> Outcome {
     let items = scene.ledger.borrow().items.clone();
     for item in items {
@@ -44,7 +44,7 @@ pub async fn cancelled_work_has_ended(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Nothing runs in any container any more, whatever is said of it.
+/// No process runs in any container, whatever services report.
 pub async fn no_process_is_left(scene: &Scene<'_>) -> Outcome {
     wait("all processes to be gone", PATIENCE, async || {
         let left = inside::all(&scene.fleet.dir);
@@ -55,7 +55,7 @@ pub async fn no_process_is_left(scene: &Scene<'_>) -> Outcome {
     .await
 }
 
-/// No allocation is alive, and no container is in a state that would have to pass (I24).
+/// No allocation is alive, and no container is in a transitional state (I24).
 pub async fn no_place_is_held(scene: &Scene<'_>) -> Outcome {
     let lists = [
         (Service::RmScheduler, "/v1/allocations", "allocations"),

@@ -1,4 +1,4 @@
-//! What processes have written, which needs no waiting for.
+//! Checks of what processes have written. They need no waiting.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Outcome, Scene};
 use crate::plan::Work;
 use crate::work::proof;
 
-/// I4: each process of exclusive work found its lock free, whatever was done to the fleet.
+/// Each process of exclusive work found its lock free (I4).
 pub fn exclusive_work_never_ran_twice(scene: &Scene<'_>) -> Outcome {
     let mut twice = BTreeMap::new();
     for item in scene.items(|it| it.work == Work::ExclusiveService) {
@@ -31,8 +31,8 @@ pub fn nothing_panicked(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// A process may give up where it has no database or no room, and then says so by its status: who
-/// supervises it would leave alone what ended well.
+/// No process ends with status 0 by itself. A process without database or disk space may give up,
+/// but a supervisor would not restart it after status 0.
 pub fn nothing_ended_well_that_was_not_asked_to(scene: &Scene<'_>) -> Outcome {
     let ends = scene.fleet.own_ends.iter();
     let wrong: Vec<String> = ends

@@ -11,13 +11,13 @@ use super::{Outcome, Scene};
 use crate::fleet::{PATIENCE, inside, wait};
 use crate::plan::{Order, Replica, Work};
 
-/// What the doctor may say of a healthy fleet under test: its clocks can be stepped, and the disk
-/// of the machine under it may be full of other things.
+/// Findings of the doctor that a healthy fleet under test has: its clocks can be stepped, and the
+/// disk of the machine may be full of other files.
 const EXPECTED_NEEDS: [&str; 2] = ["insecure", "disk"];
 
 const A_WHILE: Duration = Duration::from_secs(40);
 
-/// Each request was acknowledged, or refused in so many words.
+/// Each request was acknowledged, or refused with a reason.
 pub async fn every_request_was_answered(scene: &Scene<'_>) -> Outcome {
     wait("all requests to be answered", PATIENCE * 2, async || {
         let open = scene.ledger.borrow().open;
@@ -31,7 +31,7 @@ pub async fn every_request_was_answered(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Each of both replicas is alive, and one of them leads.
+/// Both replicas of a service are alive, and one of them leads.
 pub async fn every_service_answers(scene: &Scene<'_>) -> Outcome {
     for replica in Replica::all() {
         let client = scene.fleet.client_of(replica, "operator")?;
@@ -44,7 +44,7 @@ pub async fn every_service_answers(scene: &Scene<'_>) -> Outcome {
     scene.fleet.services_answer().await
 }
 
-/// What was acknowledged as blocked still is.
+/// Blocks that were acknowledged are in force.
 pub async fn blocks_are_in_force(scene: &Scene<'_>) -> Outcome {
     let given = scene.ledger.borrow().given.clone();
     for given in given {
@@ -63,8 +63,8 @@ pub async fn blocks_are_in_force(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// A node that is called drained has no process of any container (I17). What has no other place to
-/// go to may keep it from being drained, so it is not waited for much longer than work takes.
+/// A drained node has no process of any container (I17). Work without another place may keep a node
+/// from being drained, so the wait is not much longer than the work.
 pub async fn drained_means_empty(scene: &Scene<'_>) -> Outcome {
     let given = scene.ledger.borrow().given.clone();
     for given in given {
@@ -101,7 +101,7 @@ pub async fn every_node_takes_work(scene: &Scene<'_>) -> Outcome {
     scene.fleet.nodes_take_work().await
 }
 
-/// No service sees a broken rule in its own state, once it had the time to mend it.
+/// No service sees a broken invariant in its state, after time to mend it.
 pub async fn invariants_hold(scene: &Scene<'_>) -> Outcome {
     for (service, client) in &scene.doors.operators {
         wait(
@@ -127,17 +127,17 @@ pub async fn invariants_hold(scene: &Scene<'_>) -> Outcome {
 }
 
 pub async fn audit_chains_verify(scene: &Scene<'_>) -> Outcome {
-    let (status, said) = scene.fleet.operator(&["audit", "verify"]).await?;
-    ensure!(status == Some(0), "{said}");
+    let (status, output) = scene.fleet.operator(&["audit", "verify"]).await?;
+    ensure!(status == Some(0), "{output}");
     Ok(())
 }
 
-/// I19: exactly one for each that was acknowledged, however often it was sent. Records of gangs are
-/// of PUTs, and those of pools name no id.
+/// Each acknowledged submission has exactly one audit record, however often it was sent. Records of
+/// gangs are of PUTs, and those of pools have no id (I19).
 pub async fn each_submission_has_one_audit_record(scene: &Scene<'_>) -> Outcome {
-    let (status, said) = scene.fleet.operator(&["audit", "export"]).await?;
-    ensure!(status == Some(0), "{said}");
-    let pages = said
+    let (status, output) = scene.fleet.operator(&["audit", "export"]).await?;
+    ensure!(status == Some(0), "{output}");
+    let pages = output
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let records: Vec<Value> = pages
@@ -165,9 +165,9 @@ pub async fn each_submission_has_one_audit_record(scene: &Scene<'_>) -> Outcome 
 pub async fn the_doctor_finds_nothing(scene: &Scene<'_>) -> Outcome {
     let ask = async || {
         let answer = scene.fleet.operator(&["doctor", "--json"]).await;
-        let (_, said) = answer.map_err(|error| error.to_string())?;
+        let (_, output) = answer.map_err(|error| error.to_string())?;
         let findings: Value =
-            serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
+            serde_json::from_str(&output).map_err(|error| format!("{error}: {output}"))?;
         let needs = findings["needs"].as_array().cloned().unwrap_or_default();
         let needs: Vec<String> = needs
             .iter()

@@ -40,7 +40,7 @@ fn is_job(item: &Item) -> bool {
     matches!(item.work, Work::Job { .. } | Work::FailingJob { .. })
 }
 
-/// Waits until a piece of work is as it should be.
+/// Waits until a piece of work is in the wanted state.
 async fn becomes(
     scene: &Scene<'_>,
     item: &Item,
@@ -63,7 +63,7 @@ async fn becomes(
     .await
 }
 
-/// What was acknowledged is there, and ends as its programs end (I5).
+/// Acknowledged work exists, and ends with the result of its programs (I5).
 pub async fn every_job_ends_as_it_should(scene: &Scene<'_>) -> Outcome {
     for item in scene.items(is_job) {
         becomes(scene, &item, |view| {
@@ -116,9 +116,9 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
         let proof = proof(&item);
         let fails = matches!(item.work, Work::FailingJob { .. });
         for outcome in scene.outcomes(&item).await? {
-            // Before its number a shell may say that it saw a process killed.
-            let said = outcome.output.lines().last().unwrap_or_default();
-            let run = (outcome.task.to_string(), said.to_owned());
+            // Before its number, a shell may report that a process was killed.
+            let last_line = outcome.output.lines().last().unwrap_or_default();
+            let run = (outcome.task.to_string(), last_line.to_owned());
             let of = format!("{}: {outcome:?}", item.key);
             if outcome.succeeded {
                 ensure!(
@@ -134,7 +134,7 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// As many processes as were asked for are said to run, and do run.
+/// The requested number of processes is reported as running, and runs.
 pub async fn services_run_as_often_as_asked(scene: &Scene<'_>) -> Outcome {
     for item in scene.wanted(Item::is_service) {
         let count = match item.work {
@@ -146,18 +146,20 @@ pub async fn services_run_as_often_as_asked(scene: &Scene<'_>) -> Outcome {
         };
         becomes(scene, &item, |view| {
             let running = view.processes.iter().filter(|it| it.state == "running");
-            let said = running.count();
+            let reported = running.count();
             // `p0-services-1` is the beginning of `p0-services-10`.
             let word = format!("{}/", item.proofs.display());
             let all = inside::all(&scene.fleet.dir);
             let programs = all
                 .iter()
                 .filter(|it| it.what == Inside::Program && it.line.contains(&word));
-            let there = programs.count();
-            if said == count as usize && there == said && view.processes.len() == said {
+            let found = programs.count();
+            if reported == count as usize && found == reported && view.processes.len() == reported {
                 Ok(())
             } else {
-                Err(format!("{count} wanted, {said} said to run, {there} there"))
+                Err(format!(
+                    "{count} wanted, {reported} reported, {found} found"
+                ))
             }
         })
         .await?;
@@ -176,7 +178,7 @@ pub async fn reservations_are_there(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Each task of a gang has an end, and a good one only if it ran.
+/// Each task of a gang ends, and succeeds only if it ran.
 pub async fn gangs_come_to_an_end(scene: &Scene<'_>) -> Outcome {
     for item in scene.wanted(|it| matches!(it.work, Work::Gang { .. })) {
         let Work::Gang { members, .. } = item.work else {
@@ -243,7 +245,7 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
             let view = scene.doors.containers.get::<Value>(&given.path).await;
             let view = match view {
                 Ok(view) => view,
-                // It is kept no longer than its service.
+                // The deployment is not readable after the end of its service.
                 Err(error) if error.is_not_found() || is_over(&error) => return Ok(()),
                 Err(error) => return Err(format!("{error:?}")),
             };
@@ -256,7 +258,8 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// The service was ended or deployed again, by its own name or that of its deployment.
+/// Whether the service has ended or was deployed again, by its own name or the name of its
+/// deployment.
 fn is_over(error: &ClientError) -> bool {
     error
         .problem()

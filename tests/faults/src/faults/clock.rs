@@ -6,10 +6,10 @@ use crate::plan::Actor;
 
 pub fn step(fleet: &Fleet, actor: Actor, (by_ms, for_ms): (i64, u64)) -> anyhow::Result<Injected> {
     set(fleet, actor, by_ms)?;
-    Ok(Repair::SetClockRight(actor).after_ms(for_ms))
+    Ok(Repair::ResetClock(actor).after_ms(for_ms))
 }
 
-/// In one piece: a process that reads half of it would go on with what it read before.
+/// Writes the offset in one step. A process that reads half a file keeps the old offset.
 pub fn set(fleet: &Fleet, actor: Actor, by_ms: i64) -> anyhow::Result<()> {
     let file = fleet.clock_file(actor);
     let fresh = file.with_extension("new");

@@ -1,7 +1,7 @@
-//! Supervisors, runners and programs of users that are killed, or stopped and let go on.
+//! Supervisors, runners and programs of users that are killed, or stopped and continued.
 //!
-//! Supervisors of exclusive work are spared: one that is killed or stopped ends nothing until its
-//! agent is back, which decision 0014 says is not covered.
+//! Supervisors of exclusive work are excluded: a killed or stopped one ends its container only when
+//! its agent is back (decision 0014).
 
 use nix::sys::signal::Signal;
 
@@ -22,13 +22,15 @@ pub fn kill(fleet: &Fleet, what: Inside, chosen: Chosen) -> Injected {
 
 pub fn pause(fleet: &Fleet, (what, chosen): (Inside, Chosen), for_ms: u64) -> Injected {
     match choose(fleet, what, chosen) {
-        Some(found) if found.signal(Signal::SIGSTOP) => Repair::GoOnInside(found).after_ms(for_ms),
+        Some(found) if found.signal(Signal::SIGSTOP) => {
+            Repair::ContinueInside(found).after_ms(for_ms)
+        }
         _ => NONE,
     }
 }
 
-pub fn go_on(found: &Found) {
-    // It may have been killed meanwhile, which ends a stop as well.
+pub fn resume(found: &Found) {
+    // The process may have been killed meanwhile, which ends a stop as well.
     found.signal(Signal::SIGCONT);
 }
 

@@ -1,4 +1,4 @@
-//! Postgres that is stopped in order, or crashes, and comes back with what was committed (F7).
+//! Postgres that is stopped in order, or crashes, and returns with all committed data (F7).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -20,7 +20,7 @@ pub async fn kill(fleet: &mut Fleet, down_ms: u64) -> Injected {
     Repair::StartPostgres.after_ms(down_ms)
 }
 
-/// A server that finds no room cannot start: it gets its room first.
+/// A server on a full disk cannot start, so the disk is emptied first.
 pub async fn start(fleet: &mut Fleet) -> anyhow::Result<()> {
     if fleet.postgres.resume().await.is_ok() {
         return Ok(());

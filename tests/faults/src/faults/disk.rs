@@ -1,4 +1,4 @@
-//! Disks without any room (F14, F29).
+//! Full disks of agents and of Postgres (F29).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -11,7 +11,7 @@ pub fn fill(fleet: &Fleet, disk: Disk, for_ms: u64) -> Injected {
     }
 }
 
-/// Postgres may have ended for want of room; whoever makes room starts it again.
+/// Postgres may have ended because of the full disk, so it is started again.
 pub async fn empty(fleet: &mut Fleet, disk: Disk) -> anyhow::Result<()> {
     fleet.disks.empty(disk)?;
     if disk == Disk::Postgres {

@@ -1,4 +1,4 @@
-//! Connections that are cut or slow, between processes and to the database (F12, F16 to F19).
+//! Connections between processes, and to the database, that are cut or slow (F19).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub fn reset(fleet: &Fleet, lines: Lines) -> Injected {
 
 pub fn silence(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
     fleet.wires.change(lines, |it| it.silent = true);
-    Repair::Hear(lines).after_ms(for_ms)
+    Repair::EndSilence(lines).after_ms(for_ms)
 }
 
 pub fn refuse(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
@@ -21,11 +21,11 @@ pub fn refuse(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
         it.refused = true;
         it.resets += 1;
     });
-    Repair::Take(lines).after_ms(for_ms)
+    Repair::EndRefusals(lines).after_ms(for_ms)
 }
 
 pub fn delay(fleet: &Fleet, lines: Lines, (by_ms, for_ms): (u64, u64)) -> Injected {
     let by = Duration::from_millis(by_ms);
     fleet.wires.change(lines, |it| it.delay = by);
-    Repair::Hasten(lines).after_ms(for_ms)
+    Repair::EndDelay(lines).after_ms(for_ms)
 }

@@ -1,4 +1,4 @@
-//! Services and agents that are killed, or stopped and let go on (F1, F2, F26).
+//! Services and agents that are killed, or stopped and continued (F2).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -20,5 +20,5 @@ pub fn pause(fleet: &mut Fleet, actor: Actor, for_ms: u64) -> anyhow::Result<Inj
         return Ok(Injected::Skipped("it is stopped already"));
     }
     fleet.pause(actor)?;
-    Ok(Repair::GoOn(actor).after_ms(for_ms))
+    Ok(Repair::Continue(actor).after_ms(for_ms))
 }

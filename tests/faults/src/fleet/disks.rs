@@ -1,5 +1,5 @@
-//! Small disks of their own for agents and Postgres, to be filled and emptied. Only root can have
-//! them; for others these faults are skipped, and say so.
+//! Small separate disks for agents and Postgres, which can be filled and emptied. They need root.
+//! Without root these faults are skipped and reported as skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,19 +12,19 @@ use anyhow::{Context as _, bail};
 use crate::plan::{Agent, Disk};
 
 const AGENT_MIB: u32 = 48;
-/// Journal and tables of a run, and some more.
+/// Space for the journal and tables of a run, with a reserve.
 const POSTGRES_MIB: u32 = 640;
-/// What takes the room.
+/// Name of the file that fills a disk.
 const BALLAST: &str = "ballast";
 
 pub struct Disks {
     folders: BTreeMap<Disk, PathBuf>,
-    /// Why there are none.
+    /// The reason why there are no separate disks.
     missing: Option<&'static str>,
 }
 
 impl Disks {
-    /// Folders for all of them below `dir`, each a disk of its own where that is possible.
+    /// Folders for all disks below `dir`, each a separate disk where that is possible.
     pub fn mount(dir: &Path) -> anyhow::Result<Self> {
         let root = nix::unistd::geteuid().is_root();
         let agents = Agent::all().map(|agent| (Disk::Agent(agent), agent.to_string()));
@@ -48,10 +48,10 @@ impl Disks {
         &self.folders[&disk]
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk.
     ///
     /// # Errors
-    /// With the reason why it cannot be done here.
+    /// The reason why this is not possible on this machine.
     pub fn fill(&self, disk: Disk) -> Result<(), &'static str> {
         if let Some(why) = self.missing {
             return Err(why);
@@ -78,7 +78,7 @@ impl Disks {
         }
     }
 
-    /// Everything is given back; with `keep`, what was on them is left in its folders.
+    /// Unmounts all disks. With `keep`, their contents stay in the folders.
     pub fn unmount(&self, keep: bool) -> anyhow::Result<()> {
         if self.missing.is_some() {
             return Ok(());
@@ -120,8 +120,8 @@ fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let done = Command::new(program).args(arguments).output();
     let done = done.with_context(|| format!("cannot run {program}"))?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        bail!("{program} {arguments:?}: {}", said.trim());
+        let output = String::from_utf8_lossy(&done.stderr);
+        bail!("{program} {arguments:?}: {}", output.trim());
     }
     Ok(())
 }

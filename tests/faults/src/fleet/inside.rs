@@ -1,5 +1,6 @@
-//! What really runs in the containers of the fleet, whatever anyone reports: found by the mark that
-//! each process of a container bears in its environment, and by the arguments of supervisors.
+//! Processes that really run in the containers of the fleet, whatever services report. They are
+//! found by a variable in the environment of each process of a container, and by the arguments of
+//! supervisors.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ const MARK: &str = "HAYWARD_CONTAINER=";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub pid: i32,
-    /// Together with the number it names one process only.
+    /// Start time. Together with the process id it is unique.
     started: u64,
     pub what: Inside,
     pub allocation: String,
@@ -24,7 +25,7 @@ pub struct Found {
     pub line: String,
 }
 
-/// All of them that belong to agents whose folders are below `dir`.
+/// All processes of agents with folders below `dir`.
 pub fn all(dir: &Path) -> Vec<Found> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
@@ -66,17 +67,16 @@ fn look(dir: &Path, pid: i32) -> Option<Found> {
     })
 }
 
-/// When it was started, in ticks since the boot; nothing of one that has ended and was not
-/// collected.
+/// Start time in ticks since the boot. `None` for a process that has ended and was not reaped.
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, so fields are counted after its closing bracket.
+    // The name may contain any character, so fields are counted after its closing bracket.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     (fields.first() != Some(&"Z")).then(|| fields.get(19)?.parse().ok())?
 }
 
 impl Found {
-    /// Sends a signal to this very process; false where it is gone.
+    /// Sends a signal to exactly this process. False when it is gone.
     pub fn signal(&self, signal: Signal) -> bool {
         started(self.pid) == Some(self.started) && kill(Pid::from_raw(self.pid), signal).is_ok()
     }

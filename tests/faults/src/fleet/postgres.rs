@@ -35,7 +35,7 @@ impl Postgres {
         self.home.join("run")
     }
 
-    /// The address by which a role reaches it through this folder.
+    /// The address for a role through this folder.
     pub fn role_url(role: &str, folder: &Path) -> String {
         format!(
             "postgres://{role}@localhost/{DATABASE}?host={}&sslmode=disable",
@@ -59,7 +59,7 @@ impl Postgres {
         }
     }
 
-    /// Starts it unless it runs, also where it ended by itself for want of room.
+    /// Starts Postgres unless it runs, also after it ended because of a full disk.
     pub async fn resume(&mut self) -> anyhow::Result<()> {
         if let Some(server) = &self.running
             && !has_ended(server).await

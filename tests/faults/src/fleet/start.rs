@@ -1,4 +1,4 @@
-//! Starting the processes of a fleet.
+//! Starts the processes of a fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,17 +19,17 @@ use serde_json::json;
 use super::{Disks, Fleet, PATIENCE, Postgres, Wires, wait};
 use crate::plan::{Actor, Agent, Disk, Party, Replica, Service};
 
-/// Milliseconds of silence after which a node is given up. Exclusive work there has ended before,
-/// with a margin of a quarter of it: this machine may be busy.
+/// Milliseconds of silence after which a node is lost. Exclusive work there ends earlier, with a
+/// margin of a quarter, because the machine may be busy.
 pub const LOST_MS: u64 = 8_000;
 
-/// Postgres, keys, services and agents, and a policy with a pool of classes and one of queues.
+/// Postgres, keys, services and agents, and a policy with a pool of classes and a pool of queues.
 pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     open_many_files()?;
     for folder in ["logs", "clocks"] {
         fs::create_dir_all(dir.join(folder))?;
     }
-    // Work runs as another account, which passes through to its proofs.
+    // Work runs under another account, which must be able to reach its folder of proofs.
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
     let disks = Disks::mount(&dir)?;
     let postgres = Postgres::start(disks.folder(Disk::Postgres).join("home")).await?;
@@ -61,7 +61,7 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     Ok(fleet)
 }
 
-/// Each connection is two here.
+/// Each connection needs two files here, because it goes through a relay.
 fn open_many_files() -> anyhow::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
@@ -72,8 +72,8 @@ fn node(agent: Agent) -> anyhow::Result<NodeName> {
     NodeName::new(agent.to_string()).context("a node name")
 }
 
-/// Below those that the kernel gives to outgoing connections: a replica that is down for a moment
-/// finds its own free again.
+/// Ports below the range of outgoing connections, so that a restarted replica finds its own port
+/// free.
 fn free_ports() -> anyhow::Result<BTreeMap<Replica, u16>> {
     let first = 12_000 + u16::try_from(std::process::id() % 1_800)? * 10;
     let mut free = (first..32_000)
@@ -148,11 +148,11 @@ impl Fleet {
             .env("HAYWARD_STATE_DIR", self.agent_folder(agent))
             .env("HAYWARD_RUNTIME", "process")
             .env("HAYWARD_MEMORY_BYTES", (10_u64 << 30).to_string())
-            // Its disk is small.
+            // The disk is small.
             .env("HAYWARD_QUIESCE_DISK_BYTES", (1 << 20).to_string());
     }
 
-    /// Each service has a leader that answers.
+    /// Waits until each service has a leader that answers.
     pub async fn services_answer(&self) -> anyhow::Result<()> {
         for service in Service::ALL {
             let client = self.client(service, "operator")?;
@@ -186,7 +186,7 @@ impl Fleet {
         .await
     }
 
-    /// Some nodes are for classes, the others are divided among queues, where gangs can be.
+    /// Divides the nodes: some for classes, the others for queues, where gangs are possible.
     async fn divide(&self) -> anyhow::Result<()> {
         let client = self.client(Service::RmScheduler, "operator")?;
         let names = |queued: bool| {

@@ -1,5 +1,5 @@
-//! Every connection between two processes goes through here, so that it can be cut or delayed:
-//! one relay for each party and replica over TCP, one for each replica and the database.
+//! Relays for all connections between processes, so that they can be cut or delayed: one for each
+//! party and replica over TCP, and one for each replica and the database.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,18 +14,18 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::plan::{Lines, Party, Replica, Service};
 
-/// Name of the socket of Postgres within its folder.
+/// Name of the socket of Postgres in its folder.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// How a connection is doing.
+/// The condition of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Condition {
-    /// What is sent waits here.
+    /// Data is held back.
     pub silent: bool,
-    /// Connections are ended as soon as they are made.
+    /// Connections are closed as soon as they are made.
     pub refused: bool,
     pub delay: Duration,
-    /// Raised to end what is connected.
+    /// Raised to close open connections.
     pub resets: u64,
 }
 
@@ -37,8 +37,8 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// Relays to replicas on these ports, and to the socket of Postgres in `postgres`; sockets of
-    /// their own in folders below `sockets`.
+    /// Relays to replicas on these ports and to the socket of Postgres in `postgres`. Their own
+    /// sockets are in folders below `sockets`.
     pub async fn lay(
         ports: &BTreeMap<Replica, u16>,
         postgres: &Path,
@@ -67,7 +67,7 @@ impl Wires {
         Ok(Self { http, database })
     }
 
-    /// Addresses of a service as this party reaches it.
+    /// Addresses of a service for this party.
     pub fn urls(&self, party: Party, service: Service) -> String {
         let address = |number| {
             let (port, _) = &self.http[&(party, Replica { service, number })];
@@ -76,7 +76,7 @@ impl Wires {
         [1, 2].map(address).join(",")
     }
 
-    /// The folder in which this replica finds the socket of its database.
+    /// The folder of the database socket for this replica.
     pub fn database(&self, replica: Replica) -> &Path {
         &self.database[&replica].0
     }
@@ -87,7 +87,7 @@ impl Wires {
         }
     }
 
-    /// Nothing is silent, refused or delayed any more.
+    /// Removes all silence, refusals and delays.
     pub fn open_all(&self) {
         let http = self.http.values().map(|(_, wire)| wire);
         let database = self.database.values().map(|(_, wire)| wire);
@@ -126,7 +126,7 @@ async fn serve_http(listener: TcpListener, port: u16, wire: watch::Receiver<Cond
             if wire.borrow().refused {
                 return;
             }
-            // Where nothing listens the connection ends, as it would without us.
+            // Without a listener the connection ends, as it would without a relay.
             if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
                 let _ = (near.set_nodelay(true), far.set_nodelay(true));
                 relay(near, far, wire).await;
@@ -152,7 +152,7 @@ async fn serve_database(listener: UnixListener, target: PathBuf, wire: watch::Re
     }
 }
 
-/// Until one side ends, or the connection is reset.
+/// Relays until one side ends, or the connection is reset.
 async fn relay<N, F>(near: N, far: F, wire: watch::Receiver<Condition>)
 where
     N: AsyncRead + AsyncWrite + Unpin,

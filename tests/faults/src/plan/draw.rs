@@ -1,4 +1,4 @@
-//! Drawing a phase.
+//! Draws a phase.
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -11,7 +11,7 @@ use super::{
 /// Milliseconds between two faults: 150 on average.
 const GAP_MS: std::ops::Range<u64> = 50..250;
 
-/// The steps of a phase with so many faults.
+/// The steps of a phase with a given number of faults.
 pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     let mixed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
     let mut draw = Draw(StdRng::seed_from_u64(mixed));
@@ -26,7 +26,7 @@ pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     }
     let end_ms = at_ms;
     for work in draw.works(number) {
-        // Most of it is there early, some comes in the middle of everything.
+        // Most work is submitted early, and some in the middle of the phase.
         let at_ms = draw.0.random_range(0..end_ms * 4 / 10);
         steps.push(Step {
             at_ms,
@@ -46,7 +46,7 @@ pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
 
 struct Draw(StdRng);
 
-/// How often each kind is drawn, in parts of the sum.
+/// Frequency of each kind, as a part of the sum.
 const WEIGHTS: [(Kind, u32); 14] = [
     (Kind::Reset, 18),
     (Kind::Silence, 8),
@@ -127,7 +127,8 @@ impl Draw {
         }
     }
 
-    /// Often short, sometimes longer than a lease of a writer and the silence of a lost node.
+    /// Durations: often short, sometimes longer than the lease of a writer and the silence of a
+    /// lost node.
     fn lasting(&mut self) -> u64 {
         match self.0.random_range(0..10) {
             0..6 => self.0.random_range(100..800),
@@ -239,7 +240,7 @@ impl Draw {
         works.push(Work::FailingJob {
             tasks: self.0.random_range(2..6),
         });
-        // A reservation holds one of the two machines, so nothing could stand by on another.
+        // A reservation holds one of the two nodes, so a standby would have no other node.
         let reserved = number.0 % 2 == 1;
         works.push(Work::Service {
             instances: self.0.random_range(1..3),

@@ -1,4 +1,4 @@
-//! The bodies of submissions, and the programs in them.
+//! The bodies of submissions, and their programs.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{EXCLUSIVE, Item};
 use crate::plan::Work;
 
-/// Says that it begins and that it ends, each with a number drawn from the kernel, which is also
-/// what it answers.
+/// Writes a line at its begin and at its end, each with a random number of the kernel, which is
+/// also its answer.
 fn task(log: &Path, task: &str, rest_ms: u64, status: u8) -> Vec<String> {
     let log = log.display();
     let rest = format!("{}.{:03}", rest_ms / 1_000, rest_ms % 1_000);
@@ -23,7 +23,7 @@ fn task(log: &Path, task: &str, rest_ms: u64, status: u8) -> Vec<String> {
     vec!["sh".into(), "-c".into(), script]
 }
 
-/// Holds a lock for as long as it lives, and says so where another one held it.
+/// Holds a lock for its whole life, and writes a line when another process holds it.
 const LIVES: &str = r#"
 use Fcntl qw(:flock);
 my ($log, $lock, $instance, $word) = @ARGV;
@@ -56,7 +56,7 @@ fn jobs(item: &Item) -> Option<JobSubmission> {
         } => {
             let mut wanted = job(&[], tasks);
             wanted.command = task(&log, "{task}", rest_ms, 0);
-            // Faults end runs as often as they like.
+            // Faults may end a run any number of times.
             wanted.max_attempts = Some(100);
             wanted.max_processes = Some(4);
             if queued {
@@ -109,7 +109,7 @@ fn services(item: &Item) -> Option<ServiceSubmission> {
     })
 }
 
-/// What is POSTed, or PUT for a gang.
+/// The body of a POST, or of a PUT for a gang.
 pub fn body(item: &Item) -> anyhow::Result<Value> {
     if let Some(job) = jobs(item) {
         return Ok(serde_json::to_value(job)?);

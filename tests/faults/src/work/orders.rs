@@ -1,5 +1,4 @@
-//! What operators and users order of what is there, through every fault; and how it is taken back
-//! in the calm.
+//! Orders of operators and users through every fault, and their withdrawal in the calm.
 
 use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;
@@ -31,7 +30,7 @@ pub async fn carry_out(doors: Doors, shared: Shared, order: Order) {
     }
 }
 
-/// The path of what was ordered; nothing where there was nothing to order it of.
+/// Gives an order and returns its path. `None` without a target.
 async fn give(doors: &Doors, shared: &Shared, order: Order) -> Option<Result<String, String>> {
     let operators = &doors.operators;
     let done = match order {
@@ -97,7 +96,7 @@ async fn shift(doors: &Doors, shared: &Shared, chosen: Chosen) -> Option<Result<
     Some(insist(ask).await.map(|_| format!("{path}/{uuid}")))
 }
 
-/// What stands in the way of work is taken away again.
+/// Withdraws an order that hinders work.
 pub async fn take_back(doors: &Doors, given: &Given) -> Result<(), String> {
     let operators = &doors.operators;
     match given.order {

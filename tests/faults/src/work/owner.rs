@@ -1,4 +1,4 @@
-//! The owner of a worker pool: says again and again which of its workers are there.
+//! The owner of a worker pool, which reports its workers periodically.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::plan::Work;
 
 const EACH: Duration = Duration::from_millis(700);
 
-/// Sets the size of a pool that was created, and goes on owning it until it is stopped.
+/// Sets the size of a created pool, and owns it until it is stopped.
 pub fn begin(doors: &Doors, item: &Item, created: &Value) -> Result<String, String> {
     let id = created["pool"]["id"]
         .as_str()
@@ -26,7 +26,7 @@ pub fn begin(doors: &Doors, item: &Item, created: &Value) -> Result<String, Stri
         path: format!("/v1/pools/{id}"),
         item: item.clone(),
     };
-    tokio::task::spawn_local(owner.go_on());
+    tokio::task::spawn_local(owner.keep_connected());
     Ok(id.to_owned())
 }
 
@@ -37,9 +37,9 @@ struct Owner {
 }
 
 impl Owner {
-    async fn go_on(self) {
+    async fn keep_connected(self) {
         loop {
-            // What fails is said again the next time.
+            // A failed report is repeated in the next period.
             let ended = self.say().await.is_err_and(|error| {
                 error
                     .problem()
@@ -63,7 +63,7 @@ impl Owner {
             .client
             .put(&format!("{}/owner", self.path), &order)
             .await?;
-        // One that came back with its node may be too many, and nobody but us may give it up.
+        // A worker that returned with its node may be surplus, and only the owner may release it.
         let pool = &connected["pool"];
         let over = pool["started"].as_u64() > Some(u64::from(size));
         if over || pool["designated"] != json!(size) {

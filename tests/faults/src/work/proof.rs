@@ -1,18 +1,18 @@
-//! Reading what runs have written.
+//! Reads what runs have written.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::Item;
 
-/// What the runs of one piece of work said of themselves.
+/// The lines of the runs of one piece of work.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// Task and number of each run that began.
     pub started: BTreeSet<(String, String)>,
-    /// The same of each that came to its end.
+    /// Task and number of each run that ended.
     pub ended: BTreeSet<(String, String)>,
-    /// Lines of processes that were not alone.
+    /// Lines of processes that found another one running.
     pub twice: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub fn proof(item: &Item) -> Proof {
 
 fn parse(text: &str) -> Proof {
     let mut proof = Proof::default();
-    // The last line may be half written.
+    // The last line may be incomplete.
     let whole = text
         .split_inclusive('\n')
         .filter(|line| line.ends_with('\n'));
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Proof {
     proof
 }
 
-/// Workers of a pool that have registered and whose processes are there.
+/// Workers of a pool that have registered and have a live process.
 pub fn alive(item: &Item) -> BTreeSet<String> {
     let files = fs::read_dir(&item.proofs).into_iter().flatten().flatten();
     let there = files.filter_map(|file| {

@@ -1,5 +1,5 @@
-//! Submitting and cancelling through every fault: asked again with the same key until it is
-//! acknowledged, and once more after that, which has to give the same answer.
+//! Submits and cancels through every fault: a request is repeated with the same key until it is
+//! acknowledged, and once more after that, which must give the same answer.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use crate::plan::Work;
 
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Asks until there is an answer that asking again would not change.
+/// Repeats a request until its answer is final.
 pub async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, ClientError>) -> Result<T, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -41,7 +41,7 @@ fn text_of(error: &ClientError) -> String {
     }
 }
 
-/// A clock that was stepped refuses good tokens for a while.
+/// A stepped clock refuses valid tokens for a while.
 fn is_final(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| {
         let passing = problem.retryable || problem.retry_after_ms.is_some();
@@ -49,7 +49,7 @@ fn is_final(error: &ClientError) -> bool {
     })
 }
 
-/// Submits item `at`, and notes what comes of it.
+/// Submits item `at` and records the result.
 pub async fn submit(doors: Doors, shared: Shared, at: usize) {
     let item = shared.borrow().items[at].clone();
     shared.borrow_mut().open += 1;
@@ -67,7 +67,7 @@ pub async fn submit(doors: Doors, shared: Shared, at: usize) {
 
 async fn acknowledged(doors: &Doors, item: &Item) -> Result<String, String> {
     fs::create_dir_all(&item.proofs).map_err(|error| error.to_string())?;
-    // Work runs as another account.
+    // Work runs under another account.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(&item.proofs, open).map_err(|error| error.to_string())?;
     let client = doors.of_work(item.work);
@@ -98,7 +98,7 @@ async fn acknowledged(doors: &Doors, item: &Item) -> Result<String, String> {
 async fn gang(client: &Client, item: &Item, body: &Value) -> Result<String, String> {
     let path = format!("/v1/applications/{}", item.key);
     insist(async || client.put::<_, Value>(&path, body).await).await?;
-    // All at once: an application whose tasks have ended is completed and takes no more.
+    // All tasks at once: an application whose tasks have ended is completed and takes no more.
     let path = format!("{path}/tasks");
     let members = bodies::members(item);
     let key = format!("tasks-{}", item.key);
@@ -107,7 +107,7 @@ async fn gang(client: &Client, item: &Item, body: &Value) -> Result<String, Stri
     Ok(item.key.clone())
 }
 
-/// Cancels item `at`; what is over already may say so.
+/// Cancels item `at`. Work that has ended already may refuse.
 pub async fn cancel(doors: Doors, shared: Shared, at: usize) {
     let item = shared.borrow().items[at].clone();
     let Some(path) = item.path() else { return };
