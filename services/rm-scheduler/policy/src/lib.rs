@@ -9,27 +9,27 @@
 //! It serves rm-scheduler, `hayward policy` without a fleet, the simulator and the fuzzer. It owns
 //! nothing, reads no file and no clock: equal documents get equal answers everywhere.
 
-mod differences;
+mod definition_order;
+mod diff;
 mod document;
 mod fault;
-mod homes;
 pub mod import;
-mod lineage;
+mod inheritance;
+mod node_pools;
 mod notes;
-mod order;
-mod readers;
-mod rules;
+mod redaction;
+mod translate;
 mod validate;
-mod waits;
+mod wait_limits;
 
 pub use hayward_rm_scheduler_api::policy::Policy;
 
-pub use differences::differences;
+pub use diff::differences;
 pub use document::{Document, Reading, read, reading};
 pub use fault::{Fault, pointer};
-pub use homes::{Homes, Identity};
+pub use node_pools::{Homes, Identity};
 pub use notes::notes;
-pub use readers::without_names;
-pub use rules::Rules;
+pub use redaction::without_names;
+pub use translate::Rules;
 pub use validate::{contradictions, faults};
-pub use waits::wait_target;
+pub use wait_limits::wait_target;

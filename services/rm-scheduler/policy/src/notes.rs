@@ -2,10 +2,10 @@
 
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 
+use crate::definition_order;
 use crate::fault::pointer;
-use crate::homes::{compiled, domain, qualified, short};
-use crate::lineage::Lineage;
-use crate::order;
+use crate::inheritance::Lineage;
+use crate::node_pools::{compiled, domain, qualified, short};
 
 /// A line for each, with its place.
 pub fn notes(policy: &Policy) -> Vec<String> {
@@ -71,14 +71,14 @@ fn divided(policy: &Policy, notes: &mut Vec<String>) {
 fn overlaps(policy: &Policy, notes: &mut Vec<String>) {
     let domain = domain(policy);
     let mut patterns = Vec::new();
-    for (name, pool) in order::pools(policy) {
+    for (name, pool) in definition_order::pools(policy) {
         patterns.extend(
             pool.pattern
                 .as_deref()
                 .and_then(|text| Some((name, compiled(text).ok()?))),
         );
     }
-    for (name, pool) in order::pools(policy) {
+    for (name, pool) in definition_order::pools(policy) {
         for (at, node) in pool.nodes.iter().enumerate() {
             let full = qualified(node, domain);
             let hit = patterns.iter().find(|(_, pattern)| {

@@ -9,8 +9,8 @@ use crate::{
     amounts::{Limit, Milliseconds},
     document::{Event, PoolDocument, SettingsDocument, Submit},
     fleet::Fleet,
-    judge::Written,
     policy,
+    validate::Written,
 };
 
 impl Fleet {

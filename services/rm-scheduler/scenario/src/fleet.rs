@@ -14,9 +14,9 @@ use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, Wor
 use crate::{
     Error,
     document::{Document, Event, Investment, Simulation},
-    judge::Written,
     outcome::{self, Outcome, Shown},
     policy::{self, Defaults},
+    validate::Written,
 };
 
 pub struct Fleet {

@@ -13,9 +13,9 @@ mod document;
 mod events;
 mod expect;
 mod fleet;
-mod judge;
 mod outcome;
 mod policy;
+mod validate;
 
 use serde_json::Value;
 use thiserror::Error;

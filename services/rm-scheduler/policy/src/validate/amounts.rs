@@ -5,7 +5,7 @@ use hayward_vocabulary::{Quantum, UserName};
 
 use super::{MOST_GB, one_of};
 use crate::fault::Faults;
-use crate::rules::MOST_PERCENT;
+use crate::translate::MOST_PERCENT;
 
 /// Bytes. A smaller unit makes shares of a fleet numbers that cannot be reckoned with.
 const LEAST_QUANTUM: u64 = 1 << 20;

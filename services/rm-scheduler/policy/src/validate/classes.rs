@@ -6,9 +6,9 @@ use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
 use hayward_vocabulary::UserName;
 
 use super::{CLASSES, amounts, name, one_of};
+use crate::definition_order;
 use crate::fault::Faults;
-use crate::lineage::{Broken, Lineage};
-use crate::order;
+use crate::inheritance::{Broken, Lineage};
 
 const MOST_WEIGHT: u64 = 1_000_000;
 
@@ -27,7 +27,7 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
     }
     let mut serving = Vec::new();
     let mut broken = false;
-    for (class_name, class) in order::classes(policy) {
+    for (class_name, class) in definition_order::classes(policy) {
         name("classes", class_name, faults);
         alone(policy, class_name, class, faults);
         match Lineage::of(policy, class_name) {

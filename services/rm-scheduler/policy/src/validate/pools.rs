@@ -9,9 +9,9 @@ use hayward_vocabulary::NodeName;
 use hayward_vocabulary::launch::is_plain_path;
 
 use super::{PATTERNS, POOLS, amounts, name, one_of, planners};
+use crate::definition_order;
 use crate::fault::{Fault, Faults, pointer};
-use crate::homes::{compiled, domain, qualified, short};
-use crate::order;
+use crate::node_pools::{compiled, domain, qualified, short};
 
 pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     if policy.pools.is_empty() {
@@ -121,7 +121,7 @@ fn mounts(name: &str, pool: &Pool, faults: &mut Faults) {
 
 /// 3.4.5: at most one pool has no source of nodes. Where agents may name a pool, that is a source.
 fn sources(policy: &Policy, faults: &mut Faults) {
-    let without = order::pools(policy)
+    let without = definition_order::pools(policy)
         .into_iter()
         .filter(|(_, pool)| pool.nodes.is_empty() && pool.pattern.is_none() && !pool.declared);
     let names: Vec<&str> = without.map(|(name, _)| name).collect();
@@ -138,7 +138,7 @@ fn sources(policy: &Policy, faults: &mut Faults) {
 /// 3.4.7 and 3.4.8: expressions that can be read, each once.
 fn patterns(policy: &Policy, faults: &mut Faults) {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, pool) in order::pools(policy) {
+    for (name, pool) in definition_order::pools(policy) {
         let Some(pattern) = pool.pattern.as_deref() else {
             continue;
         };
@@ -169,7 +169,7 @@ fn members(policy: &Policy, faults: &mut Faults) {
     let mut whole: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut bare: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut shortened: BTreeMap<String, (&str, &str)> = BTreeMap::new();
-    for (pool, entry) in order::pools(policy) {
+    for (pool, entry) in definition_order::pools(policy) {
         for (at, node) in entry.nodes.iter().enumerate() {
             let place = at.to_string();
             let steps = ["pools", pool, "nodes", &place];
@@ -206,7 +206,7 @@ fn members(policy: &Policy, faults: &mut Faults) {
 
 /// the domain is the first pool's to say.
 fn domains(policy: &Policy, faults: &mut Faults) {
-    for (at, (name, pool)) in order::pools(policy).into_iter().enumerate() {
+    for (at, (name, pool)) in definition_order::pools(policy).into_iter().enumerate() {
         let Some(domain) = pool.domain.as_deref() else {
             continue;
         };

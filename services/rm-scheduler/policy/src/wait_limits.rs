@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_api::policy::Policy;
 
-use crate::lineage::Lineage;
+use crate::inheritance::Lineage;
 
 /// Of a class that says nothing of it, and of a queue: an hour.
 const PATIENCE_S: u64 = 3_600;

@@ -13,9 +13,9 @@ use hayward_rm_scheduler_domain::snapshot::{self, Snapshot};
 use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES, MOUNT, is_plain_path, mount_resource};
 use hayward_vocabulary::{Quantum, Size, UserName};
 
-use crate::homes::{Homes, Identity};
-use crate::lineage::Lineage;
-use crate::order;
+use crate::definition_order;
+use crate::inheritance::Lineage;
+use crate::node_pools::{Homes, Identity};
 
 const GB: u64 = 1 << 30;
 /// Percent in an hour that are no limit any more.
@@ -221,7 +221,7 @@ fn budget(said: Option<u64>, base: Option<u64>) -> Option<u64> {
 }
 
 fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
-    let placed = (0_u64..).zip(order::pools(policy));
+    let placed = (0_u64..).zip(definition_order::pools(policy));
     placed
         .map(|(place, (name, pool))| {
             let quantum = pool.quantum.clone().filter(|_| pool.parent.is_none());
@@ -237,7 +237,7 @@ fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
 }
 
 fn classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
-    let served = order::classes(policy)
+    let served = definition_order::classes(policy)
         .into_iter()
         .filter(|(_, class)| !class.is_abstract);
     (0_u64..)

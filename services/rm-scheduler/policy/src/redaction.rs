@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_api::policy::{Class, Policy};
 
-use crate::lineage::Lineage;
+use crate::inheritance::Lineage;
 
 /// Without the names of users whom they do not know, without classes that are for such users alone,
 /// and without queues, whose access lists and limits are names throughout: the tree itself is at

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use hayward_rm_scheduler_api::policy::Policy;
 use regex::{Regex, RegexBuilder};
 
-use crate::order;
+use crate::definition_order;
 
 /// Bytes an expression may have, as written and compiled. Matching takes time in proportion to the
 /// name, whatever the expression.
@@ -50,7 +50,7 @@ impl Homes {
             domain: domain(policy).map(str::to_owned),
             ..Self::default()
         };
-        for (name, pool) in order::pools(policy) {
+        for (name, pool) in definition_order::pools(policy) {
             if let Some(Ok(pattern)) = pool.pattern.as_deref().map(compiled) {
                 homes.patterns.push((pattern, name.to_owned()));
             }
@@ -118,7 +118,7 @@ impl Homes {
 
 /// The domain of names that have none: said by the first pool.
 pub(crate) fn domain(policy: &Policy) -> Option<&str> {
-    let (_, first) = *order::pools(policy).first()?;
+    let (_, first) = *definition_order::pools(policy).first()?;
     let said = first.domain.as_deref()?.trim_start_matches('.');
     (!said.is_empty()).then_some(said)
 }
