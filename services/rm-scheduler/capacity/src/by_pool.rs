@@ -10,7 +10,7 @@
 //! A fleet of fair shares alone has no rest. It is planned from the snapshot itself, and pays
 //! nothing.
 
-mod rest;
+mod fair_share_part;
 
 use hayward_rm_scheduler_domain::{
     Decided, FairShare, News, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict,
@@ -20,7 +20,7 @@ use hayward_rm_scheduler_outside as outside;
 use hayward_vocabulary::WorkId;
 
 use crate::Capacity;
-use rest::{Divided, Rest};
+use fair_share_part::{Divided, Rest};
 
 /// The production planner, without any memory.
 #[derive(Debug, Clone, Copy, Default)]

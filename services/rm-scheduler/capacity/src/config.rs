@@ -6,10 +6,10 @@
 
 mod acl;
 mod document;
-mod judge;
 mod limits;
 mod placement;
 mod translate;
+mod validate;
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ pub fn read(document: &Value) -> Result<Queues, Vec<Fault>> {
     let mut faults = Faults::default();
     let document = document::read(document, &mut faults);
     let queues = translate::queues(&document, &mut faults);
-    judge::all(&document, &queues, &mut faults);
+    validate::all(&document, &queues, &mut faults);
     let mut faults = faults.0;
     if faults.is_empty() {
         return Ok(queues);

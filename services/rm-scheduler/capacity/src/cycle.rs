@@ -2,10 +2,10 @@
 //! placed is put aside with its reason, and the next in line has its turn.
 
 use crate::{
-    books::{Books, Why},
-    dims::times,
     gang,
-    line::Line,
+    resource_vec::times,
+    round_state::{Books, Why},
+    serve_order::Line,
 };
 
 pub(crate) fn run(books: &mut Books) {

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
 
 use crate::{
-    books::{Books, Why},
     cycle::seat,
+    round_state::{Books, Why},
 };
 
 /// All asks of the gang of this one; the first of them stands for it.

@@ -11,22 +11,22 @@
 //! the snapshot too, and all of it ends by itself.
 
 pub mod amount;
-mod books;
 mod by_pool;
 pub mod config;
 mod cycle;
 mod delays;
-mod dims;
+mod future_nodes;
 mod gang;
 mod limits;
-mod line;
 mod nodes;
 mod order;
 mod placement;
 mod preempt;
 pub mod reload;
 mod reserve;
-mod room;
+mod resource_vec;
+mod round_state;
+mod serve_order;
 mod tree;
 mod verdict;
 mod view;
@@ -44,7 +44,7 @@ pub use by_pool::{ByPool, Rounds};
 pub use delays::delays;
 pub use view::{QueueView, used, view};
 
-use books::Books;
+use round_state::Books;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Capacity;
@@ -137,8 +137,8 @@ fn without_pool(snapshot: &Snapshot, (demand, queued): (&Demand, &Queued), holds
 }
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod scenarios;
-#[cfg(test)]
-mod world;

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use hayward_rm_scheduler_domain::snapshot::queues::Limit;
 
 use crate::{
-    dims::{Dims, Sparse, Vector},
+    resource_vec::{Dims, Sparse, Vector},
     tree::Tree,
 };
 

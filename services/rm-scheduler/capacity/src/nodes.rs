@@ -14,7 +14,7 @@ use std::{
 use hayward_rm_scheduler_domain::snapshot::{GPU_MILLI, Node, queues::NodeSort};
 use hayward_vocabulary::{NodeName, Size};
 
-use crate::dims::{Dims, Sparse, Vector, add, take};
+use crate::resource_vec::{Dims, Sparse, Vector, add, take};
 
 const SCALE: u128 = 1 << 32;
 /// Steps of walks that pay for an index: this part of all nodes.

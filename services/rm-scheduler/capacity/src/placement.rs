@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     amount::amounts,
-    dims::Dims,
+    resource_vec::Dims,
     tree::{ROOT, Tree},
 };
 

@@ -22,10 +22,10 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::WorkId;
 
 use crate::{
-    books::{Books, Why},
-    dims::Vector,
+    future_nodes::Yard,
     reserve::book_cleared,
-    room::Yard,
+    resource_vec::Vector,
+    round_state::{Books, Why},
     tree::ROOT,
 };
 

@@ -1,7 +1,7 @@
 //! What holds for every pool: random trees, limits, gangs and work, and what happens to them.
 
 mod gangs;
-mod taken_back;
+mod preemption;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Capacity,
-    world::{POOL, World, queued},
+    fixture::{POOL, World, queued},
 };
 
 const VCORE: u64 = 1_000;
@@ -451,7 +451,7 @@ fn a_plan_is_complete() {
         world.step();
         world.snapshot.now = world.snapshot.now.minus_ms(1_000);
         let again = world.plan();
-        let granted: Vec<&str> = crate::world::placed(&again);
+        let granted: Vec<&str> = crate::fixture::placed(&again);
         assert!(
             again.vacates.is_empty() && granted.is_empty(),
             "seed {seed}: {granted:?}"

@@ -3,15 +3,15 @@
 //! without effect stays without one for as long again, so that no node is kept for the same work
 //! for ever.
 
+pub(crate) mod gang_fit;
 pub(crate) mod gangs;
-pub(crate) mod pack;
 
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::queues::Reservation;
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::books::{Books, Why};
+use crate::round_state::{Books, Why};
 
 /// How long an ask has to wait before a node is kept for it.
 pub(crate) const PATIENCE_MS: u64 = 2_000;
@@ -271,7 +271,7 @@ fn nearest(books: &Books, ask: usize) -> Option<usize> {
     let short = |at: &usize| {
         let used = &books.nodes.stations[*at].used;
         (
-            pack::short(books, *at, (used, vector)),
+            gang_fit::short(books, *at, (used, vector)),
             books.nodes.rank(*at),
         )
     };

@@ -2,18 +2,18 @@
 //! limits and preemption, by their numbers. One vcore is written 1 and counted as 1,000.
 
 mod distrust;
+mod exact_preemption;
 mod gangs;
 mod laws;
 mod limits;
 mod ordering;
-mod taken_back;
 mod waiting;
 
 use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::world::{World, placed};
+use crate::fixture::{World, placed};
 
 const VCORE: u64 = 1_000;
 
@@ -111,7 +111,7 @@ fn s20_a_restart_finds_what_it_left() {
             "root.a",
             &[("memory", memory), ("vcore", vcore * VCORE)],
         );
-        crate::world::queued(demand).application = Some("app-1".to_owned());
+        crate::fixture::queued(demand).application = Some("app-1".to_owned());
     };
     for (id, memory, vcore) in [("job_1", 10, 1), ("job_2", 10, 1)] {
         ask(id, memory, vcore);
@@ -171,7 +171,7 @@ fn s23_nodes_are_scored_by_weighted_use() {
             world.node(node, &[("vcore", 2_000)]).capacity.memory_bytes = 16_000;
             let id = format!("job_{node}");
             let demand = world.ask(&id, "root.a", &[("vcore", vcore), ("memory", memory)]);
-            demand.machines = [crate::world::node_name(node)].into();
+            demand.machines = [crate::fixture::node_name(node)].into();
         }
         world.settle();
         world.ask("job_x", "root.a", &[("vcore", 100)]);
@@ -192,7 +192,7 @@ fn s24_placement_rules_find_or_make_queues() {
         let demand = world.ask("job_1", queue, &[("vcore", 1)]);
         demand.user = user.parse().unwrap();
         if !namespace.is_empty() {
-            let tags = &mut crate::world::queued(demand).tags;
+            let tags = &mut crate::fixture::queued(demand).tags;
             tags.insert("namespace".to_owned(), namespace.to_owned());
         }
         world.plan().verdicts["job_1"].class.clone()

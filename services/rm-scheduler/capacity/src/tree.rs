@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::snapshot::queues::{Preemption, Queue, Sort, Template};
 use hayward_vocabulary::Timestamp;
 
-use crate::dims::{Dims, Sparse, Vector};
+use crate::resource_vec::{Dims, Sparse, Vector};
 
 pub(crate) const ROOT: usize = 0;
 

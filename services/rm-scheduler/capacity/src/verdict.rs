@@ -1,8 +1,8 @@
 //! Why each piece of work has what it has, with the numbers it was decided by (14, D12).
 
 mod gangs;
-mod never;
-mod nowhere;
+mod impossible;
+mod no_node_fits;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,12 +13,12 @@ use hayward_rm_scheduler_domain::{
 
 use crate::{
     amount::told,
-    books::{Books, Why},
     reserve::{cleared_nodes, kept_nodes},
+    round_state::{Books, Why},
     tree::ROOT,
 };
-pub(crate) use never::never;
-use nowhere::nowhere;
+pub(crate) use impossible::never;
+use no_node_fits::nowhere;
 
 /// What is said of an ask, before its counts are added.
 #[derive(Clone)]

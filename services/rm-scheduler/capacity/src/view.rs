@@ -9,8 +9,8 @@ use hayward_rm_scheduler_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    books::Books,
-    dims::{add, times},
+    resource_vec::{add, times},
+    round_state::Books,
     tree::ROOT,
 };
 

@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::{ByPool, Rounds};
-use crate::world::{World, node_name, queued, work};
+use crate::fixture::{World, node_name, queued, work};
 
 const SHARED: &str = "shared";
 /// Planned outside, where `add_outside` was called.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Limit, Queue};
 
-use super::{At, Faults, acl::check_name, judge::Spot};
+use super::{At, Faults, acl::check_name, validate::Spot};
 use crate::amount::told;
 
 const EVERYBODY: &str = "*";

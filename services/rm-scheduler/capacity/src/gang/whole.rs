@@ -1,8 +1,8 @@
 //! What a gang needs at once, and how much of it a limit leaves room for.
 
 use crate::{
-    books::Books,
-    dims::{Sparse, Vector, add, times},
+    resource_vec::{Sparse, Vector, add, times},
+    round_state::Books,
 };
 
 /// All that these parts lack together.

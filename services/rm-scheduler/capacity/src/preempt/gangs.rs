@@ -15,14 +15,14 @@ use super::{
     victims::{Freed, candidates, elsewhere, is_originator, is_short, is_willing, try_take},
 };
 use crate::{
-    books::{Books, Why},
-    dims::share_a_type,
+    future_nodes::{Room, Yard},
     gang::{self, whole::lacks},
     reserve::{
+        gang_fit::pack_into,
         gangs::{has_lapsed, hold, of, waits_since},
-        pack::pack_into,
     },
-    room::{Room, Yard},
+    resource_vec::share_a_type,
+    round_state::{Books, Why},
     verdict::never,
 };
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::Wish;
 use crate::{
-    books::Books,
-    dims::{Sparse, Vector},
+    resource_vec::{Sparse, Vector},
+    round_state::Books,
 };
 
 pub(super) struct Guarantees {

@@ -10,8 +10,8 @@ use super::{
     victims::{is_originator, is_willing},
 };
 use crate::{
-    books::Books,
-    dims::{Vector, share_a_type, take},
+    resource_vec::{Vector, share_a_type, take},
+    round_state::Books,
     tree::ROOT,
 };
 

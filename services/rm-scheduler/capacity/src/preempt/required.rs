@@ -8,10 +8,10 @@ use super::{
     victims::{is_originator, is_willing, needed},
 };
 use crate::{
-    books::{Books, Why},
-    dims::share_a_type,
+    future_nodes::{Room, Yard},
     reserve::{book_cleared, gangs},
-    room::{Room, Yard},
+    resource_vec::share_a_type,
+    round_state::{Books, Why},
     tree::ROOT,
 };
 

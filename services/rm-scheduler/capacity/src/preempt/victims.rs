@@ -7,10 +7,10 @@ use std::{
 
 use super::{Wish, guarantee::Guarantees};
 use crate::{
-    books::Books,
-    dims::{Vector, add, share_a_type, take},
+    future_nodes::{Room, Yard},
     reserve::gangs,
-    room::{Room, Yard},
+    resource_vec::{Vector, add, share_a_type, take},
+    round_state::Books,
 };
 
 pub(super) struct Choice {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Draw, VCORE, room_is_whole, victims_are_lawful};
 use crate::{
     Capacity,
-    world::{World, queued},
+    fixture::{World, queued},
 };
 
 const GANGS: [&str; 2] = ["b", "c"];

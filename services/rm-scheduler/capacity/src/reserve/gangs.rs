@@ -12,14 +12,15 @@ use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
-    PATIENCE_MS, is_awaited,
-    pack::{Found, pack, pack_soon},
+    PATIENCE_MS,
+    gang_fit::{Found, pack, pack_soon},
+    is_awaited,
 };
 use crate::{
-    books::{Books, Why},
-    dims::times,
+    future_nodes::Yard,
     gang::{self, whole::lacks},
-    room::Yard,
+    resource_vec::times,
+    round_state::{Books, Why},
     tree::ROOT,
     verdict::never,
 };

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::VCORE;
-use crate::world::{World, placed};
+use crate::fixture::{World, placed};
 
 /// Three processes in a queue of four, of which one user may have three.
 fn world() -> World {

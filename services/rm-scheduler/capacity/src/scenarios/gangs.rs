@@ -1,13 +1,13 @@
 //! A gang beside plain work in one pool (17.1): both are asks of the queue, and which of them
 //! yields to which follows from priority, order and guarantees as for any two.
 
-mod taken;
+mod preemption;
 
 use hayward_rm_scheduler_domain::Reason;
 use serde_json::json;
 
 use super::VCORE;
-use crate::world::{POOL, World, node_name, queued};
+use crate::fixture::{POOL, World, node_name, queued};
 
 fn world(root: &serde_json::Value) -> World {
     let mut world = World::of(&json!({"queues": {"root": root}}));

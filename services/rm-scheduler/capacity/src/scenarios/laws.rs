@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::world::{POOL, World, node_name, placed, queued};
+use crate::fixture::{POOL, World, node_name, placed, queued};
 
 const DELAY_MS: u64 = 30_000;
 

@@ -4,7 +4,7 @@ use hayward_rm_scheduler_domain::{Fault, Reason, check};
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::world::{World, placed, queued};
+use crate::fixture::{World, placed, queued};
 
 fn world(leaf: &Value) -> World {
     let root = json!({"submit_acl": "*", "queues": {"a": leaf}});
@@ -135,7 +135,7 @@ fn s7_5_a_queue_that_is_made_takes_template_and_tags() {
     // Nobody is in it any more: it is gone.
     world.snapshot.demand.clear();
     world.settle();
-    assert_eq!(crate::view(&world.snapshot, crate::world::POOL).len(), 2);
+    assert_eq!(crate::view(&world.snapshot, crate::fixture::POOL).len(), 2);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::VCORE;
 use crate::{
-    books::Books,
-    line::Line,
+    fixture::{POOL, World, placed, queued},
+    round_state::Books,
+    serve_order::Line,
     tree::ROOT,
-    world::{POOL, World, placed, queued},
 };
 
 fn line<R>(world: &World, read: impl FnOnce(&Books, &Line) -> R) -> R {

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::VCORE;
-use crate::world::{POOL, World, placed, queued, work};
+use crate::fixture::{POOL, World, placed, queued, work};
 
 fn world(nodes: &[(&str, u64)]) -> World {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});

@@ -5,8 +5,8 @@ use hayward_rm_scheduler_domain::{Reason, plan::Unblock, snapshot::queues::GangR
 
 use super::{Answer, Explainer, never};
 use crate::{
-    books::{Books, Why},
     reserve::gangs,
+    round_state::{Books, Why},
 };
 
 impl Explainer<'_, '_> {
@@ -72,7 +72,7 @@ fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
         names.push(format!("{} more", count - NAMED));
     }
     let nodes = names.join(", ");
-    let on_them = |held: &&crate::books::Held| {
+    let on_them = |held: &&crate::round_state::Held| {
         let name = &held.allocation.node;
         held.leaves && room.nodes.contains_key(name)
     };

@@ -5,9 +5,9 @@ use hayward_rm_scheduler_domain::{Reason, plan::Unblock};
 use super::Answer;
 use crate::{
     amount::told,
-    books::Books,
     nodes::Station,
     reserve::{gangs, kept_away},
+    round_state::Books,
 };
 
 /// The nodes an ask could be put on, as they are looked at one reason after the other.

@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::{plan::VacateReason, snapshot::BlockEffect};
 use hayward_vocabulary::WorkKind;
 
 use super::{Books, Held, open::later};
-use crate::dims::add;
+use crate::resource_vec::add;
 
 impl Books<'_> {
     /// All that lies on its nodes, and all that its work holds wherever it is.

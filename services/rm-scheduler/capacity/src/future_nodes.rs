@@ -6,8 +6,8 @@ use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    books::{Books, Placed},
-    dims::{Vector, add, take},
+    resource_vec::{Vector, add, take},
+    round_state::{Books, Placed},
 };
 
 /// What lies on which node.

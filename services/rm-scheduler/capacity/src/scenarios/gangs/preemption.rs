@@ -5,7 +5,7 @@ use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
 
 use super::{VCORE, stream};
-use crate::world::{POOL, World, node_name, placed, queued, size};
+use crate::fixture::{POOL, World, node_name, placed, queued, size};
 
 /// Two leaves with half of all nodes guaranteed, and plain work in one that has everything.
 fn halves() -> World {

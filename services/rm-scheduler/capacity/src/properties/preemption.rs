@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{VCORE, victims_are_lawful};
 use crate::{
     Capacity,
-    world::{POOL, World, queued},
+    fixture::{POOL, World, queued},
 };
 
 const ROUNDS: u64 = 40;

@@ -4,7 +4,7 @@ use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::world::{World, node_name, queued};
+use crate::fixture::{World, node_name, queued};
 
 fn guaranteed(vcore: u64) -> Value {
     json!({"resources": {"guaranteed": {"vcore": vcore}}})

@@ -11,12 +11,12 @@ use hayward_rm_scheduler_domain::{Reason, plan::QuotaNumbers};
 use super::Answer;
 use crate::{
     amount::told,
-    books::Books,
-    dims::{Sparse, add},
     gang::{
         self,
         whole::{Part, Whole},
     },
+    resource_vec::{Sparse, add},
+    round_state::Books,
 };
 
 /// Why it can never be, and how much of it could.

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    books::Books,
-    dims::{Vector, add, take, times},
     order::{AppKey, QueueKey, dominant_shares, queue_share},
+    resource_vec::{Vector, add, take, times},
+    round_state::Books,
     tree::ROOT,
 };
 

@@ -4,10 +4,10 @@
 //! later in the round. An ask, or a whole application, that is put aside stays aside; that is what
 //! makes a round take one look at each. A gang that does not fit is undone before anybody looks.
 
+mod headroom;
 mod held;
 mod open;
-mod promise;
-mod whole;
+mod oversized_gangs;
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId};
 
 use crate::{
-    dims::{Dims, Sparse, Vector, add, take},
     limits::Gates,
     nodes::{Nodes, Shape},
     placement::Refusal,
+    resource_vec::{Dims, Sparse, Vector, add, take},
     tree::Tree,
 };
 
-pub(crate) use promise::Promises;
+pub(crate) use headroom::Promises;
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,

@@ -13,8 +13,8 @@ use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
 use super::{Books, Why};
 use crate::{
-    dims::{Vector, add, over, take, times},
     gang::{self, whole::lacks},
+    resource_vec::{Vector, add, over, take, times},
 };
 
 /// What is kept of quotas. Each [`Spot`](crate::tree::Spot) and each gate has the sum of it.

@@ -14,10 +14,10 @@ use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
 
 use super::{App, Ask, Books, Promises};
 use crate::{
-    dims::{Dims, add},
     limits::{Gates, group_of},
     nodes::{Nodes, Shape},
     placement::{Refusal, Rules, Who, apply_tags},
+    resource_vec::{Dims, add},
     tree::{ROOT, Tagged, Tree},
 };
 

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    books::Books,
-    dims::{Vector, add, take},
+    future_nodes::{Room, Yard},
     gang::whole::lacks,
-    room::{Room, Yard},
+    resource_vec::{Vector, add, take},
+    round_state::Books,
 };
 
 /// By node: processes of each part.
