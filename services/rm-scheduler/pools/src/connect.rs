@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::AllocationId;
 
-use crate::asked::{Connected, Refusal};
+use crate::commands::{Connected, Refusal};
 use crate::pool::{Mode, Pool};
 use crate::time::Now;
 use crate::worker::State;

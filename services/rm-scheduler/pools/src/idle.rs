@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use crate::asked::{Refusal, Speaker};
-use crate::news::Kind;
+use crate::commands::{Refusal, Speaker};
+use crate::owner_events::Kind;
 use crate::pool::Pool;
 use crate::time::Now;
 use crate::worker::State;
@@ -80,7 +80,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::{Trial, id, ids};
+    use crate::test_platform::{Trial, id, ids};
     use crate::{Ending, Kind, State, Told, Wish};
 
     fn mark(trial: &mut Trial, nodes: &[&str]) {

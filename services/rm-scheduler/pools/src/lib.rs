@@ -12,20 +12,20 @@
 //!
 //! Rules are those of the specification of worker pools, by section and number (W1–W8).
 
-pub mod asked;
+pub mod commands;
 mod connect;
+mod failed_start_rate;
 mod idle;
-mod meter;
-pub mod news;
+pub mod owner_events;
 pub mod platform;
 mod pool;
 pub mod time;
 pub mod worker;
 
-pub use asked::{Checked, Connected, MOST_FOREIGN, Refusal, Resized, Speaker, Wish};
+pub use commands::{Checked, Connected, MOST_FOREIGN, Refusal, Resized, Speaker, Wish};
 pub use connect::Connect;
 pub use idle::Idleness;
-pub use news::{Kind, News};
+pub use owner_events::{Kind, News};
 pub use platform::{Ending, Told};
 pub use pool::{Counts, Final, Mode, Owner, Pool, Rules, Stopped};
 pub use time::Now;
@@ -36,6 +36,6 @@ mod properties;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
-mod tables;
+mod test_platform;
 #[cfg(test)]
-mod trial;
+mod worked_examples;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use crate::meter::Meter;
-use crate::news::{Kind, News};
+use crate::failed_start_rate::Meter;
+use crate::owner_events::{Kind, News};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 

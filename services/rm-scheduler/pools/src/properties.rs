@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::AllocationId;
 use proptest::prelude::*;
 
-use crate::trial::{Trial, id};
+use crate::test_platform::{Trial, id};
 use crate::{
     Connect, Ending, Final, Kind, Mode, Refusal, Rules, Speaker, State, Told, Wish, Worker,
 };

@@ -1,6 +1,6 @@
 //! The scenario table of the specification, section 21, by number.
 
-use crate::trial::{Trial, id};
+use crate::test_platform::{Trial, id};
 use crate::{Ending, Final, Kind, Mode, Refusal, Rules, Speaker, State};
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! No deadline runs while no owner is bound: nobody could report a worker then.
 
-use crate::news::Kind;
+use crate::owner_events::Kind;
 use crate::pool::Pool;
 use crate::worker::State;
 

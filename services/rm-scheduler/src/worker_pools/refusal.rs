@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
-use hayward_rm_scheduler_pools::asked;
-use hayward_service::http::problem::{Code, Problem};
+use hayward_rm_scheduler_pools::commands;
+use hayward_service::problem::{Code, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -18,7 +18,7 @@ pub enum Refusal {
     #[error("events after {after} cannot be told, {} to {} can: connect again", kept.0, kept.1)]
     NotKept { after: u64, kept: (u64, u64) },
     #[error(transparent)]
-    Fenced(#[from] asked::Refusal),
+    Fenced(#[from] commands::Refusal),
 }
 
 impl From<Infallible> for Refusal {
@@ -29,7 +29,7 @@ impl From<Infallible> for Refusal {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        use asked::Refusal as Fence;
+        use commands::Refusal as Fence;
         let code = match &refusal {
             Refusal::Absent => return Self::not_found("the pool"),
             Refusal::Fenced(Fence::UnknownWorker(id)) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::AllocationId;
 
-use crate::news::Kind;
+use crate::owner_events::Kind;
 use crate::pool::{Final, Mode, Pool};
 use crate::time::Now;
 use crate::worker::{State, Worker};

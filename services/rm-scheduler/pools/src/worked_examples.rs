@@ -1,6 +1,6 @@
 //! Tables, races and worked examples of the specification beside its scenarios.
 
-use crate::trial::{Trial, id, ids};
+use crate::test_platform::{Trial, id, ids};
 use crate::{
     Connect, Ending, Kind, MOST_FOREIGN, Mode, Now, Pool, Refusal, Rules, Speaker, State, Told,
     Wish, Worker,
