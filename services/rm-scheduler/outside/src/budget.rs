@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_domain::{budget::allowed, settings::Settings, snapshot::Allocation};
 use hayward_vocabulary::UserName;
 
-use crate::book::Book;
+use crate::pool_view::Book;
 
 pub(crate) struct Purse<'a> {
     pools: BTreeMap<&'a str, Account>,

@@ -10,23 +10,23 @@
 //! What has to leave whatever anybody wants (withdrawn work, lost nodes, evacuations) leaves by the
 //! everyday rules, whether the program is there or not. Without an answer nothing new is granted.
 
-mod answer;
-mod ask;
-mod book;
 mod budget;
-mod leaves;
-mod moves;
+mod forced_vacates;
+mod pool_view;
+mod recent_moves;
+mod request;
+mod response;
 mod steps;
 mod trees;
 mod verdicts;
 
 use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::outside::Taken};
 
-pub use answer::{FORMAT, MOST_BYTES, MOST_STEPS, Unreadable, clipped, read};
-pub use ask::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork, lacks, of_use};
+pub use request::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork, lacks, of_use};
+pub use response::{FORMAT, MOST_BYTES, MOST_STEPS, Unreadable, clipped, read};
 pub use trees::Trees;
 
-use book::Book;
+use pool_view::Book;
 
 /// Adds what is planned for pools with a planner outside to what the others have planned.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
@@ -38,7 +38,7 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         // 1. Who wants what, and what is held.
         let mut book = Book::open(snapshot, &trees, top);
         // 2. What leaves whatever anybody wants.
-        let leaves = leaves::forced(&book);
+        let leaves = forced_vacates::forced(&book);
         book.leave(&leaves);
         // 3. What is taken of an answer that no round has used yet.
         let used = snapshot.carried.outside.get(top).copied();
@@ -66,8 +66,8 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
 }
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod scenarios;
-#[cfg(test)]
-mod world;

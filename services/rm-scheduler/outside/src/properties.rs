@@ -9,8 +9,8 @@ use hayward_vocabulary::{Size, WorkKind, resources::GIB};
 use proptest::prelude::*;
 
 use crate::{
+    fixture::{POOL, World},
     plan, read,
-    world::{POOL, World},
 };
 
 const NAMES: [&str; 9] = [
@@ -108,7 +108,7 @@ proptest! {
     ) {
         let mut world = fleet(&sizes);
         // Somebody has planned for these before: for one of them on a node of the pool.
-        let before = world.answered(vec![crate::world::place("job_0", "n1", 2)], vec![]);
+        let before = world.answered(vec![crate::fixture::place("job_0", "n1", 2)], vec![]);
         let mut world = fleet(&sizes);
         let others = Plan { grants: before.grants, ..Plan::default() };
         world.known().answer = Some(Answer { number: 1, grants, vacates, ..Answer::default() });
@@ -141,7 +141,7 @@ proptest! {
                         && (!whole || empty)
                 };
                 let node = ask.nodes.iter().find(fits)?;
-                Some(crate::world::place(work.work.as_str(), node.node.as_str(), 1))
+                Some(crate::fixture::place(work.work.as_str(), node.node.as_str(), 1))
             });
             let Some(step) = found else { return Ok(()) };
             let made = world.answered(vec![step], vec![]);

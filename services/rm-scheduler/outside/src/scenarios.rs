@@ -10,9 +10,9 @@ use hayward_vocabulary::{Apart, Size, WorkKind};
 
 use crate::{
     Trees,
-    moves::QUIET_MS,
+    fixture::{POOL, World, leave, node_name, place, refusals, work},
     of_use,
-    world::{POOL, World, leave, node_name, place, refusals, work},
+    recent_moves::QUIET_MS,
 };
 
 #[test]

@@ -5,9 +5,9 @@
 //! room serves whom. All rules of nodes, classes and users are `check`'s, which looks at what is
 //! left beside everything else that is planned, and refuses the rest by its own words.
 
+mod beneficiaries;
+mod check_rest;
 mod grants;
-mod served;
-mod sift;
 mod vacates;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::WorkId;
 
-use crate::{answer::clipped, book::Book, moves};
+use crate::{pool_view::Book, recent_moves, response::clipped};
 
 /// Refusals of one answer that are told; all are counted.
 const TOLD: usize = 100;
@@ -84,7 +84,7 @@ pub(crate) fn take(
         grants::look_at(book, (answer, plan), &mut steps);
         vacates::look_at(book, (answer, &forced, plan), &mut steps);
     }
-    sift::into_plan(book, forced, &mut steps, plan);
+    check_rest::into_plan(book, forced, &mut steps, plan);
     let answer = fresh?;
     note_moves(book, &steps);
     let notes = book.work.iter().filter_map(|(work, wish)| {
@@ -112,15 +112,15 @@ pub(crate) fn take(
 fn note_moves(book: &mut Book, steps: &Steps) {
     let now = book.snapshot.now;
     for (_, grant) in &steps.grants {
-        moves::note_grant(&mut book.moved, grant);
+        recent_moves::note_grant(&mut book.moved, grant);
     }
     let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt);
     let mut people = BTreeSet::new();
     for receipt in receipts {
-        moves::note_order(&mut book.moved, receipt, now);
+        recent_moves::note_order(&mut book.moved, receipt, now);
         people.extend(&receipt.beneficiary);
     }
     for work in steps.served.iter().filter(|work| people.contains(*work)) {
-        moves::note_served(&mut book.moved, work, now);
+        recent_moves::note_served(&mut book.moved, work, now);
     }
 }

@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{WorkId, counted::processes};
 
-use crate::book::{Book, Wish};
+use crate::pool_view::{Book, Wish};
 
 pub(crate) fn all(book: &Book, told: (Option<&str>, Option<&Heard>)) -> Verdicts {
     let work = book.work.iter();

@@ -13,7 +13,7 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{NodeName, WorkId};
 
 use super::{Step, Steps};
-use crate::{answer::MOST_STEPS, book::Book, trees::quantum_of};
+use crate::{pool_view::Book, response::MOST_STEPS, trees::quantum_of};
 
 type Why = (Refusal, String);
 type Rooms<'a> = BTreeMap<&'a NodeName, Room>;
@@ -99,7 +99,7 @@ fn meant<'a>(
 }
 
 fn clip(name: &str) -> String {
-    crate::answer::clipped(name, super::NAME)
+    crate::response::clipped(name, super::NAME)
 }
 
 fn place_all<'a>(

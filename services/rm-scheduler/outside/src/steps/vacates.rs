@@ -9,9 +9,9 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
-use super::served::{self, Site, Waiting};
+use super::beneficiaries::{self, Site, Waiting};
 use super::{Step, Steps};
-use crate::{book::Book, budget::Purse, moves};
+use crate::{budget::Purse, pool_view::Book, recent_moves};
 
 type Why = (Refusal, String);
 
@@ -52,7 +52,7 @@ pub(super) fn look_at(
             Err(why) => refused.push((at, why)),
         }
     }
-    let mut sites = served::sites(book, &may_go, (&going, plan, &steps.grants));
+    let mut sites = beneficiaries::sites(book, &may_go, (&going, plan, &steps.grants));
     let gives_up = by_node.values().flatten().map(|it| &it.held.work).collect();
     let mut waiting = Waiting::open(book, &gives_up, &steps.grants);
     let mut purse = Purse::open(book);
@@ -232,8 +232,8 @@ fn may_leave(book: &Book, held: &Allocation, again: bool) -> Result<(), Why> {
         let detail = format!("class {} is never taken back for others", held.class);
         return Err((Refusal::NotPreemptable, detail));
     }
-    if moves::is_safe(&book.moved, held) {
-        let seconds = moves::QUIET_MS / 1_000;
+    if recent_moves::is_safe(&book.moved, held) {
+        let seconds = recent_moves::QUIET_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
         return Err((Refusal::NotPreemptable, detail));

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::{
 };
 
 use super::{Step, Steps};
-use crate::book::Book;
+use crate::pool_view::Book;
 
 pub(super) fn into_plan(
     book: &mut Book,

@@ -11,8 +11,8 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
 use crate::{
-    book::{Book, Wish},
     moves,
+    pool_view::{Book, Wish},
     trees::quantum_of,
 };
 
@@ -55,7 +55,7 @@ impl<'a> Waiting<'a> {
         }
         let lacks = |(work, wish): (&&'a WorkId, &Wish<'a>)| {
             let got = got.get(work).copied().unwrap_or(0);
-            let made = moves::served(&book.moved, work).saturating_sub(got);
+            let made = recent_moves::served(&book.moved, work).saturating_sub(got);
             let processes = wish.missing().saturating_sub(made);
             let lacks = processes > 0 && !gives_up.contains(work);
             lacks.then_some(Lacking {

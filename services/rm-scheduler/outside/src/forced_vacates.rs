@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, WorkKind};
 
-use crate::book::Book;
+use crate::pool_view::Book;
 
 pub(crate) fn forced(book: &Book) -> Vec<Vacate> {
     let mut orders = Vec::new();

@@ -14,7 +14,7 @@ use hayward_vocabulary::{
 };
 use serde::Serialize;
 
-use crate::{FORMAT, Trees, book::Book, moves};
+use crate::{FORMAT, Trees, pool_view::Book, recent_moves};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ask {
@@ -225,7 +225,7 @@ fn closed(node: &Node) -> Option<String> {
 }
 
 fn work(book: &Book) -> Vec<AskedWork> {
-    let one = |(work, wish): (&&WorkId, &crate::book::Wish)| AskedWork {
+    let one = |(work, wish): (&&WorkId, &crate::pool_view::Wish)| AskedWork {
         work: (*work).clone(),
         kind: wish.demand.kind,
         user: wish.demand.user.clone(),
@@ -271,7 +271,7 @@ fn allocations(book: &Book) -> Vec<AskedAllocation> {
         preemptable: book.held.contains_key(id)
             && !held.fixed
             && held.kind != WorkKind::Reservation
-            && !moves::is_safe(&book.moved, held)
+            && !recent_moves::is_safe(&book.moved, held)
             && here(&held.node),
     })
     .collect()

@@ -10,7 +10,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind};
 
-use crate::moves;
+use crate::recent_moves;
 use crate::trees::{Trees, quantum_of};
 
 pub(crate) struct Book<'a> {
@@ -101,7 +101,7 @@ impl<'a> Book<'a> {
             top,
             quantum,
             work: work.collect(),
-            moved: moves::lately(snapshot, top),
+            moved: recent_moves::lately(snapshot, top),
             held: BTreeMap::new(),
         };
         for (id, held) in &snapshot.allocations {
