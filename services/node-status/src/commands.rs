@@ -11,9 +11,9 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
+use crate::format;
 use crate::ledger::{Bounds, Ledger, Node, pool_of};
 use crate::store::{DrainRow, Rows};
-use crate::words;
 
 /// What settled a node: shown in its history.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Ledger {
         self.judge_drain(&name, moment, batch);
         let node = self.nodes.get(&name);
         Ok(HeartbeatAnswer {
-            health: words::published(node.map_or(Health::Suspect, |node| node.health)),
+            health: format::published(node.map_or(Health::Suspect, |node| node.health)),
             schedulable: node.is_none_or(|node| node.schedulable),
             heartbeat_ms: self.context.period_ms(),
             lease_ms: Some(self.context.lease_ms),
@@ -219,7 +219,7 @@ impl Ledger {
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
         if node.health != Health::Lost {
             let helps = what_helps(node.health, node.schedulable);
-            let health = words::stored(node.health);
+            let health = format::stored(node.health);
             return Err(Refusal::NotLost(name.clone(), health, helps));
         }
         tracing::info!(node = %name, by, "node removed");

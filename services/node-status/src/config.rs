@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use hayward_node_status_domain::Limits;
-use hayward_node_status_domain::rhythm::Rhythm;
+use hayward_node_status_domain::heartbeat_period::Rhythm;
 use hayward_service::FrameSettings;
 use hayward_vocabulary::Size;
 use schemars::JsonSchema;

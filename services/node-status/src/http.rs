@@ -7,9 +7,9 @@ mod enrolments;
 mod feed;
 mod heartbeat;
 mod identity;
+mod if_match;
 mod nodes;
 mod publication;
-mod seen;
 
 pub use self::feed::FEED;
 
@@ -25,7 +25,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::ledger::{Command, Context};
-use crate::patience::Patience;
+use crate::secret_attempts::Patience;
 
 hayward_service::refusals! {
     NotItsAgent = 403, "not the agent of this node";

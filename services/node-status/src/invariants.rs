@@ -3,7 +3,7 @@
 
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::drain::LATE_MS;
-use hayward_node_status_domain::stay::overstays;
+use hayward_node_status_domain::overdue::overstays;
 use hayward_publication::invariants::{Findings, Look};
 use hayward_publication::{Handle, Moment};
 use hayward_service::invariants::{Watch, timed};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
-use hayward_node_status_domain::rhythm::Rhythm;
+use hayward_node_status_domain::heartbeat_period::Rhythm;
 use hayward_node_status_domain::{Brake, Limits};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
@@ -27,8 +27,8 @@ pub use self::enrolments::{Asked, Bounds, Enrolment, Enrolments};
 pub use self::node::{Node, pool_of};
 use crate::config::Guards;
 use crate::error::Refusal;
-use crate::measured;
-use crate::pulses::Pulses;
+use crate::heartbeats::Pulses;
+use crate::metrics;
 use crate::store::{self, Rows};
 
 /// What readers, handlers and the ledger share.
@@ -340,7 +340,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
-        measured::readings(self)
+        metrics::readings(self)
     }
 
     fn weight(rows: &Rows) -> usize {

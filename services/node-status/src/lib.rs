@@ -15,15 +15,15 @@ mod absorb;
 mod commands;
 mod config;
 mod error;
+mod format;
+mod heartbeats;
 mod http;
 mod invariants;
 mod ledger;
-mod measured;
-mod patience;
-mod pulses;
+mod metrics;
 mod round;
+mod secret_attempts;
 mod store;
-mod words;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,10 +50,10 @@ use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use crate::config::Settings;
+use crate::heartbeats::Pulses;
 use crate::http::App;
 use crate::ledger::{Command, Context, Ledger};
-use crate::patience::Patience;
-use crate::pulses::Pulses;
+use crate::secret_attempts::Patience;
 
 /// The schema of this service, and the role it works as.
 pub const SCHEMA: &str = "node_status";

@@ -9,10 +9,10 @@ use hayward_publication::{Batch, Moment, Wake};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::commands::Cause;
+use crate::format;
 use crate::ledger::{Context, Ledger, Node};
-use crate::measured;
+use crate::metrics;
 use crate::store::{ChangeRow, NodeRow, Rows};
-use crate::words;
 
 /// The history of a node is trimmed once in this many changes.
 const TRIM_EVERY: u32 = 50;
@@ -147,7 +147,7 @@ impl Ledger {
             now_ms,
         ) {
             node.flaps.went(now_ms);
-            measured::went_silent(&counted_in);
+            metrics::went_silent(&counted_in);
         }
         let record = node.record(pool.brake, &self.context, now_ms);
         let judged = judge(&record, now_ms);
@@ -202,7 +202,7 @@ impl Ledger {
             batch.rows.changes.push(ChangeRow {
                 node: name.clone(),
                 at: moment.now,
-                health: words::stored(node.health),
+                health: format::stored(node.health),
                 schedulable: node.schedulable,
                 reason,
                 by: cause.by,

@@ -2,9 +2,9 @@
 //! statements.
 
 mod change;
+mod claimed_size;
 mod drain;
 mod enrolment;
-mod limit;
 mod node;
 
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use hayward_vocabulary::NodeName;
 use sqlx::PgConnection;
 
 pub use self::change::{ChangeRow, history};
+pub use self::claimed_size::load_limits;
 pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
-pub use self::limit::load_limits;
 pub use self::node::{NodeRow, load_nodes};
 use crate::ledger::{Bounds, Enrolment};
 
@@ -55,6 +55,6 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     change::trim(&rows.crowded, tx).await?;
     enrolment::write(rows.enrolments, tx).await?;
     enrolment::forget(rows.forgotten_enrolments, tx).await?;
-    limit::write(rows.limits, tx).await?;
+    claimed_size::write(rows.limits, tx).await?;
     drain::write(rows.drains, tx).await
 }

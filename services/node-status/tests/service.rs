@@ -9,6 +9,10 @@
 mod agents;
 #[path = "service/drains.rs"]
 mod drains;
+#[path = "service/dry_runs.rs"]
+mod dry_runs;
+#[path = "service/fixture.rs"]
+mod fixture;
 #[path = "service/identity.rs"]
 mod identity;
 #[path = "service/invariants.rs"]
@@ -17,12 +21,8 @@ mod invariants;
 mod operators;
 #[path = "service/scheduler.rs"]
 mod scheduler;
-#[path = "service/trials.rs"]
-mod trials;
 #[path = "service/truth.rs"]
 mod truth;
-#[path = "service/world.rs"]
-mod world;
 
 #[test]
 fn the_description_is_the_one_that_was_agreed() {

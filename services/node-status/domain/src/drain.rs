@@ -2,7 +2,7 @@
 //! found nothing, and that the scheduler knows of nothing, is another, and only the two together
 //! end a drain.
 
-use crate::words::length;
+use crate::format::length;
 
 /// What is still there this long after the deadline stays: stopping by force takes a minute (6.3).
 pub const LATE_MS: u64 = 60_000;

@@ -2,7 +2,7 @@
 //! once, and what has not been heard since the watch began keeps its old word until its
 //! silence is long enough for a worse one (B2).
 
-use crate::words::{length, times};
+use crate::format::{length, times};
 
 /// How a node is, as far as its reports go. Being varied off and being blocked are other matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,18 +11,18 @@
 //! owns, so an outage of ours is never held against a node (B2).
 
 pub mod brake;
+pub mod claimed_size;
 pub mod drain;
-pub mod flaps;
+pub mod duplicate_agents;
+pub mod flapping;
+pub mod format;
 pub mod health;
+pub mod heartbeat_period;
 pub mod lease;
-pub mod limit;
-pub mod rhythm;
-pub mod room;
-pub mod stay;
-pub mod twins;
-pub mod words;
+pub mod overdue;
+pub mod pool_minimum;
 
 pub use brake::{Brake, Pool};
-pub use flaps::Flaps;
+pub use duplicate_agents::Twins;
+pub use flapping::Flaps;
 pub use health::{Due, Health, Judgement, Limits, Next, Record, judge};
-pub use twins::Twins;

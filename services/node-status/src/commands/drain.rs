@@ -2,16 +2,16 @@
 //! agent and rm-scheduler say (see [`crate::absorb`]).
 
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
-use hayward_node_status_domain::room::{self, Room};
+use hayward_node_status_domain::pool_minimum::{self, Room};
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::Cause;
 use crate::error::Refusal;
+use crate::format;
 use crate::ledger::{Drain, Ledger, Node, checked};
 use crate::store::{DrainRow, Rows};
-use crate::words;
 
 impl Ledger {
     /// Begins a drain, or changes the one that lasts. Saying the same twice is no news.
@@ -123,7 +123,7 @@ impl Ledger {
             out += u64::from(!works(&other.name));
         }
         let guards = &self.context.guards;
-        room::for_one_more(Room {
+        pool_minimum::for_one_more(Room {
             size,
             out,
             floor: guards.pool_floor,
@@ -205,14 +205,14 @@ impl Ledger {
             return;
         };
         let (stage, why) = drain.judged(self.clearing(name, drain), moment.now);
-        let state = words::drain_state(stage);
+        let state = format::drain_state(stage);
         let number = drain.number;
         if state != drain.state {
             if let Some(drain) = self.drains.get_mut(name) {
                 drain.state = state;
                 drain.state_since = moment.now;
             }
-            let event = format!("drain {number} {}: {why}", words::stored_drain(state));
+            let event = format!("drain {number} {}: {why}", format::stored_drain(state));
             let cause = Cause {
                 news: true,
                 event: Some(event),

@@ -6,9 +6,9 @@ use hayward_vocabulary::{NodeName, Size};
 
 use super::Cause;
 use crate::error::Refusal;
+use crate::format;
 use crate::ledger::{Bounds, Ledger};
 use crate::store::Rows;
-use crate::words;
 
 /// Agents that are remembered as not being the node.
 const REFUSED: usize = 16;
@@ -89,7 +89,7 @@ fn told(bounds: Option<&Bounds>) -> String {
     let Some(Bounds { most, pool }) = bounds else {
         return "enrolled without a limit".to_owned();
     };
-    let limit = (*most != Size::default()).then(|| format!("for {} at most", words::size(most)));
+    let limit = (*most != Size::default()).then(|| format!("for {} at most", format::size(most)));
     let pool = pool.as_ref().map(|pool| format!("in pool {pool}"));
     let parts: Vec<String> = limit.into_iter().chain(pool).collect();
     format!("enrolled {}", parts.join(", "))

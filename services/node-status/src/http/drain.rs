@@ -9,7 +9,7 @@ use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::{App, NoNode, revision, seen};
+use super::{App, NoNode, if_match, revision};
 use crate::ledger::Command;
 
 /// How far the emptying of a node is; of the last drain, also when it is over.
@@ -59,7 +59,7 @@ pub async fn drain_node(
     Json(request): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = seen::seen(&headers, &node)?;
+    let seen = if_match::seen(&headers, &node)?;
     let by = caller.name.clone();
     let done = app
         .handle
@@ -96,7 +96,7 @@ pub async fn cancel_drain(
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = seen::seen(&headers, &node)?;
+    let seen = if_match::seen(&headers, &node)?;
     let by = caller.name.clone();
     let cancel = |reply| Command::CancelDrain { node, by, reply };
     let done = app.handle.ask_if(seen, cancel).await?;

@@ -9,7 +9,7 @@ use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::{App, NoNode, revision, seen};
+use super::{App, NoNode, if_match, revision};
 use crate::ledger::Command;
 
 /// Says which of several agents with one name is the node; the others are refused from now on.
@@ -37,7 +37,7 @@ pub async fn identify_node(
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = seen::seen(&headers, &node)?;
+    let seen = if_match::seen(&headers, &node)?;
     let (instance, by) = (identity.agent_instance, caller.name.clone());
     let done = app
         .handle

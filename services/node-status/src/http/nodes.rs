@@ -16,7 +16,7 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{App, NoNode, revision, seen};
+use super::{App, NoNode, if_match, revision};
 use crate::ledger::Command;
 use crate::store;
 
@@ -134,7 +134,7 @@ pub async fn show_node(
     Path(node): Path<NodeName>,
 ) -> Result<(HeaderMap, Json<NodeView>), Problem> {
     app.publisher.readable()?;
-    let tag = seen::etag(&app.publisher, &node);
+    let tag = if_match::etag(&app.publisher, &node);
     let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     let entry = entry.ok_or_else(|| Problem::not_found(format!("node {node}")))?;
     Ok((tag, Json(view(&app, entry))))
@@ -165,7 +165,7 @@ pub async fn vary_node(
     Json(change): Json<Schedulable>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = seen::seen(&headers, &node)?;
+    let seen = if_match::seen(&headers, &node)?;
     let reason = change.reason.as_deref().unwrap_or_default();
     if reason.len() > 4096 || reason.contains('\0') {
         let detail = "takes up to 4096 bytes without zero characters";
@@ -207,7 +207,7 @@ pub async fn remove_node(
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = seen::seen(&headers, &node)?;
+    let seen = if_match::seen(&headers, &node)?;
     let by = caller.name.clone();
     let done = app
         .handle

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, ClearingEntry};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;
-use crate::words;
+use crate::format;
 
 /// Longer than this nobody means.
 const LONGEST_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -83,7 +83,7 @@ impl Drain {
         });
         let late = self.deadline.filter(|deadline| *deadline <= now);
         domain::judge(&Facts {
-            before: words::drain_stage(self.state),
+            before: format::drain_stage(self.state),
             paused: self.paused,
             late_ms: late.map(|deadline| now.ms_since(deadline)),
             cleared,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use hayward_node_status_api::{Heartbeat, Inventory, NodeEntry};
 use hayward_node_status_domain::lease::Mercy;
-use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, limit::held_to};
+use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, claimed_size::held_to};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
 use super::{Bounds, Context, Drain};
-use crate::pulses::{Pulse, Shown};
-use crate::words;
+use crate::format;
+use crate::heartbeats::{Pulse, Shown};
 
 /// Where a node is when its agent names no pool.
 pub const DEFAULT_POOL: &str = "default";
@@ -131,8 +131,8 @@ impl Node {
             };
             lines.push(format!(
                 "{how} from {} to {}",
-                words::size(&before),
-                words::size(&after)
+                format::size(&before),
+                format::size(&after)
             ));
         }
         if self.inventory.capacity != *claimed {
@@ -145,7 +145,7 @@ impl Node {
     pub fn clipped(&self, claimed: &Size) -> Option<String> {
         let held = self.held(claimed);
         let (claimed, held) =
-            (claimed != &held).then(|| (words::size(claimed), words::size(&held)))?;
+            (claimed != &held).then(|| (format::size(claimed), format::size(&held)))?;
         Some(format!(
             "says it has {claimed} and may say {held}: held to that"
         ))
@@ -213,7 +213,7 @@ impl Node {
             capacity: self.capacity(),
             labels: self.inventory.labels.clone(),
             runtimes: self.inventory.runtimes.clone(),
-            health: words::published(self.health),
+            health: format::published(self.health),
             schedulable: self.schedulable,
             reason: self.reason(drain),
             since: self.since,

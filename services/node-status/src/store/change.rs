@@ -4,7 +4,7 @@ use hayward_node_status_api::NodeChange;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::{PgConnection, PgPool};
 
-use crate::words;
+use crate::format;
 
 /// Changes kept of each node at least; trimmed now and then, so a few more may be there.
 const KEPT: i64 = 200;
@@ -88,7 +88,7 @@ pub async fn history(
         .map(|row| {
             let change = NodeChange {
                 at: Timestamp::from_unix_ms(row.at_ms),
-                health: words::read_published(&row.health),
+                health: format::read_published(&row.health),
                 schedulable: row.schedulable,
                 reason: row.reason,
                 by: row.by,

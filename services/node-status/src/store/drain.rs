@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
+use crate::format;
 use crate::ledger::Drain;
-use crate::words;
 
 /// A drain as it is written.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl DrainRow {
             began_ms: drain.began.unix_ms(),
             deadline_ms: drain.deadline.map(Timestamp::unix_ms),
             paused: drain.paused,
-            state: words::stored_drain(drain.state),
+            state: format::stored_drain(drain.state),
             state_since_ms: drain.state_since.unix_ms(),
         }
     }
@@ -53,7 +53,7 @@ pub async fn load_drains(tx: &mut PgConnection) -> Result<BTreeMap<NodeName, Dra
             began: Timestamp::from_unix_ms(row.began_ms),
             deadline: row.deadline_ms.map(Timestamp::from_unix_ms),
             paused: row.paused,
-            state: words::read_drain(&row.state),
+            state: format::read_drain(&row.state),
             state_since: Timestamp::from_unix_ms(row.state_since_ms),
             alive: None,
             look: None,

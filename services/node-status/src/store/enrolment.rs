@@ -42,7 +42,7 @@ pub async fn write(
 ) -> Result<(), sqlx::Error> {
     for ((principal, key), enrolment) in enrolments {
         let bounds = enrolment.bounds.as_ref();
-        let most = bounds.map(|it| super::limit::text(&it.most));
+        let most = bounds.map(|it| super::claimed_size::text(&it.most));
         let pool = bounds.and_then(|it| it.pool.as_deref());
         sqlx::query!(
             "insert into enrolment (principal, idempotency_key, request_digest, node,

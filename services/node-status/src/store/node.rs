@@ -7,8 +7,8 @@ use hayward_node_status_domain::{Flaps, Twins};
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
+use crate::format;
 use crate::ledger::Node;
-use crate::words;
 
 /// A node as it is written.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl NodeRow {
             boot_id: node.boot_id.clone(),
             agent_instance: node.agent_instance.clone(),
             quiesced: node.quiesced,
-            health: words::stored(node.health),
+            health: format::stored(node.health),
             health_reason: node.health_reason.clone(),
             schedulable: node.schedulable,
             off_reason: node.off_reason.clone(),
@@ -74,7 +74,7 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
         let decode = |error: &dyn std::fmt::Display| sqlx::Error::Decode(error.to_string().into());
         let inventory: Inventory =
             serde_json::from_str(&row.inventory).map_err(|error| decode(&error))?;
-        let pulse = std::sync::Arc::<crate::pulses::Pulse>::default();
+        let pulse = std::sync::Arc::<crate::heartbeats::Pulse>::default();
         pulse.runs(&inventory.version);
         nodes.push(Node {
             name: NodeName::new(row.node).map_err(|error| decode(&error))?,
@@ -89,7 +89,7 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
             bounds: None,
             agent_instance: row.agent_instance,
             quiesced: row.quiesced,
-            health: words::read(&row.health),
+            health: format::read(&row.health),
             health_reason: row.health_reason,
             schedulable: row.schedulable,
             off_reason: row.off_reason,

@@ -9,7 +9,7 @@ use hayward_service::auth::Scope;
 use hayward_service::client::{Client, TokenSource};
 use hayward_testkit::until;
 
-use crate::world::{SECONDS, World, name, refusal, try_beat, well};
+use crate::fixture::{SECONDS, World, name, refusal, try_beat, well};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_makes_a_node_and_repeating_it_writes_nothing() {

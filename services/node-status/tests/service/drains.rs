@@ -6,8 +6,8 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
+use crate::fixture::{Orders as _, World, refusal, well};
 use crate::scheduler::reserved;
-use crate::world::{Orders as _, World, refusal, well};
 
 const PATH: &str = "/v1/nodes/n1/drain";
 

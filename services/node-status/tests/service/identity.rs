@@ -9,7 +9,7 @@ use hayward_service::Code;
 use hayward_testkit::until;
 use hayward_vocabulary::{Size, resources::GIB};
 
-use crate::world::{Orders as _, World, name, refusal, try_beat, well};
+use crate::fixture::{Orders as _, World, name, refusal, try_beat, well};
 
 fn agent(instance: &str) -> Heartbeat {
     Heartbeat {

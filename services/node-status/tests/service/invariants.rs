@@ -5,7 +5,7 @@ use hayward_service::client::ClientError;
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 
-use crate::world::{World, well};
+use crate::fixture::{World, well};
 
 const PATH: &str = "/v1/invariants";
 

@@ -3,7 +3,7 @@
 use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
 use hayward_testkit::until;
 
-use crate::world::{Orders as _, World, refusal, well};
+use crate::fixture::{Orders as _, World, refusal, well};
 
 fn off(reason: &str) -> Schedulable {
     Schedulable {

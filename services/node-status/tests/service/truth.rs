@@ -4,7 +4,7 @@ use hayward_node_status_api::{Health, NodeHistory, NodeView};
 use hayward_testkit::until;
 use hayward_vocabulary::resources::GIB;
 
-use crate::world::{SECONDS, World, refusal, try_beat, well};
+use crate::fixture::{SECONDS, World, refusal, try_beat, well};
 
 impl World {
     async fn becomes(&self, node: &str, health: Health) -> NodeView {

@@ -11,7 +11,7 @@ pub fn length(ms: u64) -> String {
 
 /// As in `5 times in 15 min`.
 pub(crate) fn times(count: u64) -> String {
-    format!("{count} times in {}", length(crate::flaps::WINDOW_MS))
+    format!("{count} times in {}", length(crate::flapping::WINDOW_MS))
 }
 
 #[cfg(test)]

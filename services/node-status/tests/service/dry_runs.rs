@@ -7,7 +7,7 @@ use hayward_node_status_api::{NodeEntry, NodeHistory};
 use hayward_service::http::problem::Code;
 use serde_json::{Value, json};
 
-use crate::world::{World, refusal, well};
+use crate::fixture::{World, refusal, well};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
