@@ -1,8 +1,8 @@
 //! The routes of blocklist. Handlers check who asks, ask the ledger once, and wrap the answer.
 
 mod admission;
+mod block_request;
 mod changes;
-mod draft;
 mod evidence;
 mod failures;
 mod feed;

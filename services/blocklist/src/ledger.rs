@@ -6,20 +6,20 @@
 //! published; a fact is taken note of once, however often it is told.
 
 mod block;
+mod dedupe;
 mod evidence;
-mod judge;
-mod keep;
-mod machines;
-mod once;
-mod orders;
+mod items;
+mod nodes;
 mod report;
+mod requests;
+mod strategy_eval;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_blocklist_api::{BlockEntry, BlockKind, BlockOutcome, Evidence, StrategyView};
-use hayward_blocklist_domain::guard::Guard;
+use hayward_blocklist_domain::brake_check::Guard;
 use hayward_blocklist_domain::{Action, Fact, Item, Record, Rule, What};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
@@ -30,11 +30,11 @@ use parking_lot::RwLock;
 use sqlx::PgConnection;
 
 pub use self::block::{Block, Key, etag};
-use self::machines::Machines;
-pub use self::orders::STALE;
+use self::nodes::Machines;
+pub use self::requests::STALE;
 use crate::config::Settings;
 use crate::error::Refusal;
-use crate::measured;
+use crate::metrics;
 use crate::store::{self, Rows};
 use crate::strategy;
 
@@ -256,7 +256,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
-        measured::readings(self, moment)
+        metrics::readings(self, moment)
     }
 
     fn weight(rows: &Rows) -> usize {

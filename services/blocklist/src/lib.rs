@@ -17,10 +17,10 @@ mod error;
 mod http;
 mod invariants;
 mod ledger;
-mod measured;
-mod show;
+mod metrics;
 mod store;
 mod strategy;
+mod view;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

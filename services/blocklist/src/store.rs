@@ -1,9 +1,9 @@
 //! All SQL of blocklist, one file per table. Rows of one batch are written in multi-row statements.
 
+mod auto_block;
 mod block;
 mod change;
 mod fact;
-mod past;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use hayward_blocklist_domain::What;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
+pub use self::auto_block::{PastRow, StrategyRow, load_machines, load_past, load_strategy};
 pub use self::block::{BlockRow, load_blocks};
 pub use self::change::{ChangeRow, feed, history};
 pub use self::fact::{FactRow, cause_word, load_facts};
-pub use self::past::{PastRow, StrategyRow, load_machines, load_past, load_strategy};
 use crate::ledger::Key;
 
 /// What one batch changes.
@@ -72,15 +72,15 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     if !rows.forgotten.is_empty() {
         fact::forget(&rows.forgotten, tx).await?;
     }
-    past::append_past(&rows.past, tx).await?;
+    auto_block::append_past(&rows.past, tx).await?;
     if let Some(before) = rows.forgive_before {
-        past::forget_past(before, tx).await?;
+        auto_block::forget_past(before, tx).await?;
     }
     if !rows.machines.is_empty() {
-        past::remember_machines(&rows.machines, tx).await?;
+        auto_block::remember_machines(&rows.machines, tx).await?;
     }
     if let Some(strategy) = &rows.strategy {
-        past::choose(strategy, tx).await?;
+        auto_block::choose(strategy, tx).await?;
     }
     Ok(())
 }

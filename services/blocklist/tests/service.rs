@@ -7,6 +7,8 @@
 
 #[path = "service/evidence.rs"]
 mod evidence;
+#[path = "service/fixture.rs"]
+mod fixture;
 #[path = "service/invariants.rs"]
 mod invariants;
 #[path = "service/items.rs"]
@@ -21,8 +23,6 @@ mod scheduler;
 mod time;
 #[path = "service/trials.rs"]
 mod trials;
-#[path = "service/world.rs"]
-mod world;
 
 #[test]
 fn the_description_is_the_one_that_was_agreed() {

@@ -9,18 +9,18 @@
 //! the [`backoff`]'s. None of this has a clock: the end of every window is the time of a fact.
 
 pub mod backoff;
+pub mod block;
+pub mod brake_check;
 pub mod brakes;
+pub mod canary;
 pub mod fact;
-pub mod guard;
-pub mod item;
+pub mod key_state;
 pub mod record;
 pub mod rule;
-pub mod slot;
-pub mod trial;
 
+pub use block::{Action, Item};
 pub use brakes::{Brakes, Pool, Withheld};
 pub use fact::{Attempt, Blame, Fact, What};
-pub use item::{Action, Item};
+pub use key_state::{Outcome, Slot, Trial};
 pub use record::{Record, Window};
 pub use rule::{Class, Proposal, Rule, Score};
-pub use slot::{Outcome, Slot, Trial};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
+use crate::block::{Action, STRATEGY};
 use crate::fact::{Blame, Fact, What};
-use crate::item::{Action, STRATEGY};
 use crate::record::{Record, Window};
 
 /// How long the fact of a class, or of slowness, stays worth acting upon.

@@ -10,7 +10,7 @@ use hayward_service::http::problem::Problem;
 
 use super::App;
 use crate::ledger::Command;
-use crate::show::{clearing, progress};
+use crate::view::{clearing, progress};
 
 /// What is on record of a node: facts, score against threshold by each rule of the strategy, what
 /// it cost, what is done about it, and what holds a block back.

@@ -14,7 +14,7 @@ use hayward_service::http::refusal::NotOperator;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::draft::{Draft, Drafts};
+use super::block_request::{Draft, Drafts};
 use super::page::Page;
 use super::{App, NoItem, NotBlocked, SwitchedOff, reporter, revision};
 use crate::error::of_one;

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::draft::scope;
+use super::block_request::scope;
 use crate::ledger::kind;
-use crate::show::{Clearings, clearing, view};
+use crate::view::{Clearings, clearing, view};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

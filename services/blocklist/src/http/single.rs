@@ -16,11 +16,11 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::draft::{OrderDraft, scope};
+use super::block_request::{OrderDraft, scope};
 use super::items::{check_reason, put_one};
 use super::{App, NotBlocked, revision};
 use crate::ledger::{Command, Key, Orders, Removal, etag};
-use crate::show::{clearing, view};
+use crate::view::{clearing, view};
 
 hayward_service::refusals! {
     Otherwise = 409, "blocked otherwise, or the blocklist is switched off";

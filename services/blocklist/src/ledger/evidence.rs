@@ -5,9 +5,9 @@ use hayward_blocklist_domain::{Fact, Score, What, Window};
 use hayward_publication::Moment;
 use hayward_vocabulary::NodeName;
 
-use super::judge::said;
+use super::strategy_eval::said;
 use super::{Key, Ledger};
-use crate::show::view;
+use crate::view::view;
 
 /// Facts shown at most.
 const FACTS: usize = 100;

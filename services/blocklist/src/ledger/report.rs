@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_blocklist_domain::guard::{Guard, Withholds};
+use hayward_blocklist_domain::brake_check::{Guard, Withholds};
 use hayward_blocklist_domain::{Item, Pool};
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;

@@ -8,8 +8,8 @@ use hayward_rm_scheduler_api::evidence::What;
 use hayward_testkit::until;
 use serde_json::json;
 
+use crate::fixture::{ROOT, World, refusal};
 use crate::scheduler::{attempt, bad_launch, machine, worked};
-use crate::world::{ROOT, World, refusal};
 
 fn brief() -> Settings {
     Settings {

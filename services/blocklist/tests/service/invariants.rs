@@ -7,7 +7,7 @@ use hayward_service::client::ClientError;
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 
-use crate::world::{ITEMS, World, mark};
+use crate::fixture::{ITEMS, World, mark};
 
 const PATH: &str = "/v1/invariants";
 

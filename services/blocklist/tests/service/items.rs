@@ -6,7 +6,7 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{ITEMS, World, for_ever, mark, refusal};
+use crate::fixture::{ITEMS, World, for_ever, mark, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outcomes_follow_the_scenario_table() {

@@ -11,7 +11,7 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{ROOT, World, refusal};
+use crate::fixture::{ROOT, World, refusal};
 
 fn mark() -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": 60_000 })

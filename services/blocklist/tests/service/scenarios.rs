@@ -15,7 +15,7 @@ mod time;
 use hayward_blocklist_api::{BlockBatchAnswer, EffectiveBlock};
 use serde_json::{Value, json};
 
-use crate::world::{ROOT, World};
+use crate::fixture::{ROOT, World};
 
 fn mark(duration_ms: u64) -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": duration_ms })

@@ -9,7 +9,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 use serde_json::{Value, json};
 
-use crate::world::{PUBLICATION, World, for_ever, mark, refusal};
+use crate::fixture::{PUBLICATION, World, for_ever, mark, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_ends_by_itself_and_its_removal_is_published() {

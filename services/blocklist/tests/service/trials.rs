@@ -4,7 +4,7 @@ use axum::http::{HeaderName, Method};
 use hayward_blocklist_api::{BlockAnswer, BlockBatchAnswer, BlockOutcome, StrategyView};
 use serde_json::{Value, json};
 
-use crate::world::{World, mark, refusal};
+use crate::fixture::{World, mark, refusal};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 

@@ -5,8 +5,8 @@ use hayward_testkit::until;
 use serde_json::json;
 
 use super::{evacuate, mark, merging};
+use crate::fixture::World;
 use crate::scheduler::clearing;
-use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_01_a_new_node_is_marked() {

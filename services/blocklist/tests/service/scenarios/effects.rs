@@ -4,8 +4,8 @@ use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, EvacuationPro
 use hayward_testkit::until;
 
 use super::{effective, evacuate, mark};
+use crate::fixture::{ROOT, World, refusal};
 use crate::scheduler::clearing;
-use crate::world::{ROOT, World, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenarios_08_09_10_a_worker_is_blocked_by_itself_or_by_its_node() {

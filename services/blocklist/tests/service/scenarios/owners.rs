@@ -6,8 +6,8 @@ use hayward_testkit::until;
 use serde_json::json;
 
 use super::{announce, evacuate, mark};
+use crate::fixture::{ROOT, World, refusal};
 use crate::scheduler::machine;
-use crate::world::{ROOT, World, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenarios_13_14_an_owner_gets_everything_once_and_then_what_it_asks_for() {

@@ -7,7 +7,7 @@ use hayward_testkit::until;
 use serde_json::json;
 
 use super::{announce, item, mark};
-use crate::world::{ROOT, World};
+use crate::fixture::{ROOT, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenarios_21_23_slow_tasks_and_intended_exits() {

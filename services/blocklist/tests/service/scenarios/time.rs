@@ -6,7 +6,7 @@ use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use super::{announce, mark};
-use crate::world::{ROOT, World, refusal};
+use crate::fixture::{ROOT, World, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_11_an_end_unblocks_once() {

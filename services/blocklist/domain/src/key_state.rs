@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_vocabulary::Timestamp;
 
 use crate::Item;
-use crate::item::joined;
+use crate::block::joined;
 
 /// What became of an add (5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::Action;
-    use crate::item::tests::items;
+    use crate::block::tests::items;
 
     fn mark(cause: &str, end: i64) -> Item {
         Item {

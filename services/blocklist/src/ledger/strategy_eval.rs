@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockEntry, BlockEvent};
 use hayward_blocklist_domain::backoff::{self, Earlier};
-use hayward_blocklist_domain::trial::{self, Verdict};
+use hayward_blocklist_domain::canary::{self, Verdict};
 use hayward_blocklist_domain::{Action, Fact, Item, Proposal, rule};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::block::on_trial;
-use super::keep::Statement;
+use super::items::Statement;
 use super::{Key, Ledger};
 use crate::store::{FactRow, Rows, cause_word};
 
@@ -103,7 +103,7 @@ impl Ledger {
         let key = Key::node(node);
         let block = self.blocks.get_mut(&key)?;
         let trial = block.slot.trial.clone()?;
-        match trial::verdict(&self.record, node, fact, ELSEWHERE_MS) {
+        match canary::verdict(&self.record, node, fact, ELSEWHERE_MS) {
             Verdict::Open => None,
             Verdict::Passed => {
                 block.slot.trial = None;

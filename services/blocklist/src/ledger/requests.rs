@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockKind, BlockOutcome, StrategyView};
-use hayward_blocklist_domain::item::MANUAL;
+use hayward_blocklist_domain::block::MANUAL;
 use hayward_blocklist_domain::{Item, Outcome, Rule, Withheld};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::block::entry;
-use super::keep::Statement;
-use super::machines::Blocked;
-use super::{Done, Ledger, New, Orders, Until, once};
+use super::items::Statement;
+use super::nodes::Blocked;
+use super::{Done, Ledger, New, Orders, Until, dedupe};
 use crate::config::Settings;
 use crate::error::Refusal;
 use crate::store::{Rows, StrategyRow};
@@ -75,8 +75,8 @@ impl Ledger {
         let first = batch.rows.changes.len();
         let items = orders.items.iter();
         let done = items.map(|new| (&new.key, self.take(new, orders, moment, batch)));
-        let done = once::answers(done.collect());
-        once::lines(&mut batch.rows.changes, first);
+        let done = dedupe::answers(done.collect());
+        dedupe::lines(&mut batch.rows.changes, first);
         Ok(done)
     }
 
