@@ -16,8 +16,8 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
-use hayward_rm_scheduler_domain::snapshot::outside::Outside;
-use hayward_rm_scheduler_outside::{Ask, Trees, lacks, of_use};
+use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
+use hayward_rm_scheduler_external_planner::{Ask, Trees, lacks, of_use};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::command::PlannerOutcome;
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_nothing_of_the_bytes_of_a_bad_answer() {
-        let read = |body: &str| hayward_rm_scheduler_outside::read(body.as_bytes(), 7);
+        let read = |body: &str| hayward_rm_scheduler_external_planner::read(body.as_bytes(), 7);
         for (bodies, told) in [
             (["<1>", r#"{"12:00": 1}"#], "its answer cannot be read"),
             (
@@ -405,7 +405,7 @@ mod tests {
 
     pub(super) fn question() -> Ask {
         Ask {
-            format: hayward_rm_scheduler_outside::FORMAT,
+            format: hayward_rm_scheduler_external_planner::FORMAT,
             revision: 7,
             now: Timestamp::default(),
             pool: "batch".into(),

@@ -109,7 +109,7 @@ fn rules_of_documents_read_no_files() {
         "hayward-rm-scheduler-api",
         "hayward-rm-scheduler-capacity",
         "hayward-rm-scheduler-domain",
-        "hayward-rm-scheduler-outside",
+        "hayward-rm-scheduler-external-planner",
         "hayward-vocabulary",
         "regex",
         "serde",
@@ -119,7 +119,7 @@ fn rules_of_documents_read_no_files() {
     let folders = [
         "services/rm-scheduler/policy",
         "services/rm-scheduler/capacity",
-        "services/rm-scheduler/outside",
+        "services/rm-scheduler/external-planner",
     ];
     let all = packages();
     let rules = all

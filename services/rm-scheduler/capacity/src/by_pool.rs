@@ -16,7 +16,7 @@ use hayward_rm_scheduler_domain::{
     Decided, FairShare, News, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict,
     Verdicts, plan::Shares,
 };
-use hayward_rm_scheduler_outside as outside;
+use hayward_rm_scheduler_external_planner as outside;
 use hayward_vocabulary::WorkId;
 
 use crate::Capacity;

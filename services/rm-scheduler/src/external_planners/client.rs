@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hayward_publication::Handle;
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::snapshot::outside::Answer;
-use hayward_rm_scheduler_outside::{Ask, MOST_BYTES, clipped, read};
+use hayward_rm_scheduler_external_planner::{Ask, MOST_BYTES, clipped, read};
 use hayward_service::Shutdown;
 use hayward_service::client::install_crypto;
 use reqwest::header::CONTENT_TYPE;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad, ProcessesOfOrder};
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
 use hayward_rm_scheduler_domain::{plan, served_in};
-use hayward_rm_scheduler_outside::Trees;
+use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::queries::node_contents::NodeSpace;

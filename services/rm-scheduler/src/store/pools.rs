@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
-use hayward_rm_scheduler_pools::{Final, Mode, Pool, Rules, State, Stopped, Worker};
+use hayward_rm_scheduler_worker_pools::{Final, Mode, Pool, Rules, State, Stopped, Worker};
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;

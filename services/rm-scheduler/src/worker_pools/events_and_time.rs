@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
-use hayward_rm_scheduler_pools::{Ending, Mode, Pool, State, Told};
+use hayward_rm_scheduler_worker_pools::{Ending, Mode, Pool, State, Told};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
 
 use super::{PoolRecord, number_of, owns};
@@ -117,7 +117,7 @@ impl Ledger {
         id: &WorkId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-        tell: impl FnOnce(&mut Pool, hayward_rm_scheduler_pools::Now),
+        tell: impl FnOnce(&mut Pool, hayward_rm_scheduler_worker_pools::Now),
     ) {
         let known = self.change_pool(id, moment, batch, |pool, now| {
             tell(pool, now);

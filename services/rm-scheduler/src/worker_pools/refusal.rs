@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use hayward_rm_scheduler_pools::commands;
+use hayward_rm_scheduler_worker_pools::commands;
 use hayward_service::problem::{Code, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@ use hayward_publication::Moment;
 use hayward_rm_scheduler_api::pools::{
     EventList, FinalStatus, OwnerView, PoolMode, PoolStatus, PoolView, WorkerState, WorkerView,
 };
-use hayward_rm_scheduler_pools::{Final, Mode, State};
+use hayward_rm_scheduler_worker_pools::{Final, Mode, State};
 use hayward_vocabulary::WorkId;
 
 use super::{PoolRecord, Refusal, now, work_of};
@@ -74,7 +74,7 @@ impl Ledger {
     pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, Refusal> {
         let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
         let all = kept.pool.workers.iter();
-        let view = |(id, worker): (&_, &hayward_rm_scheduler_pools::Worker)| WorkerView {
+        let view = |(id, worker): (&_, &hayward_rm_scheduler_worker_pools::Worker)| WorkerView {
             id: Clone::clone(id),
             state: match worker.state {
                 State::Launching => WorkerState::Launching,

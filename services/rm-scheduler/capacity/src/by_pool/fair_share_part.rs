@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::{
     News, Snapshot, Verdict,
     snapshot::{Allocation, Carried, Demand, Node},
 };
-use hayward_rm_scheduler_outside::Trees;
+use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::NodeName;
 
 pub(super) struct Rest(Snapshot);

@@ -7,7 +7,7 @@ use axum::http::header::IF_MATCH;
 use hayward_rm_scheduler_api::pools::{
     CONNECTION, OWNER_EPOCH, OwnerOrder, PoolMode, PoolOrder, SizeOrder, WorkerSpec,
 };
-use hayward_rm_scheduler_pools::{Connect, MOST_FOREIGN, Mode, Speaker, Wish};
+use hayward_rm_scheduler_worker_pools::{Connect, MOST_FOREIGN, Mode, Speaker, Wish};
 use hayward_service::Caller;
 use hayward_service::auth::Scope;
 use hayward_service::http::idempotency::RequestDigest;

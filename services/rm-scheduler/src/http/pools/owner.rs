@@ -6,7 +6,7 @@ use hayward_rm_scheduler_api::pools::{
     CheckAnswer, JobStatus, OwnerConnected, OwnerOrder, PoolView, SizeAnswer, SizeOrder,
     StartedAnswer, StopOrder,
 };
-use hayward_rm_scheduler_pools::Final;
+use hayward_rm_scheduler_worker_pools::Final;
 use hayward_service::auth::Scope;
 use hayward_service::http::extract::Trial;
 use hayward_service::http::problem::{Code, Problem};
