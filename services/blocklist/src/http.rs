@@ -31,7 +31,8 @@ use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::{Command, Context};
+use crate::command::Command;
+use crate::context::Context;
 
 hayward_service::refusals! {
     NotBlocked = 404, "not blocked";

@@ -4,7 +4,7 @@ use hayward_publication::Handle;
 use hayward_publication::invariants::Look;
 use hayward_service::invariants::Watch;
 
-use crate::ledger::Command;
+use crate::command::Command;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {

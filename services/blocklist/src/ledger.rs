@@ -5,7 +5,6 @@
 //! Invariants: a key is in `due` at most once, at its `due`; exactly the live items and trials are
 //! published; a fact is taken note of once, however often it is told.
 
-mod block;
 mod dedupe;
 mod evidence;
 mod items;
@@ -18,120 +17,21 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_blocklist_api::{BlockEntry, BlockKind, BlockOutcome, Evidence, StrategyView};
+use hayward_blocklist_api::BlockEntry;
 use hayward_blocklist_domain::brake_check::Guard;
-use hayward_blocklist_domain::{Action, Fact, Item, Record, Rule, What};
-use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
-use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry, MachineEntry};
+use hayward_blocklist_domain::{Fact, Item, Record, Rule, What};
+use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
+use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
-use parking_lot::RwLock;
 use sqlx::PgConnection;
 
-pub use self::block::{Block, Key, etag};
 use self::nodes::Machines;
-pub use self::requests::STALE;
-use crate::config::Settings;
-use crate::error::Refusal;
+use crate::command::Command;
+use crate::context::Context;
 use crate::metrics;
+use crate::model::{Block, Key, Past};
 use crate::store::{self, Rows};
-use crate::strategy;
-
-/// How long somebody wants something blocked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    Default,
-    At(Timestamp),
-    For(u64),
-    Permanent,
-}
-
-/// A checked request.
-#[derive(Debug, Clone)]
-pub struct New {
-    pub key: Key,
-    pub action: Action,
-    pub cause: String,
-    pub source: String,
-    pub until: Until,
-    pub based_on: Option<u64>,
-}
-
-/// What became of one item.
-#[derive(Debug, Clone)]
-pub struct Done {
-    pub outcome: BlockOutcome,
-    /// Why nothing happened.
-    pub reason: Option<&'static str>,
-    pub item: Option<BlockEntry>,
-    pub warnings: Vec<String>,
-}
-
-/// Items that are taken in together, in order.
-#[derive(Debug)]
-pub struct Orders {
-    pub items: Vec<New>,
-    pub by: String,
-    /// Otherwise an item that is there and says something else is a conflict.
-    pub allow_merge: bool,
-}
-
-/// Somebody wants an item gone.
-#[derive(Debug)]
-pub struct Removal {
-    pub key: Key,
-    pub by: String,
-    pub why: Option<String>,
-    /// `ETag` of what the caller saw.
-    pub seen: Option<String>,
-}
-
-pub enum Command {
-    Add(Orders, Reply<Result<Vec<Done>, Refusal>>),
-    Remove(Removal, Reply<Result<(), Refusal>>),
-    /// Failures that owners tell: the items that came of them.
-    Report(Vec<(NodeName, Fact)>, Reply<Vec<BlockEntry>>),
-    Choose(strategy::Read, String, Reply<Result<StrategyView, Refusal>>),
-    Evidence(String, Reply<Option<Evidence>>),
-    Machines(Update<MachineEntry>, Reply<()>),
-    Facts(Update<FactEntry>, Reply<()>),
-    Clearings(Update<ClearingEntry>, Reply<()>),
-    /// How the invariants stand.
-    Invariants(Reply<Findings>),
-}
-
-/// What a term is given, and what readers see of it that is not published.
-pub struct Context {
-    pub settings: Settings,
-    pub clearings: RwLock<BTreeMap<String, ClearingEntry>>,
-    pub strategy: RwLock<StrategyView>,
-}
-
-impl Context {
-    pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            clearings: RwLock::default(),
-            // What a reader sees before the first term began is the strategy that never blocks.
-            strategy: RwLock::new(StrategyView {
-                name: Rule::None.name().to_owned(),
-                parameters: BTreeMap::new(),
-                by: None,
-                at: None,
-                revision: 0,
-            }),
-        }
-    }
-}
-
-/// An automatic block that began, for the back-off.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
-    pub at: Timestamp,
-    pub duration_ms: u64,
-    pub source: String,
-}
 
 #[derive(Clone)]
 pub struct Ledger {
@@ -256,7 +156,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
-        metrics::readings(self, moment)
+        metrics::readings(self.live_entries(moment.now))
     }
 
     fn weight(rows: &Rows) -> usize {
@@ -293,6 +193,13 @@ impl Ledger {
         }
     }
 
+    /// Published entries that are in force.
+    fn live_entries(&self, now: Timestamp) -> impl Iterator<Item = BlockEntry> {
+        let entries = self.blocks.iter();
+        let entries = entries.filter_map(|(key, block)| block.entry(key));
+        entries.filter(move |entry| entry.in_force(now))
+    }
+
     fn next_look(&self, moment: &Moment) -> Wake {
         let due = self.due.first().map(|(due, _)| due.ms_since(moment.now));
         let owed = self
@@ -301,14 +208,5 @@ impl Ledger {
             .map(|_| self.next_evacuation_ms.saturating_sub(moment.monotonic_ms));
         let next = due.into_iter().chain(owed).min();
         next.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
-    }
-}
-
-/// What may be blocked, as it is named in paths and rows.
-pub fn kind(text: &str) -> Option<BlockKind> {
-    match text.to_ascii_uppercase().as_str() {
-        "NODE" => Some(BlockKind::Node),
-        "WORKER" => Some(BlockKind::Worker),
-        _ => None,
     }
 }

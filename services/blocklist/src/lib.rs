@@ -12,12 +12,15 @@
 //! It never starts, stops or moves anything.
 
 mod absorb;
+mod command;
 mod config;
+mod context;
 mod error;
 mod http;
 mod invariants;
 mod ledger;
 mod metrics;
+mod model;
 mod store;
 mod strategy;
 mod view;
@@ -45,9 +48,11 @@ use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::command::Command;
 pub use crate::config::{Evacuation, Settings};
+use crate::context::Context;
 use crate::http::App;
-use crate::ledger::{Command, Context, Ledger};
+use crate::ledger::Ledger;
 
 /// The schema of this service, and the role it works as.
 pub const SCHEMA: &str = "blocklist";

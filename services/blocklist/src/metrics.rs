@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hayward_blocklist_api::BlockKind;
-use hayward_publication::Moment;
+use hayward_blocklist_api::{BlockEntry, BlockKind};
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{BLOCK_CAUSE, BLOCK_COUNT, BLOCK_KIND, BLOCK_STATE};
 
-use crate::ledger::Ledger;
-
 /// Every combination is told, so that none is missing before something is blocked.
-pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
+pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading> {
     let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     for kind in ["node", "worker"] {
         for state in ["in_force", "on_trial"] {
@@ -19,11 +16,7 @@ pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
             }
         }
     }
-    for (key, block) in &ledger.blocks {
-        let entry = block.entry(key);
-        let Some(entry) = entry.filter(|entry| entry.in_force(moment.now)) else {
-            continue;
-        };
+    for entry in entries {
         let kind = match entry.kind {
             BlockKind::Node => "node",
             BlockKind::Worker => "worker",

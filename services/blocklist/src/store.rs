@@ -15,7 +15,7 @@ pub use self::auto_block::{PastRow, StrategyRow, load_machines, load_past, load_
 pub use self::block::{BlockRow, load_blocks};
 pub use self::change::{ChangeRow, feed, history};
 pub use self::fact::{FactRow, cause_word, load_facts};
-use crate::ledger::Key;
+use crate::model::Key;
 
 /// What one batch changes.
 #[derive(Default)]

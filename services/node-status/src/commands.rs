@@ -12,7 +12,8 @@ use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
 use crate::format;
-use crate::ledger::{Bounds, Ledger, Node, pool_of};
+use crate::ledger::Ledger;
+use crate::model::{Bounds, Node, pool_of};
 use crate::store::{DrainRow, Rows};
 
 /// What settled a node: shown in its history.

@@ -24,7 +24,8 @@ use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::{Command, Context};
+use crate::command::Command;
+use crate::context::Context;
 use crate::secret_attempts::Patience;
 
 hayward_service::refusals! {

@@ -10,7 +10,9 @@ use hayward_service::invariants::{Watch, timed};
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::ledger::{Command, Drain, Ledger};
+use crate::command::Command;
+use crate::ledger::Ledger;
+use crate::model::Drain;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {

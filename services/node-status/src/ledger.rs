@@ -4,116 +4,26 @@
 //! Invariants: a node is in `due` at most once, at its `due_ms`; `pools` counts exactly the nodes
 //! in `nodes`; a pulse is calm only while the node is well and nothing about it is undecided.
 
-mod drain;
 mod enrolments;
-mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hayward_node_status_api::drain::{DrainRequest, DrainView};
-use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
-use hayward_node_status_domain::heartbeat_period::Rhythm;
-use hayward_node_status_domain::{Brake, Limits};
-use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
+use hayward_node_status_api::NodeEntry;
+use hayward_node_status_domain::Brake;
+use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
-pub use self::drain::{Drain, checked};
-pub use self::enrolments::{Asked, Bounds, Enrolment, Enrolments};
-pub use self::node::{Node, pool_of};
-use crate::config::Guards;
+use self::enrolments::Enrolments;
+use crate::command::Command;
+use crate::context::Context;
 use crate::error::Refusal;
-use crate::heartbeats::Pulses;
-use crate::metrics;
+use crate::metrics::{self, NodeReading};
+use crate::model::{Bounds, Drain, Node};
 use crate::store::{self, Rows};
-
-/// What readers, handlers and the ledger share.
-pub struct Context {
-    pub pulses: Pulses,
-    pub limits: Limits,
-    pub guards: Guards,
-    pub rhythm: Rhythm,
-    /// What each answered heartbeat gives the agent (I4).
-    pub lease_ms: u64,
-}
-
-impl Context {
-    /// Milliseconds between two heartbeats of a node, as large as the fleet is now.
-    pub fn period_ms(&self) -> u64 {
-        self.rhythm.period_ms(self.pulses.count())
-    }
-}
-
-type Answer<T> = Reply<Result<T, Refusal>>;
-
-pub enum Command {
-    /// A heartbeat that is not the same as the last, or of a node that is not well.
-    Heartbeat {
-        node: NodeName,
-        beat: Box<Heartbeat>,
-        digest: u64,
-        reply: Answer<HeartbeatAnswer>,
-    },
-    Vary {
-        node: NodeName,
-        change: Schedulable,
-        by: String,
-        reply: Answer<NodeEntry>,
-    },
-    Remove {
-        node: NodeName,
-        by: String,
-        reply: Answer<()>,
-    },
-    /// Which of several agents is the node.
-    Identify {
-        node: NodeName,
-        instance: String,
-        by: String,
-        reply: Answer<NodeEntry>,
-    },
-    Drain {
-        node: NodeName,
-        request: DrainRequest,
-        by: String,
-        reply: Answer<DrainView>,
-    },
-    CancelDrain {
-        node: NodeName,
-        by: String,
-        reply: Answer<DrainView>,
-    },
-    /// Read here, because what it says of progress is nowhere else.
-    ShowDrain {
-        node: NodeName,
-        reply: Answer<DrainView>,
-    },
-    /// News of rm-scheduler.
-    Clearings {
-        update: Update<ClearingEntry>,
-        reply: Reply<()>,
-    },
-    /// The same: the machines, with the pools that the policy puts them in.
-    Machines {
-        update: Update<MachineEntry>,
-        reply: Reply<()>,
-    },
-    Enrol {
-        asked: Asked,
-        reply: Answer<Timestamp>,
-    },
-    Redeem {
-        node: NodeName,
-        secret_digest: [u8; 32],
-        reply: Answer<()>,
-    },
-    /// How the invariants stand.
-    Invariants(Reply<Findings>),
-}
 
 #[derive(Clone)]
 pub struct Ledger {
@@ -241,7 +151,7 @@ impl hayward_publication::Ledger for Ledger {
     ) -> Result<Self, sqlx::Error> {
         let stored = Stored {
             nodes: store::load_nodes(tx).await?,
-            enrolments: store::load_enrolments(tx).await?,
+            enrolments: store::load_enrolments(tx).await?.into_iter().collect(),
             bounds: store::load_limits(tx).await?,
             drains: store::load_drains(tx).await?,
         };
@@ -340,7 +250,13 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
-        metrics::readings(self)
+        let nodes = self.nodes.values().map(|node| NodeReading {
+            node,
+            is_draining: self.lasting_drain(&node.name).is_some(),
+            silent_ms: self.context.pulses.silence_ms(&node.pulse),
+        });
+        let brake_is_on = |pool: &str| self.pools.get(pool).is_some_and(|it| it.brake.is_on());
+        metrics::readings(nodes, brake_is_on, self.context.guards.pool_floor)
     }
 
     fn weight(rows: &Rows) -> usize {

@@ -12,8 +12,10 @@
 //! It never tells an agent what to run, and never looks at work.
 
 mod absorb;
+mod command;
 mod commands;
 mod config;
+mod context;
 mod error;
 mod format;
 mod heartbeats;
@@ -21,6 +23,7 @@ mod http;
 mod invariants;
 mod ledger;
 mod metrics;
+mod model;
 mod round;
 mod secret_attempts;
 mod store;
@@ -49,10 +52,12 @@ use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::command::Command;
 pub use crate::config::Settings;
+use crate::context::Context;
 use crate::heartbeats::Pulses;
 use crate::http::App;
-use crate::ledger::{Command, Context, Ledger};
+use crate::ledger::Ledger;
 use crate::secret_attempts::Patience;
 
 /// The schema of this service, and the role it works as.

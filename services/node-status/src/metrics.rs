@@ -8,7 +8,7 @@ use hayward_service::metrics::catalogue::{
     NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL, POOL_FLOOR,
 };
 
-use crate::ledger::{Drain, Ledger, Node};
+use crate::model::Node;
 
 /// As the catalogue has them.
 const STATES: [&str; 6] = [
@@ -38,16 +38,27 @@ struct Sum {
     silent_ms: u32,
 }
 
-pub(crate) fn readings(ledger: &Ledger) -> Vec<Reading> {
-    let pulses = &ledger.context.pulses;
+/// One node as the metrics count it.
+pub(crate) struct NodeReading<'a> {
+    pub node: &'a Node,
+    pub is_draining: bool,
+    /// Milliseconds since the last heartbeat.
+    pub silent_ms: u64,
+}
+
+pub(crate) fn readings<'a>(
+    nodes: impl Iterator<Item = NodeReading<'a>>,
+    brake_is_on: impl Fn(&str) -> bool,
+    pool_floor: u64,
+) -> Vec<Reading> {
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
-    for node in ledger.nodes.values() {
-        let drain = ledger.drains.get(&node.name);
-        let drains = drain.is_some_and(Drain::lasts);
+    for reading in nodes {
+        let node = reading.node;
         let sum = sums.entry(node.counted_in()).or_default();
-        *sum.states.entry(state(node, drains)).or_default() += 1;
+        let state = state(node, reading.is_draining);
+        *sum.states.entry(state).or_default() += 1;
         if node.health != Health::Lost {
-            let silent_ms = u32::try_from(pulses.silence_ms(&node.pulse)).unwrap_or(u32::MAX);
+            let silent_ms = u32::try_from(reading.silent_ms).unwrap_or(u32::MAX);
             sum.silent_ms = sum.silent_ms.max(silent_ms);
         }
     }
@@ -62,10 +73,8 @@ pub(crate) fn readings(ledger: &Ledger) -> Vec<Reading> {
         }
         let silent = f64::from(sum.silent_ms) / 1_000.0;
         readings.push(NODE_HEARTBEAT_AGE.reads(silent, of_pool()));
-        let brake = ledger.pools.get(pool).is_some_and(|it| it.brake.is_on());
-        readings.push(NODE_BRAKE.counts(u64::from(brake), of_pool()));
-        let floor = ledger.context.guards.pool_floor;
-        readings.push(POOL_FLOOR.counts(floor, of_pool()));
+        readings.push(NODE_BRAKE.counts(u64::from(brake_is_on(pool)), of_pool()));
+        readings.push(POOL_FLOOR.counts(pool_floor, of_pool()));
     }
     readings
 }

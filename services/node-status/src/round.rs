@@ -9,9 +9,11 @@ use hayward_publication::{Batch, Moment, Wake};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::commands::Cause;
+use crate::context::Context;
 use crate::format;
-use crate::ledger::{Context, Ledger, Node};
+use crate::ledger::Ledger;
 use crate::metrics;
+use crate::model::Node;
 use crate::store::{ChangeRow, NodeRow, Rows};
 
 /// The history of a node is trimmed once in this many changes.

@@ -17,7 +17,7 @@ pub use self::claimed_size::load_limits;
 pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
 pub use self::node::{NodeRow, load_nodes};
-use crate::ledger::{Bounds, Enrolment};
+use crate::model::{Bounds, Enrolment};
 
 /// What one batch changes.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::config::{Evacuation, Settings};
-use crate::ledger::{Key, New, Until, kind};
+use crate::model::{Key, New, Until, kind};
 
 /// Characters of a cause (S27).
 const CAUSE: usize = 1024;

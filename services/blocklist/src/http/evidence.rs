@@ -9,7 +9,7 @@ use hayward_service::http::extract::{Json, Path};
 use hayward_service::http::problem::Problem;
 
 use super::App;
-use crate::ledger::Command;
+use crate::command::Command;
 use crate::view::{clearing, progress};
 
 /// What is on record of a node: facts, score against threshold by each rule of the strategy, what

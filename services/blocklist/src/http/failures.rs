@@ -11,7 +11,7 @@ use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::Deserialize;
 
 use super::{App, reporter, revision};
-use crate::ledger::Command;
+use crate::command::Command;
 
 /// Locations of one report.
 const LOCATIONS: usize = 1000;

@@ -17,8 +17,9 @@ use utoipa::IntoParams;
 use super::block_request::{Draft, Drafts};
 use super::page::Page;
 use super::{App, NoItem, NotBlocked, SwitchedOff, reporter, revision};
+use crate::command::Command;
 use crate::error::of_one;
-use crate::ledger::{Command, Done, Key, Orders, Removal, STALE, kind};
+use crate::model::{Done, Key, Orders, Removal, STALE, kind};
 
 pub fn answer(done: Done, revision: u64) -> BlockAnswer {
     BlockAnswer {

@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::App;
 use super::block_request::scope;
-use crate::ledger::kind;
+use crate::model::kind;
 use crate::view::{Clearings, clearing, view};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -19,7 +19,8 @@ use utoipa::IntoParams;
 use super::block_request::{OrderDraft, scope};
 use super::items::{check_reason, put_one};
 use super::{App, NotBlocked, revision};
-use crate::ledger::{Command, Key, Orders, Removal, etag};
+use crate::command::Command;
+use crate::model::{Key, Orders, Removal, etag};
 use crate::view::{clearing, view};
 
 hayward_service::refusals! {

@@ -9,8 +9,8 @@ use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 
 use super::{App, SwitchedOff, revision};
+use crate::command::Command;
 use crate::error::Refusal;
-use crate::ledger::Command;
 use crate::strategy::read;
 
 /// The strategy in force, with all its parameters.

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 
 use hayward_blocklist_api::{BlockEvent, BlockOutcome};
 
-use super::{Done, Key};
+use crate::model::{Done, Key};
 use crate::store::ChangeRow;
 
 /// One answer for each key, where it was named first.

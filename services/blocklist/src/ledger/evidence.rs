@@ -5,8 +5,9 @@ use hayward_blocklist_domain::{Fact, Score, What, Window};
 use hayward_publication::Moment;
 use hayward_vocabulary::NodeName;
 
+use super::Ledger;
 use super::strategy_eval::said;
-use super::{Key, Ledger};
+use crate::model::Key;
 use crate::view::view;
 
 /// Facts shown at most.

@@ -6,9 +6,9 @@ use hayward_blocklist_domain::{Action, Item, Outcome, Withheld};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use super::block::{entry, etag, on_trial};
-use super::{Block, Key, Ledger, Past, Removal};
+use super::Ledger;
 use crate::error::Refusal;
+use crate::model::{Block, Key, Past, Removal, entry, etag, on_trial};
 use crate::store::{BlockRow, ChangeRow, PastRow, Rows};
 
 /// Old changes are trimmed once in this many.
@@ -398,7 +398,7 @@ mod tests {
     use hayward_vocabulary::Timestamp;
 
     use super::*;
-    use crate::ledger::Context;
+    use crate::context::Context;
 
     #[test]
     fn b3_each_machine_waits_for_its_turn_once() {

@@ -11,7 +11,8 @@ use hayward_service::invariants::timed;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, Transit, mortal};
 
-use super::{Block, Key, Ledger};
+use super::Ledger;
+use crate::model::{Block, Key};
 
 const BLOCKED: Rule = Rule {
     id: "I16",

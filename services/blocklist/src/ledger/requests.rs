@@ -3,56 +3,20 @@
 use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockKind, BlockOutcome, StrategyView};
-use hayward_blocklist_domain::block::MANUAL;
 use hayward_blocklist_domain::{Item, Outcome, Rule, Withheld};
 use hayward_publication::{Batch, Moment};
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_vocabulary::NodeName;
 
-use super::block::entry;
 use super::items::Statement;
 use super::nodes::Blocked;
-use super::{Done, Ledger, New, Orders, Until, dedupe};
-use crate::config::Settings;
+use super::{Ledger, dedupe};
 use crate::error::Refusal;
+use crate::model::{Done, New, Orders, STALE, Until, entry};
 use crate::store::{Rows, StrategyRow};
 use crate::strategy;
 
-/// What an unchanged answer gives as its reason for a copy from before a removal (8.4).
-pub const STALE: &str = "STALE_COPY";
 /// And for an automatic source that asks for no time at all (4.3).
 const ZERO: &str = "ZERO_DURATION";
-
-impl New {
-    fn automatic(&self) -> bool {
-        !self.source.starts_with(MANUAL)
-    }
-
-    fn item(&self, now: Timestamp, settings: &Settings) -> Item {
-        let end = match self.until {
-            Until::Default => Some(now.plus_ms(settings.default_duration_ms)),
-            Until::For(ms) => Some(now.plus_ms(ms)),
-            Until::At(end) => Some(end),
-            Until::Permanent => None,
-        };
-        // Section 4, rule 2: an end that has passed is the next check, so that the item has its
-        // effect once, and is there for whoever reads or writes until then.
-        let check = now.plus_ms(settings.check_interval_ms.max(1));
-        let end = end.map(|end| if end <= now { check } else { end });
-        Item {
-            action: self.action,
-            causes: [self.cause.clone()].into(),
-            start: now,
-            end,
-            sources: [self.source.clone()].into(),
-        }
-    }
-
-    /// The request that made the item, repeated: a duration counts from the item's own start.
-    fn repeats(&self, item: &Item, settings: &Settings) -> bool {
-        let again = self.item(item.start, settings);
-        again.action == item.action && again.causes == item.causes && again.end == item.end
-    }
-}
 
 impl Ledger {
     pub(super) fn take_orders(

@@ -13,9 +13,9 @@ use hayward_blocklist_domain::{Action, Fact, Item, Proposal, rule};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use super::block::on_trial;
+use super::Ledger;
 use super::items::Statement;
-use super::{Key, Ledger};
+use crate::model::{Key, on_trial};
 use crate::store::{FactRow, Rows, cause_word};
 
 /// Facts are kept at least so long, for whoever asks for the evidence.

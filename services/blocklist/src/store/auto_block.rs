@@ -8,7 +8,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::block::{job, word};
-use crate::ledger::{Key, Past, kind};
+use crate::model::{Key, Past, kind};
 
 /// An automatic block that began.
 #[derive(Debug, Clone)]

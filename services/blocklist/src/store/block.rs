@@ -7,7 +7,7 @@ use hayward_blocklist_domain::{Action, Item, Slot, Trial};
 use hayward_vocabulary::{Timestamp, WorkId};
 use sqlx::PgConnection;
 
-use crate::ledger::{Block, Key, kind};
+use crate::model::{Block, Key, kind};
 
 const MARK: &str = "MARK_BLOCKLISTED";
 const EVACUATE: &str = "MARK_BLOCKLISTED_AND_EVACUATE_TASKS";

@@ -10,7 +10,8 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use super::Cause;
 use crate::error::Refusal;
 use crate::format;
-use crate::ledger::{Drain, Ledger, Node, checked};
+use crate::ledger::Ledger;
+use crate::model::{Drain, Node, checked};
 use crate::store::{DrainRow, Rows};
 
 impl Ledger {

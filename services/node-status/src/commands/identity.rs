@@ -7,7 +7,8 @@ use hayward_vocabulary::{NodeName, Size};
 use super::Cause;
 use crate::error::Refusal;
 use crate::format;
-use crate::ledger::{Bounds, Ledger};
+use crate::ledger::Ledger;
+use crate::model::Bounds;
 use crate::store::Rows;
 
 /// Agents that are remembered as not being the node.

@@ -11,7 +11,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::{App, NotItsAgent};
-use crate::ledger::Command;
+use crate::command::Command;
 
 /// How long a token of an agent is good. It renews its token well before.
 const TOKEN_MS: u64 = 24 * 60 * 60 * 1000;

@@ -10,7 +10,7 @@ use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, if_match, revision};
-use crate::ledger::Command;
+use crate::command::Command;
 
 /// How far the emptying of a node is; of the last drain, also when it is over.
 #[utoipa::path(

@@ -13,7 +13,8 @@ use hayward_service::runtime::clock::random_secret;
 use sha2::{Digest as _, Sha256};
 
 use super::{App, revision};
-use crate::ledger::{Asked, Bounds, Command};
+use crate::command::Command;
+use crate::model::{Asked, Bounds};
 
 /// Makes a secret with which the agent of one node can fetch its first token, once.
 #[utoipa::path(

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{App, NotItsAgent};
-use crate::ledger::Command;
+use crate::command::Command;
 
 /// S27: labels of one node.
 const LABELS: usize = 64;

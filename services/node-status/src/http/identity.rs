@@ -10,7 +10,7 @@ use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, if_match, revision};
-use crate::ledger::Command;
+use crate::command::Command;
 
 /// Says which of several agents with one name is the node; the others are refused from now on.
 #[utoipa::path(

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, NoNode, if_match, revision};
-use crate::ledger::Command;
+use crate::command::Command;
 use crate::store;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::{NodeName, Size, Timestamp};
+use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;
+use crate::model::{Asked, Bounds, Enrolment, EnrolmentKey};
 use crate::store::Rows;
 
 /// How long a secret is good.
@@ -16,65 +17,25 @@ pub const LIFE_MS: u64 = 15 * 60 * 1000;
 /// How long a key is recognised (A4).
 const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Who asked, and the key they asked with.
-pub type Key = (String, String);
-
-/// What a node may claim (S14, S15).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
-    /// What is zero in it is not limited.
-    pub most: Size,
-    /// Absent: any.
-    pub pool: Option<String>,
-}
-
-impl Bounds {
-    /// None where nothing is bounded.
-    pub fn of(most: Option<Size>, pool: Option<String>) -> Option<Self> {
-        let bounded = most.is_some() || pool.is_some();
-        bounded.then(|| Self {
-            most: most.unwrap_or_default(),
-            pool,
-        })
-    }
-
-    /// Whether the node may say that it is in this pool: exactly this name (S5).
-    pub fn admits(&self, pool: &str) -> bool {
-        self.pool.as_ref().is_none_or(|own| own == pool)
-    }
-}
-
-/// A request for an enrolment, with the digest of a secret its caller made up.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    pub principal: String,
-    pub key: String,
-    pub request_digest: [u8; 32],
-    pub node: NodeName,
-    pub bounds: Option<Bounds>,
-    pub secret_digest: [u8; 32],
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enrolment {
-    pub request_digest: Vec<u8>,
-    pub node: NodeName,
-    pub bounds: Option<Bounds>,
-    pub secret_digest: Vec<u8>,
-    pub created: Timestamp,
-    pub expires: Timestamp,
-    pub used: bool,
-}
-
 #[derive(Clone, Default)]
 pub struct Enrolments {
-    kept: BTreeMap<Key, Enrolment>,
-    of_node: BTreeMap<NodeName, BTreeSet<Key>>,
-    by_age: BTreeSet<(Timestamp, Key)>,
+    kept: BTreeMap<EnrolmentKey, Enrolment>,
+    of_node: BTreeMap<NodeName, BTreeSet<EnrolmentKey>>,
+    by_age: BTreeSet<(Timestamp, EnrolmentKey)>,
+}
+
+impl FromIterator<(EnrolmentKey, Enrolment)> for Enrolments {
+    fn from_iter<I: IntoIterator<Item = (EnrolmentKey, Enrolment)>>(stored: I) -> Self {
+        let mut enrolments = Self::default();
+        for (key, enrolment) in stored {
+            enrolments.insert(key, enrolment);
+        }
+        enrolments
+    }
 }
 
 impl Enrolments {
-    pub fn insert(&mut self, key: Key, enrolment: Enrolment) {
+    fn insert(&mut self, key: EnrolmentKey, enrolment: Enrolment) {
         self.drop_key(&key);
         self.of_node
             .entry(enrolment.node.clone())
@@ -84,7 +45,7 @@ impl Enrolments {
         self.kept.insert(key, enrolment);
     }
 
-    fn drop_key(&mut self, key: &Key) {
+    fn drop_key(&mut self, key: &EnrolmentKey) {
         let Some(old) = self.kept.remove(key) else {
             return;
         };
@@ -174,14 +135,6 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn s14_a_pool_is_bound_by_its_whole_name() {
-        let gpu = Bounds::of(None, Some("gpu".into())).unwrap();
-        assert!(gpu.admits("gpu") && !gpu.admits("gpu2") && !gpu.admits("default"));
-        let any = Bounds::of(Some(Size::memory(1)), None).unwrap();
-        assert!(any.admits("gpu") && Bounds::of(None, None).is_none());
-    }
 
     fn asked(key: &str, secret: u8) -> Asked {
         Asked {

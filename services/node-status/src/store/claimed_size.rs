@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 use sqlx::PgConnection;
 
-use crate::ledger::Bounds;
+use crate::model::Bounds;
 
 pub async fn load_limits(tx: &mut PgConnection) -> Result<BTreeMap<NodeName, Bounds>, sqlx::Error> {
     let rows = sqlx::query!(r#"select node, most::text as "most!", pool from node_limit"#)

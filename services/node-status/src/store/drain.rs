@@ -6,7 +6,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
 use crate::format;
-use crate::ledger::Drain;
+use crate::model::Drain;
 
 /// A drain as it is written.
 #[derive(Debug)]

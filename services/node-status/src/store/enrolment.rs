@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
-use crate::ledger::{Bounds, Enrolment, Enrolments};
+use crate::model::{Bounds, Enrolment, EnrolmentKey};
 
-pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::Error> {
+pub async fn load_enrolments(
+    tx: &mut PgConnection,
+) -> Result<Vec<(EnrolmentKey, Enrolment)>, sqlx::Error> {
     let rows = sqlx::query!(
         "select principal, idempotency_key, request_digest, node, secret_digest, created_ms,
                 expires_ms, used, most::text as most, pool
@@ -15,7 +17,7 @@ pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::
     )
     .fetch_all(tx)
     .await?;
-    let mut enrolments = Enrolments::default();
+    let mut enrolments = Vec::with_capacity(rows.len());
     for row in rows {
         let node = NodeName::new(row.node).map_err(|error| sqlx::Error::Decode(error.into()))?;
         let most = row.most.as_deref().map(serde_json::from_str::<Size>);
@@ -30,7 +32,7 @@ pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::
             expires: Timestamp::from_unix_ms(row.expires_ms),
             used: row.used,
         };
-        enrolments.insert((row.principal, row.idempotency_key), enrolment);
+        enrolments.push(((row.principal, row.idempotency_key), enrolment));
     }
     Ok(enrolments)
 }

@@ -8,7 +8,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
 use crate::format;
-use crate::ledger::Node;
+use crate::model::Node;
 
 /// A node as it is written.
 #[derive(Debug)]

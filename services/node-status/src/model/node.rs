@@ -7,7 +7,8 @@ use hayward_node_status_domain::lease::Mercy;
 use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, claimed_size::held_to};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
-use super::{Bounds, Context, Drain};
+use super::{Bounds, Drain};
+use crate::context::Context;
 use crate::format;
 use crate::heartbeats::{Pulse, Shown};
 

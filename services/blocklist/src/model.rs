@@ -1,8 +1,14 @@
 //! One key in the working set, and how it is shown.
 
-use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, EvacuationPolicy};
+use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, BlockOutcome, EvacuationPolicy};
+use hayward_blocklist_domain::block::MANUAL;
 use hayward_blocklist_domain::{Action, Item, Slot, Trial};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
+
+use crate::config::Settings;
+
+/// What an unchanged answer gives as its reason for a copy from before a removal (8.4).
+pub const STALE: &str = "STALE_COPY";
 
 /// What is blocked, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,4 +129,102 @@ pub fn etag(entry: &BlockEntry) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("\"{}-{hash:016x}\"", entry.removal_no)
+}
+
+/// An automatic block that began, for the back-off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    pub at: Timestamp,
+    pub duration_ms: u64,
+    pub source: String,
+}
+
+/// How long somebody wants something blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    Default,
+    At(Timestamp),
+    For(u64),
+    Permanent,
+}
+
+/// A checked request.
+#[derive(Debug, Clone)]
+pub struct New {
+    pub key: Key,
+    pub action: Action,
+    pub cause: String,
+    pub source: String,
+    pub until: Until,
+    pub based_on: Option<u64>,
+}
+
+/// What became of one item.
+#[derive(Debug, Clone)]
+pub struct Done {
+    pub outcome: BlockOutcome,
+    /// Why nothing happened.
+    pub reason: Option<&'static str>,
+    pub item: Option<BlockEntry>,
+    pub warnings: Vec<String>,
+}
+
+/// Items that are taken in together, in order.
+#[derive(Debug)]
+pub struct Orders {
+    pub items: Vec<New>,
+    pub by: String,
+    /// Otherwise an item that is there and says something else is a conflict.
+    pub allow_merge: bool,
+}
+
+/// Somebody wants an item gone.
+#[derive(Debug)]
+pub struct Removal {
+    pub key: Key,
+    pub by: String,
+    pub why: Option<String>,
+    /// `ETag` of what the caller saw.
+    pub seen: Option<String>,
+}
+
+impl New {
+    pub fn automatic(&self) -> bool {
+        !self.source.starts_with(MANUAL)
+    }
+
+    pub fn item(&self, now: Timestamp, settings: &Settings) -> Item {
+        let end = match self.until {
+            Until::Default => Some(now.plus_ms(settings.default_duration_ms)),
+            Until::For(ms) => Some(now.plus_ms(ms)),
+            Until::At(end) => Some(end),
+            Until::Permanent => None,
+        };
+        // Section 4, rule 2: an end that has passed is the next check, so that the item has its
+        // effect once, and is there for whoever reads or writes until then.
+        let check = now.plus_ms(settings.check_interval_ms.max(1));
+        let end = end.map(|end| if end <= now { check } else { end });
+        Item {
+            action: self.action,
+            causes: [self.cause.clone()].into(),
+            start: now,
+            end,
+            sources: [self.source.clone()].into(),
+        }
+    }
+
+    /// The request that made the item, repeated: a duration counts from the item's own start.
+    pub fn repeats(&self, item: &Item, settings: &Settings) -> bool {
+        let again = self.item(item.start, settings);
+        again.action == item.action && again.causes == item.causes && again.end == item.end
+    }
+}
+
+/// What may be blocked, as it is named in paths and rows.
+pub fn kind(text: &str) -> Option<BlockKind> {
+    match text.to_ascii_uppercase().as_str() {
+        "NODE" => Some(BlockKind::Node),
+        "WORKER" => Some(BlockKind::Worker),
+        _ => None,
+    }
 }
