@@ -1,5 +1,5 @@
-//! News of rm-scheduler: which machines there are, how work fared on them, and how far it is with
-//! what it was told to avoid.
+//! Publications of rm-scheduler: the nodes, the facts about work on them, and the progress of
+//! evacuations.
 
 use hayward_blocklist_domain as domain;
 use hayward_publication::{Batch, Change, Moment, Update};
@@ -11,18 +11,18 @@ use crate::ledger::Ledger;
 use crate::store::Rows;
 
 impl Ledger {
-    pub(crate) fn absorb_machines(
+    pub(crate) fn absorb_nodes(
         &mut self,
         update: Update<MachineEntry>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let fresh = self.machines.absorb(update, moment.monotonic_ms);
-        batch.rows.machines.extend(fresh);
-        batch.followed(MACHINES, self.machines.cursor());
+        let new_names = self.nodes.absorb(update, moment.monotonic_ms);
+        batch.rows.new_nodes.extend(new_names);
+        batch.followed(MACHINES, self.nodes.cursor());
     }
 
-    /// A fact is taken note of once; that it goes means nothing.
+    /// Each fact is added once; its removal from the publication is ignored.
     pub(crate) fn absorb_facts(
         &mut self,
         update: Update<FactEntry>,
@@ -38,43 +38,43 @@ impl Ledger {
             let Some(entry) = self.failures.get(&key).cloned() else {
                 continue;
             };
-            let Some(what) = what(entry.what) else {
-                tracing::warn!(key, "a fact of a later version is not understood");
+            let Some(kind) = node_fact(entry.what) else {
+                tracing::warn!(key, "unknown kind of fact, published by a later version");
                 continue;
             };
             let node = entry.node.clone();
-            self.take_note(&node, fact(key, what, entry), moment, batch);
+            self.add_fact(&node, fact(key, kind, entry), moment, batch);
         }
     }
 
-    pub(crate) fn absorb_clearings(
+    pub(crate) fn absorb_evacuations(
         &mut self,
         update: Update<ClearingEntry>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        self.clearings.absorb(update, moment.monotonic_ms);
-        batch.followed(CLEARINGS, self.clearings.cursor());
-        let now = self.clearings.iter();
+        self.evacuations.absorb(update, moment.monotonic_ms);
+        batch.followed(CLEARINGS, self.evacuations.cursor());
+        let now = self.evacuations.iter();
         let now = now.map(|(key, entry)| (key.clone(), entry.clone()));
-        *self.context.clearings.write() = now.collect();
+        *self.context.evacuations.write() = now.collect();
     }
 }
 
-fn what(what: What) -> Option<domain::What> {
+fn node_fact(what: What) -> Option<domain::NodeFact> {
     match what {
-        What::Failed => Some(domain::What::Failed),
-        What::Worked => Some(domain::What::Worked),
-        What::Silenced => Some(domain::What::Silenced),
-        What::Heard => Some(domain::What::Heard),
+        What::Failed => Some(domain::NodeFact::Failure),
+        What::Worked => Some(domain::NodeFact::Success),
+        What::Silenced => Some(domain::NodeFact::LostContact),
+        What::Heard => Some(domain::NodeFact::Contact),
         What::Unknown => None,
     }
 }
 
-fn fact(key: String, what: domain::What, entry: FactEntry) -> domain::Fact {
+fn fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> domain::Fact {
     domain::Fact {
         key,
-        what,
+        kind,
         at: entry.at,
         attempt: entry.attempt.map(|attempt| domain::Attempt {
             work: attempt.work,

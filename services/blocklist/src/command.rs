@@ -8,19 +8,23 @@ use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry, MachineEntry}
 use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
-use crate::model::{Done, Orders, Removal};
+use crate::model::{AddResult, BlockRequests, RemoveRequest};
 use crate::strategy;
 
 pub enum Command {
-    Add(Orders, Reply<Result<Vec<Done>, Refusal>>),
-    Remove(Removal, Reply<Result<(), Refusal>>),
-    /// Failures that owners tell: the items that came of them.
-    Report(Vec<(NodeName, Fact)>, Reply<Vec<BlockEntry>>),
-    Choose(strategy::Read, String, Reply<Result<StrategyView, Refusal>>),
-    Evidence(String, Reply<Option<Evidence>>),
-    Machines(Update<MachineEntry>, Reply<()>),
-    Facts(Update<FactEntry>, Reply<()>),
-    Clearings(Update<ClearingEntry>, Reply<()>),
-    /// How the invariants stand.
-    Invariants(Reply<Findings>),
+    AddBlocks(BlockRequests, Reply<Result<Vec<AddResult>, Refusal>>),
+    RemoveBlock(RemoveRequest, Reply<Result<(), Refusal>>),
+    /// Failures reported by owners; the answer holds the resulting items.
+    ReportFailures(Vec<(NodeName, Fact)>, Reply<Vec<BlockEntry>>),
+    SetStrategy(
+        strategy::Parsed,
+        String,
+        Reply<Result<StrategyView, Refusal>>,
+    ),
+    ShowEvidence(String, Reply<Option<Evidence>>),
+    NodesUpdate(Update<MachineEntry>, Reply<()>),
+    FactsUpdate(Update<FactEntry>, Reply<()>),
+    EvacuationsUpdate(Update<ClearingEntry>, Reply<()>),
+    /// Checks the invariants of the ledger.
+    CheckInvariants(Reply<Findings>),
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::strategy::{self, Defaults};
 
-/// How what runs on a machine is taken off where the item does not say so (section 10).
+/// Evacuation of running work when the item names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Evacuation {
@@ -22,48 +22,47 @@ pub enum Evacuation {
 pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
-    /// Whether machines are blocked at all. Default true. False is the empty list: nothing is
-    /// taken, shown or published (B10). What is stored stays, and is there again when this is true
-    /// again.
+    /// True enables the blocklist. Default true. False means an empty list: nothing can be added,
+    /// read or published (B10). Stored items remain, and return when this is true again.
     pub enabled: bool,
-    /// Where rm-scheduler answers; its `failures`, `machines` and `clearings` are followed. Several
-    /// addresses: comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    /// Addresses of rm-scheduler, comma-separated; its publications `failures`, `machines` and
+    /// `clearings` are followed. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
-    /// Name of the strategy until somebody chooses one by `PUT /v1/blocklist/strategy`, with its
-    /// default parameters. Default `none`: a machine is blocked because somebody wanted that.
+    /// Name of the strategy, with default parameters, until one is set by `PUT
+    /// /v1/blocklist/strategy`. Default `none`: nodes are blocked only on request.
     pub strategy: String,
     /// Percent of the ready nodes of a pool that automatic blocks and trials may withhold. Default
-    /// 20. Of a pool with fewer than five nodes that is none.
+    /// 20; with fewer than five nodes that is none.
     pub max_blocked_percent: u64,
     /// Ready nodes of a pool that automatic blocks leave free of any block. Default 1.
     pub pool_floor: u64,
-    /// Milliseconds an automatic block is remembered: one that repeats it lasts twice as long.
+    /// Milliseconds for which an automatic block is remembered; a repeated one lasts twice as long.
     /// Default 86,400,000, a day.
     pub backoff_memory_ms: u64,
-    /// Milliseconds doubling ends at. Default 21,600,000, six hours: somebody should have looked by
-    /// then, and within the memory above, so that the cap stays reached.
+    /// Longest duration of a repeated block, in milliseconds. Default 21,600,000, six hours. It is
+    /// shorter than the memory above, so that the longest block is still remembered when it ends.
     pub backoff_cap_ms: u64,
-    /// Milliseconds a machine stays on trial that nobody uses. Default 600,000; 0 switches trials
-    /// off.
+    /// Milliseconds after which a trial without work ends. Default 600,000; 0 disables trials.
     pub trial_ms: u64,
-    /// Milliseconds the node of a slow task is blocked by the strategy `slow-task`. Default 60,000.
+    /// Milliseconds for which the strategy `slow-task` blocks the node of a slow task. Default
+    /// 60,000.
     pub slow_node_duration_ms: u64,
-    /// How what runs on a machine is taken off where nobody says so: `IMMEDIATE` or `GRACEFUL`.
-    /// Default `IMMEDIATE`.
+    /// Evacuation of running work when the request names none: `IMMEDIATE` or `GRACEFUL`. Default
+    /// `IMMEDIATE`.
     pub evacuation_policy: Evacuation,
-    /// Milliseconds of grace of a graceful evacuation that names none. Default 120,000.
+    /// Grace in milliseconds of a graceful evacuation that names none. Default 120,000.
     pub evacuation_grace_ms: u64,
-    /// Milliseconds an item lasts that names no end. Default 600,000: a block that is forgotten
-    /// should end by itself, so a permanent one must be asked for.
+    /// Duration in milliseconds of an item without an end. Default 600,000: a forgotten block ends
+    /// by itself, and a permanent one must be requested.
     pub default_duration_ms: u64,
-    /// Milliseconds an item stays whose end had passed when it was added. Default 1,000: it has its
-    /// full effect once, so those who follow must have time to see it.
+    /// Milliseconds for which an item stays whose end had already passed. Default 1,000, so that
+    /// followers see it once.
     pub check_interval_ms: u64,
-    /// Items kept, with removals that are remembered; an order for more is refused (I25). Default
-    /// 100,000: ten for each machine of a large fleet.
+    /// Most keys in memory, remembered removals included; further items are refused (I25). Default
+    /// 100,000: ten per node of a large fleet.
     pub max_items: usize,
-    /// Milliseconds a removal is remembered. Default 86,400,000, a day: longer than anybody keeps a
-    /// copy that might be announced again.
+    /// Milliseconds for which a removal is remembered. Default 86,400,000, a day: longer than an
+    /// owner keeps a copy that it may announce again.
     pub tombstone_ttl_ms: u64,
 }
 
@@ -91,9 +90,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// # Errors
-    /// When a duration makes no sense.
-    pub fn check(&self) -> anyhow::Result<()> {
+    /// When a duration or percentage is out of range, or the strategy is invalid.
+    pub fn validate(&self) -> anyhow::Result<()> {
         ensure!(
             self.default_duration_ms > 0,
             "default_duration_ms must be more than 0"
@@ -115,13 +113,14 @@ impl Settings {
             name: self.strategy.clone(),
             parameters: std::collections::BTreeMap::new(),
         };
-        if let Err(faults) = strategy::read(&order, self.defaults()) {
+        if let Err(faults) = strategy::parse(&order, self.defaults()) {
             let detail = faults.first().map_or("", |fault| fault.detail.as_str());
             bail!("strategy: {detail}; with its default parameters");
         }
         Ok(())
     }
 
+    /// Defaults of strategy parameters that depend on settings.
     pub fn defaults(&self) -> Defaults {
         Defaults {
             slow_node_duration_ms: self.slow_node_duration_ms,

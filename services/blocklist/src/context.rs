@@ -9,10 +9,10 @@ use parking_lot::RwLock;
 
 use crate::config::Settings;
 
-/// What a term is given, and what readers see of it that is not published.
+/// Shared by the ledger and the handlers: settings, and state that is not published.
 pub struct Context {
     pub settings: Settings,
-    pub clearings: RwLock<BTreeMap<String, ClearingEntry>>,
+    pub evacuations: RwLock<BTreeMap<String, ClearingEntry>>,
     pub strategy: RwLock<StrategyView>,
 }
 
@@ -20,8 +20,8 @@ impl Context {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            clearings: RwLock::default(),
-            // What a reader sees before the first term began is the strategy that never blocks.
+            evacuations: RwLock::default(),
+            // Before the first term, readers see the strategy that never blocks.
             strategy: RwLock::new(StrategyView {
                 name: Rule::None.name().to_owned(),
                 parameters: BTreeMap::new(),

@@ -1,37 +1,35 @@
-//! What blocklist says when it will not.
+//! Reasons for which the ledger refuses a command.
 
 use hayward_blocklist_api::BlockEntry;
-use hayward_blocklist_domain::Withheld;
-use hayward_service::http::problem::{Code, FieldFault, Problem};
+use hayward_blocklist_domain::BrakeReason;
+use hayward_service::problem::{Code, FieldFault, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error(
-        "the blocklist is switched off by its setting `enabled`; switch it on, then order again"
-    )]
+    #[error("the blocklist is disabled by the setting `enabled`; enable it and try again")]
     Disabled,
     #[error("a block of {0}")]
     NoItem(String),
     #[error(
-        "{} is blocked already, until {}, because: {}; send allow_merge to merge into that",
+        "{} is already blocked until {}, because: {}; set allow_merge to merge with that block",
         .0.key(),
-        .0.end.map_or_else(|| "it is taken away".to_owned(), |end| end.to_string()),
+        .0.end.map_or_else(|| "it is removed".to_owned(), |end| end.to_string()),
         .0.cause
     )]
     Exists(Box<BlockEntry>),
     #[error("{0} changed since it was read")]
     Changed(String),
-    /// Number of the item in its batch, its node, and how many are known.
-    #[error("there is no node {1:?}; the {2} known here include nodes that were forgotten")]
+    /// Index of the item in its batch, name of the node, and number of known nodes.
+    #[error("unknown node {1:?}; {2} nodes are known, forgotten ones included")]
     UnknownNode(usize, String, usize),
     #[error("{1}")]
-    Brake(usize, Withheld),
-    #[error("this is not a strategy that can be used")]
+    Brake(usize, BrakeReason),
+    #[error("invalid strategy")]
     Strategy(Vec<FieldFault>),
     #[error("{0}")]
     TooBroad(String),
-    /// So many there are, and may be.
-    #[error("{0} items are kept, and {1} at most may be; wait until some end, or take some away")]
+    /// Items in memory, and the maximum.
+    #[error("{0} of at most {1} items are in memory; wait until some end, or remove some")]
     Full(usize, usize),
 }
 
@@ -44,12 +42,11 @@ impl From<Refusal> for Problem {
             Refusal::NoItem(_) => Self::not_found(text),
             Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
             Refusal::UnknownNode(number, ..) => {
-                let detail = "name a node of the fleet; `hayward nodes` lists those of today";
+                let detail = "name a node of the fleet; `hayward nodes` lists them";
                 Self::new(Code::Invalid, text).at(format!("/items/{number}/identifier"), detail)
             }
             Refusal::Brake(number, _) => {
-                let detail =
-                    "an automatic block keeps to the brakes; a person may block it by hand";
+                let detail = "automatic blocks obey the brakes; an operator may block the node";
                 Self::new(Code::Invalid, text).at(format!("/items/{number}"), detail)
             }
             Refusal::Strategy(faults) => {
@@ -64,8 +61,8 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// The pointer of a fault where the body is one item and no batch.
-pub fn of_one(mut problem: Problem) -> Problem {
+/// Adapts the pointers of a batch of one item to a body that is the item itself.
+pub fn for_single_item(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
         if let Some(rest) = fault.pointer.strip_prefix("/items/0") {
             fault.pointer = rest.to_owned();

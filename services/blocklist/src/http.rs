@@ -1,4 +1,5 @@
-//! The routes of blocklist. Handlers check who asks, ask the ledger once, and wrap the answer.
+//! Routes of blocklist. Each handler checks the caller, sends one command to the ledger, and maps
+//! the result.
 
 mod admission;
 mod block_request;
@@ -36,17 +37,17 @@ use crate::context::Context;
 
 hayward_service::refusals! {
     NotBlocked = 404, "not blocked";
-    SwitchedOff = 409, "the blocklist is switched off";
-    NoItem = 422, "an item that means nothing, or a brake holds";
+    Disabled = 409, "the blocklist is disabled";
+    InvalidItem = 422, "an invalid item, or a brake prevents it";
 }
 
-/// What handlers need.
+/// Shared state of the handlers.
 #[derive(Clone)]
 pub struct App {
     pub handle: Handle<Command>,
     pub publisher: Arc<Publisher>,
     pub pool: PgPool,
-    /// Lookups test the end too, so that expiry is exact even when the sweeper is late.
+    /// Reads check the end of an item too, so that expiry is exact even when the ledger is late.
     pub clock: Arc<dyn Clock>,
     pub context: Arc<Context>,
 }
@@ -85,13 +86,13 @@ pub fn routes() -> OpenApiRouter<App> {
     admit(routes, admission::TABLE)
 }
 
-/// A11: what to ask for to read one's own write.
+/// Revision of this write: a read that requests it reflects the write (A11).
 fn revision(revision: u64) -> HeaderMap {
     let name = HeaderName::from_static("hayward-revision");
     HeaderMap::from_iter([(name, HeaderValue::from(revision))])
 }
 
-/// Owners of jobs and pools, services and operators may tell what they found.
+/// Name of the caller if it may report findings: operators, owners and services.
 fn reporter(caller: &Caller) -> Result<&str, Problem> {
     let may =
         |scope: &Scope| matches!(scope, Scope::Operator | Scope::Owner(_) | Scope::Service(_));
@@ -99,6 +100,6 @@ fn reporter(caller: &Caller) -> Result<&str, Problem> {
         return Ok(&caller.name);
     }
     Err(Problem::forbidden(
-        "this takes the scope operator, or that of an owner or a service",
+        "requires the scope operator, owner or service",
     ))
 }

@@ -1,4 +1,4 @@
-//! Who asks the ledger how the invariants stand.
+//! Watch that asks the ledger to check its invariants.
 
 use hayward_publication::Handle;
 use hayward_publication::invariants::Look;
@@ -9,7 +9,7 @@ use crate::command::Command;
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {
         handle: handle.clone(),
-        command: Command::Invariants,
+        command: Command::CheckInvariants,
     };
     Watch::new(crate::NAME, look)
 }

@@ -1,9 +1,9 @@
-//! The working set: every key with its item, its trial or the memory of its removal, when each has
-//! to be looked at again, and the record of the machines. What it decides goes to rows and into
+//! Working set of blocklist: every key with its block, its trial or the memory of its removal, the
+//! time of its next check, and the facts about nodes. Changes go to rows and to the publication
 //! `blocks` in one transaction.
 //!
-//! Invariants: a key is in `due` at most once, at its `due`; exactly the live items and trials are
-//! published; a fact is taken note of once, however often it is told.
+//! Invariants: a key is in `due` at most once, at its own `due`; exactly the live blocks and trials
+//! are published; a repeated fact is added once.
 
 mod dedupe;
 mod evidence;
@@ -18,47 +18,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
-use hayward_blocklist_domain::brake_check::Guard;
-use hayward_blocklist_domain::{Fact, Item, Record, Rule, What};
+use hayward_blocklist_domain::brake_check::BrakeCheck;
+use hayward_blocklist_domain::{Block, Fact, FactLog, NodeFact, Rule};
 use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
-use self::nodes::Machines;
+use self::nodes::Nodes;
 use crate::command::Command;
 use crate::context::Context;
 use crate::metrics;
-use crate::model::{Block, Key, Past};
+use crate::model::{AutoBlock, Key, KeyRecord};
 use crate::store::{self, Rows};
 
 #[derive(Clone)]
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
-    pub(crate) blocks: BTreeMap<Key, Block>,
+    pub(crate) keys: BTreeMap<Key, KeyRecord>,
     due: BTreeSet<(Timestamp, Key)>,
-    changes: u32,
-    /// The publication was brought into agreement with the rows and the settings.
-    opened: bool,
-    pub(crate) machines: Machines,
+    changes_since_trim: u32,
+    /// True after the publication was synchronized with the rows and the settings.
+    publication_synced: bool,
+    pub(crate) nodes: Nodes,
     pub(crate) failures: Followed<FactEntry>,
-    pub(crate) clearings: Followed<ClearingEntry>,
+    pub(crate) evacuations: Followed<ClearingEntry>,
     rule: Rule,
-    record: Record,
-    seen: HashSet<(String, What)>,
-    /// The time of the newest fact: where every window ends.
-    newest: Timestamp,
-    /// Facts that were not looked at yet, and machines to be judged once the machines are known.
-    fresh: Vec<(NodeName, Fact)>,
-    pending: BTreeSet<NodeName>,
-    history: BTreeMap<Key, Vec<Past>>,
-    /// B3: automatic evacuations that wait for their turn, and when the next one may begin.
-    owed: VecDeque<(Key, Item)>,
+    facts: FactLog,
+    known_facts: HashSet<(String, NodeFact)>,
+    /// Time of the newest fact: the end of every window.
+    newest_fact: Timestamp,
+    /// Facts not evaluated yet.
+    new_facts: Vec<(NodeName, Fact)>,
+    /// Nodes to evaluate once the nodes of the fleet are known.
+    to_evaluate: BTreeSet<NodeName>,
+    auto_blocks: BTreeMap<Key, Vec<AutoBlock>>,
+    /// Automatic evacuations that wait, oldest first (B3).
+    evacuation_queue: VecDeque<(Key, Block)>,
+    /// Monotonic time from which the next evacuation may begin.
     next_evacuation_ms: u64,
     next_trim_ms: u64,
-    /// From look to look at the invariants.
-    guard: Guard,
+    /// State of the independent check of the brakes.
+    brake_check: BrakeCheck,
 }
 
 impl hayward_publication::Ledger for Ledger {
@@ -72,61 +74,65 @@ impl hayward_publication::Ledger for Ledger {
         context: &Arc<Context>,
     ) -> Result<Self, sqlx::Error> {
         let mut ledger = Self::empty(context.clone());
-        for (key, block) in store::load_blocks(tx).await? {
-            ledger.blocks.insert(key.clone(), block);
+        for (key, record) in store::load_blocks(tx).await? {
+            ledger.keys.insert(key.clone(), record);
             ledger.schedule(&key);
         }
-        ledger.resume_turns(moment);
+        ledger.restore_evacuation_queue(moment);
         for row in store::load_facts(tx).await? {
-            ledger.hold(&row.node, row.fact);
+            ledger.index_fact(&row.node, row.fact);
         }
-        for row in store::load_past(tx).await? {
-            ledger.history.entry(row.key).or_default().push(row.past);
+        for row in store::load_auto_blocks(tx).await? {
+            ledger
+                .auto_blocks
+                .entry(row.key)
+                .or_default()
+                .push(row.auto_block);
         }
-        ledger.machines.known = store::load_machines(tx).await?.into_iter().collect();
-        ledger.adopt(store::load_strategy(tx).await?.as_ref());
+        ledger.nodes.known = store::load_known_nodes(tx).await?.into_iter().collect();
+        ledger.load_strategy(store::load_strategy(tx).await?.as_ref());
         Ok(ledger)
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
-            Command::Add(orders, reply) => {
-                let answer = self.take_orders(&orders, moment, batch);
+            Command::AddBlocks(requests, reply) => {
+                let answer = self.add_blocks(&requests, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Remove(removal, reply) => {
-                let answer = self.remove(removal, moment, batch);
+            Command::RemoveBlock(request, reply) => {
+                let answer = self.remove(request, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Report(facts, reply) => {
-                let answer = self.take_report(facts, moment, batch);
+            Command::ReportFailures(facts, reply) => {
+                let answer = self.add_reported_facts(facts, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Choose(read, by, reply) => {
-                let answer = self.choose(read, by, moment, batch);
+            Command::SetStrategy(strategy, by, reply) => {
+                let answer = self.set_strategy(strategy, by, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Evidence(node, reply) => batch.answer(reply, self.evidence(&node, moment)),
-            Command::Machines(update, reply) => {
-                self.absorb_machines(update, moment, batch);
+            Command::ShowEvidence(node, reply) => batch.answer(reply, self.evidence(&node, moment)),
+            Command::NodesUpdate(update, reply) => {
+                self.absorb_nodes(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Facts(update, reply) => {
+            Command::FactsUpdate(update, reply) => {
                 self.absorb_facts(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Clearings(update, reply) => {
-                self.absorb_clearings(update, moment, batch);
+            Command::EvacuationsUpdate(update, reply) => {
+                self.absorb_evacuations(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
+            Command::CheckInvariants(reply) => batch.answer(reply, self.check_invariants(moment)),
         }
     }
 
-    /// What people order is tried on a copy; what is shared with it is written on commit only.
+    /// Commands of callers can run as a dry run on a copy; shared state is written only on commit.
     fn trial(&self, command: &Command) -> Trial<Self> {
         match command {
-            Command::Add(..) | Command::Remove(..) | Command::Choose(..) => {
+            Command::AddBlocks(..) | Command::RemoveBlock(..) | Command::SetStrategy(..) => {
                 Trial::OnACopy(Box::new(self.clone()))
             }
             _ => Trial::Never,
@@ -134,25 +140,25 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.open(batch);
+        self.sync_publication(batch);
         if !self.context.settings.enabled {
             return Wake::OnNews;
         }
-        self.judge_fresh(moment, batch);
+        self.evaluate_new_facts(moment, batch);
         while self.due.first().is_some_and(|(due, _)| *due <= moment.now) {
             let Some((_, key)) = self.due.pop_first() else {
                 break;
             };
-            if let Some(block) = self.blocks.get_mut(&key) {
-                block.due = None;
+            if let Some(record) = self.keys.get_mut(&key) {
+                record.due = None;
             }
-            if !self.expire(&key, moment, batch) && !self.give_up_trial(&key, moment, batch) {
+            if !self.expire(&key, moment, batch) && !self.expire_canary(&key, moment, batch) {
                 self.forget(&key, moment, batch);
             }
         }
         self.evacuate_next(moment, batch);
-        self.trim_record(moment, batch);
-        self.next_look(moment)
+        self.trim_facts(moment, batch);
+        self.next_wake(moment)
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
@@ -172,41 +178,41 @@ impl Ledger {
     fn empty(context: Arc<Context>) -> Self {
         Self {
             context,
-            blocks: BTreeMap::new(),
+            keys: BTreeMap::new(),
             due: BTreeSet::new(),
-            changes: 0,
-            opened: false,
-            machines: Machines::default(),
+            changes_since_trim: 0,
+            publication_synced: false,
+            nodes: Nodes::default(),
             failures: Followed::default(),
-            clearings: Followed::default(),
+            evacuations: Followed::default(),
             rule: Rule::None,
-            record: Record::default(),
-            seen: HashSet::new(),
-            newest: Timestamp::default(),
-            fresh: Vec::new(),
-            pending: BTreeSet::new(),
-            history: BTreeMap::new(),
-            owed: VecDeque::new(),
+            facts: FactLog::default(),
+            known_facts: HashSet::new(),
+            newest_fact: Timestamp::default(),
+            new_facts: Vec::new(),
+            to_evaluate: BTreeSet::new(),
+            auto_blocks: BTreeMap::new(),
+            evacuation_queue: VecDeque::new(),
             next_evacuation_ms: 0,
             next_trim_ms: 0,
-            guard: Guard::default(),
+            brake_check: BrakeCheck::default(),
         }
     }
 
     /// Published entries that are in force.
     fn live_entries(&self, now: Timestamp) -> impl Iterator<Item = BlockEntry> {
-        let entries = self.blocks.iter();
-        let entries = entries.filter_map(|(key, block)| block.entry(key));
+        let entries = self.keys.iter();
+        let entries = entries.filter_map(|(key, record)| record.entry(key));
         entries.filter(move |entry| entry.in_force(now))
     }
 
-    fn next_look(&self, moment: &Moment) -> Wake {
+    fn next_wake(&self, moment: &Moment) -> Wake {
         let due = self.due.first().map(|(due, _)| due.ms_since(moment.now));
-        let owed = self
-            .owed
+        let evacuation = self
+            .evacuation_queue
             .front()
             .map(|_| self.next_evacuation_ms.saturating_sub(moment.monotonic_ms));
-        let next = due.into_iter().chain(owed).min();
+        let next = due.into_iter().chain(evacuation).min();
         next.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
     }
 }

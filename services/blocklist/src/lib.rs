@@ -1,15 +1,15 @@
-//! blocklist keeps what must be avoided: which node or worker, why, until when, and whether what
-//! runs there is taken off.
+//! blocklist stores which nodes and workers must be avoided, why, until when, and whether running
+//! work is evacuated.
 //!
-//! It owns items, the memory of removed ones, their history, and the record of failures. It
-//! publishes `blocks`, which rm-scheduler alone follows, and follows rm-scheduler's `failures`,
+//! It owns items, the memory of removed ones, their history, and the facts about failures. It
+//! publishes `blocks`, which only rm-scheduler follows, and follows rm-scheduler's `failures`,
 //! `machines` and `clearings`.
 //!
-//! Two statements about one key merge into one item, in whatever order they arrive. An item ends by
-//! itself at its end: whoever reads it tests that, and the sweep only produces the news. A block
-//! that was judged from the record ends in a trial: the machine has to show that it works.
+//! Items of one key merge into one, in any order of arrival. An item ends at its end: every reader
+//! checks that, and the ledger only publishes the change. A block by a strategy ends in a trial, in
+//! which the node must prove that it works.
 //!
-//! It never starts, stops or moves anything.
+//! It never starts, stops or moves work.
 
 mod absorb;
 mod command;
@@ -54,21 +54,21 @@ use crate::context::Context;
 use crate::http::App;
 use crate::ledger::Ledger;
 
-/// The schema of this service, and the role it works as.
+/// Database schema and role of this service.
 pub const SCHEMA: &str = "blocklist";
 
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// The name of this service, of its token and of its scope.
+/// Name of this service, its token and its scope.
 pub const NAME: &str = "blocklist";
 const ABOUT: Description = Description {
     title: "Hayward blocklist",
     text: "Keeps what must be avoided, why and until when.",
 };
-/// Connections to the database: one commits, the others read history.
+/// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
 
-/// A service that runs.
+/// A running service.
 pub struct Running {
     pub address: SocketAddr,
     pub publisher: Arc<Publisher>,
@@ -77,29 +77,25 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns after the shutdown, when every request is answered and the lease is given back.
+    /// Returns after the shutdown, when every request is answered and the lease is released.
     ///
-    /// # Errors
-    /// When it stopped serving for another reason.
+    /// # Errors When it stopped serving for another reason.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let served = self.server.await.context("the server did not end in order");
         self.committer.stop().await;
         served?
     }
 
-    /// Ends without giving anything back, as a crash would.
+    /// Ends without releasing the lease, as a crash would.
     pub fn kill(self) {
         self.server.abort();
         self.committer.kill();
     }
 }
 
-/// Starts the service; it listens when this returns.
-///
-/// # Errors
-/// When a setting is missing or wrong, or the database or the address cannot be had.
+/// When a setting is missing or invalid, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    settings.check()?;
+    settings.validate()?;
     let keys = settings.frame.open_keys()?;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
     let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
@@ -119,9 +115,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let token = TokenSource::file(keys.token_path(NAME));
     let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
     let follow = |name| (name, rm_scheduler.clone(), &handle, &shutdown);
-    follow_into(follow(MACHINES), Command::Machines);
-    follow_into(follow(FAILURES), Command::Facts);
-    follow_into(follow(CLEARINGS), Command::Clearings);
+    follow_into(follow(MACHINES), Command::NodesUpdate);
+    follow_into(follow(FAILURES), Command::FactsUpdate);
+    follow_into(follow(CLEARINGS), Command::EvacuationsUpdate);
 
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
@@ -155,10 +151,10 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     })
 }
 
-/// The description of the API as it is kept in `openapi/blocklist.json`.
+/// API description, as stored in `openapi/blocklist.json`.
 pub fn openapi() -> String {
     let health = Health::new(NAME, Arc::new(Standing::default));
-    // Only the descriptions are looked at, and those need no state.
+    // Only the descriptions are used, and those need no state.
     let (_, document) = http::routes().split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document)
@@ -170,7 +166,7 @@ pub fn openapi() -> String {
     )
 }
 
-/// Follows one publication of rm-scheduler, each update as one command.
+/// Follows one publication of rm-scheduler; each update becomes one command.
 fn follow_into<T: DeserializeOwned + Send + 'static>(
     (name, client, handle, shutdown): (&'static str, Client, &Handle<Command>, &Shutdown),
     command: fn(Update<T>, Reply<()>) -> Command,

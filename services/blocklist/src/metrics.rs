@@ -1,4 +1,4 @@
-//! What blocklist tells a collector of what it blocks (T6).
+//! Metrics of blocklist (T6).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use hayward_blocklist_api::{BlockEntry, BlockKind};
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{BLOCK_CAUSE, BLOCK_COUNT, BLOCK_KIND, BLOCK_STATE};
 
-/// Every combination is told, so that none is missing before something is blocked.
+/// Every combination of attributes is reported, also with a count of zero.
 pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading> {
     let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     for kind in ["node", "worker"] {

@@ -1,21 +1,21 @@
-//! One key in the working set, and how it is shown.
+//! Types of the working set, shared by the ledger, the commands and the rows.
 
 use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, BlockOutcome, EvacuationPolicy};
 use hayward_blocklist_domain::block::MANUAL;
-use hayward_blocklist_domain::{Action, Item, Slot, Trial};
+use hayward_blocklist_domain::{Action, Block, Canary, KeyState};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 
 use crate::config::Settings;
 
-/// What an unchanged answer gives as its reason for a copy from before a removal (8.4).
+/// Reason of an unchanged result: the request is a copy from before a removal.
 pub const STALE: &str = "STALE_COPY";
 
-/// What is blocked, and for whom.
+/// The target of a block: a node or worker, and the job it applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub kind: BlockKind,
     pub identifier: String,
-    /// For this work alone (8.5); absent, for the whole cluster.
+    /// The one job for which the target is blocked; absent means the whole cluster.
     pub job: Option<WorkId>,
 }
 
@@ -28,7 +28,7 @@ impl Key {
         }
     }
 
-    /// As it is published and named in answers.
+    /// The key as it appears in the publication and in answers.
     pub fn published(&self) -> String {
         let key = self.kind.key(&self.identifier);
         match &self.job {
@@ -37,45 +37,48 @@ impl Key {
         }
     }
 
-    /// A machine, for everybody: what brakes and trials are about.
+    /// Name of the node, if the key blocks a whole node for all work. Only such keys concern brakes
+    /// and trials.
     pub fn whole_node(&self) -> Option<&str> {
         let whole = self.kind == BlockKind::Node && self.job.is_none();
         whole.then_some(self.identifier.as_str())
     }
 }
 
+/// One key in the working set.
 #[derive(Debug, Clone, Default)]
-pub struct Block {
-    pub slot: Slot,
+pub struct KeyRecord {
+    pub state: KeyState,
     pub updated: Timestamp,
-    /// The evacuation that waits for its turn while the item is only a mark (B3).
-    pub owed: Option<Action>,
-    /// When the queue looks at it without news.
+    /// Evacuation that waits in the queue while the block is only a mark (B3); absent otherwise.
+    pub pending_evacuation: Option<Action>,
+    /// When the key is due for the next check; absent when nothing ends by itself.
     pub due: Option<Timestamp>,
 }
 
-impl Block {
-    /// What is published of it.
+impl KeyRecord {
+    /// The published entry; none when the key has neither block nor trial.
     pub fn entry(&self, key: &Key) -> Option<BlockEntry> {
-        let (item, trial) = (&self.slot.item, &self.slot.trial);
-        let number = self.slot.removal_no;
-        match (item, trial) {
-            (Some(item), _) => Some(entry(key, item, number)),
-            (None, Some(trial)) => Some(on_trial(key, trial, number)),
+        let (block, canary) = (&self.state.block, &self.state.canary);
+        let number = self.state.removal_no;
+        match (block, canary) {
+            (Some(block), _) => Some(entry(key, block, number)),
+            (None, Some(canary)) => Some(canary_entry(key, canary, number)),
             (None, None) => None,
         }
     }
 
     pub fn is_blocked(&self, now: Timestamp) -> bool {
-        self.slot
-            .item
+        self.state
+            .block
             .as_ref()
-            .is_some_and(|item| item.in_force(now))
+            .is_some_and(|block| block.in_force(now))
     }
 }
 
-pub fn entry(key: &Key, item: &Item, removal_no: u64) -> BlockEntry {
-    let (action, evacuation) = match item.action {
+/// The published entry of a block.
+pub fn entry(key: &Key, block: &Block, removal_no: u64) -> BlockEntry {
+    let (action, evacuation) = match block.action {
         Action::Mark => (BlockAction::Mark, EvacuationPolicy::Immediate),
         Action::Evacuate(grace) if grace.0 == 0 => {
             (BlockAction::Evacuate, EvacuationPolicy::Immediate)
@@ -92,28 +95,29 @@ pub fn entry(key: &Key, item: &Item, removal_no: u64) -> BlockEntry {
         kind: key.kind,
         identifier: key.identifier.clone(),
         action,
-        cause: item.cause(),
-        start: item.start,
-        end: item.end,
-        sources: item.sources.clone(),
+        cause: block.cause(),
+        start: block.start,
+        end: block.end,
+        sources: block.sources.clone(),
         removal_no,
         job: key.job.clone(),
-        automatic: item.automatic(),
+        automatic: block.is_automatic(),
         canary: false,
         evacuation,
     }
 }
 
-/// Its end is that of the trial, so whoever follows ends it in time without news.
-pub fn on_trial(key: &Key, trial: &Trial, removal_no: u64) -> BlockEntry {
+/// The published entry of a node on trial. Its end is the end of the trial, so followers end it in
+/// time without an update.
+pub fn canary_entry(key: &Key, canary: &Canary, removal_no: u64) -> BlockEntry {
     BlockEntry {
         kind: key.kind,
         identifier: key.identifier.clone(),
         action: BlockAction::Mark,
-        cause: format!("on trial after: {}", trial.cause()),
-        start: trial.since,
-        end: Some(trial.until),
-        sources: trial.sources.clone(),
+        cause: format!("on trial after: {}", canary.cause()),
+        start: canary.since,
+        end: Some(canary.until),
+        sources: canary.sources.clone(),
         removal_no,
         job: key.job.clone(),
         automatic: true,
@@ -122,7 +126,7 @@ pub fn on_trial(key: &Key, trial: &Trial, removal_no: u64) -> BlockEntry {
     }
 }
 
-/// The `ETag` of an entry: the same text for the same entry, on every replica (A5). FNV-1a.
+/// `ETag` of an entry: an FNV-1a hash, equal for equal entries on every replica (A5).
 pub fn etag(entry: &BlockEntry) -> String {
     let text = serde_json::to_string(entry).unwrap_or_default();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -131,80 +135,82 @@ pub fn etag(entry: &BlockEntry) -> String {
     format!("\"{}-{hash:016x}\"", entry.removal_no)
 }
 
-/// An automatic block that began, for the back-off.
+/// The start of an automatic block, stored for the back-off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
+pub struct AutoBlock {
     pub at: Timestamp,
     pub duration_ms: u64,
     pub source: String,
 }
 
-/// How long somebody wants something blocked.
+/// Requested end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum BlockEnd {
     Default,
     At(Timestamp),
-    For(u64),
+    /// After this many milliseconds.
+    After(u64),
     Permanent,
 }
 
-/// A checked request.
+/// A validated request for one block.
 #[derive(Debug, Clone)]
-pub struct New {
+pub struct BlockRequest {
     pub key: Key,
     pub action: Action,
     pub cause: String,
     pub source: String,
-    pub until: Until,
+    pub end: BlockEnd,
+    /// The `removal_no` of a re-announced copy; absent for a new block.
     pub based_on: Option<u64>,
 }
 
-/// What became of one item.
+/// Result of one request.
 #[derive(Debug, Clone)]
-pub struct Done {
+pub struct AddResult {
     pub outcome: BlockOutcome,
-    /// Why nothing happened.
+    /// Reason of an unchanged result.
     pub reason: Option<&'static str>,
     pub item: Option<BlockEntry>,
     pub warnings: Vec<String>,
 }
 
-/// Items that are taken in together, in order.
+/// Requests that are added as one unit, in order.
 #[derive(Debug)]
-pub struct Orders {
-    pub items: Vec<New>,
+pub struct BlockRequests {
+    pub items: Vec<BlockRequest>,
     pub by: String,
-    /// Otherwise an item that is there and says something else is a conflict.
+    /// False refuses a request that differs from the existing block.
     pub allow_merge: bool,
 }
 
-/// Somebody wants an item gone.
+/// A request to remove a block or end a trial.
 #[derive(Debug)]
-pub struct Removal {
+pub struct RemoveRequest {
     pub key: Key,
     pub by: String,
     pub why: Option<String>,
-    /// `ETag` of what the caller saw.
-    pub seen: Option<String>,
+    /// `ETag` that the caller requires; absent means any.
+    pub if_match: Option<String>,
 }
 
-impl New {
-    pub fn automatic(&self) -> bool {
+impl BlockRequest {
+    pub fn is_automatic(&self) -> bool {
         !self.source.starts_with(MANUAL)
     }
 
-    pub fn item(&self, now: Timestamp, settings: &Settings) -> Item {
-        let end = match self.until {
-            Until::Default => Some(now.plus_ms(settings.default_duration_ms)),
-            Until::For(ms) => Some(now.plus_ms(ms)),
-            Until::At(end) => Some(end),
-            Until::Permanent => None,
+    pub fn block(&self, now: Timestamp, settings: &Settings) -> Block {
+        let end = match self.end {
+            BlockEnd::Default => Some(now.plus_ms(settings.default_duration_ms)),
+            BlockEnd::After(ms) => Some(now.plus_ms(ms)),
+            BlockEnd::At(end) => Some(end),
+            BlockEnd::Permanent => None,
         };
-        // Section 4, rule 2: an end that has passed is the next check, so that the item has its
-        // effect once, and is there for whoever reads or writes until then.
+        // A past end becomes the next check, so that the block has its effect once and readers see
+        // it until then.
         let check = now.plus_ms(settings.check_interval_ms.max(1));
         let end = end.map(|end| if end <= now { check } else { end });
-        Item {
+        Block {
             action: self.action,
             causes: [self.cause.clone()].into(),
             start: now,
@@ -213,15 +219,16 @@ impl New {
         }
     }
 
-    /// The request that made the item, repeated: a duration counts from the item's own start.
-    pub fn repeats(&self, item: &Item, settings: &Settings) -> bool {
-        let again = self.item(item.start, settings);
-        again.action == item.action && again.causes == item.causes && again.end == item.end
+    /// True when the request repeats the one that made the block. A duration counts from the start
+    /// of the block.
+    pub fn repeats(&self, block: &Block, settings: &Settings) -> bool {
+        let again = self.block(block.start, settings);
+        again.action == block.action && again.causes == block.causes && again.end == block.end
     }
 }
 
-/// What may be blocked, as it is named in paths and rows.
-pub fn kind(text: &str) -> Option<BlockKind> {
+/// Parses the kind of a target, as paths and rows name it.
+pub fn parse_kind(text: &str) -> Option<BlockKind> {
     match text.to_ascii_uppercase().as_str() {
         "NODE" => Some(BlockKind::Node),
         "WORKER" => Some(BlockKind::Worker),

@@ -7,38 +7,40 @@ mod fact;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_blocklist_domain::What;
+use hayward_blocklist_domain::NodeFact;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
-pub use self::auto_block::{PastRow, StrategyRow, load_machines, load_past, load_strategy};
+pub use self::auto_block::{
+    AutoBlockRow, StrategyRow, load_auto_blocks, load_known_nodes, load_strategy,
+};
 pub use self::block::{BlockRow, load_blocks};
 pub use self::change::{ChangeRow, feed, history};
-pub use self::fact::{FactRow, cause_word, load_facts};
+pub use self::fact::{FactRow, cause_name, load_facts};
 use crate::model::Key;
 
-/// What one batch changes.
+/// Rows that one batch changes.
 #[derive(Default)]
 pub struct Rows {
-    /// The key as it is now, or that nothing is left to remember of it.
+    /// The new row of a key, or none to delete it.
     pub blocks: BTreeMap<Key, Option<BlockRow>>,
     pub changes: Vec<ChangeRow>,
-    /// The history has grown long enough to be trimmed.
+    /// True when the history must be trimmed.
     pub trim_changes: bool,
-    /// Machines whose facts, as far as they were there before, count no more.
+    /// Nodes whose earlier facts are marked as spent.
     pub spent: BTreeSet<NodeName>,
     pub facts: Vec<FactRow>,
-    pub forgotten: Vec<(String, What)>,
-    pub past: Vec<PastRow>,
-    /// Automatic blocks that began before are forgiven.
+    pub forgotten: Vec<(String, NodeFact)>,
+    pub auto_blocks: Vec<AutoBlockRow>,
+    /// Automatic blocks that began before this instant are deleted.
     pub forgive_before: Option<Timestamp>,
-    /// Machines never seen before.
-    pub machines: Vec<String>,
+    /// Names of nodes seen for the first time.
+    pub new_nodes: Vec<String>,
     pub strategy: Option<StrategyRow>,
 }
 
 impl Rows {
-    /// Rows that are to be written.
+    /// Number of rows to write.
     pub fn weight(&self) -> usize {
         let all = [
             self.blocks.len(),
@@ -46,8 +48,8 @@ impl Rows {
             self.spent.len(),
             self.facts.len(),
             self.forgotten.len(),
-            self.past.len(),
-            self.machines.len(),
+            self.auto_blocks.len(),
+            self.new_nodes.len(),
             usize::from(self.strategy.is_some()),
         ];
         all.into_iter().sum()
@@ -62,7 +64,7 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     if rows.trim_changes {
         change::trim(tx).await?;
     }
-    // Before the facts of this batch are written, which know for themselves whether they are spent.
+    // Facts of this batch carry their own `spent` flag, so the older ones are marked first.
     if !rows.spent.is_empty() {
         fact::spend(&rows.spent, tx).await?;
     }
@@ -72,15 +74,15 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     if !rows.forgotten.is_empty() {
         fact::forget(&rows.forgotten, tx).await?;
     }
-    auto_block::append_past(&rows.past, tx).await?;
+    auto_block::append_auto_blocks(&rows.auto_blocks, tx).await?;
     if let Some(before) = rows.forgive_before {
-        auto_block::forget_past(before, tx).await?;
+        auto_block::forget_auto_blocks(before, tx).await?;
     }
-    if !rows.machines.is_empty() {
-        auto_block::remember_machines(&rows.machines, tx).await?;
+    if !rows.new_nodes.is_empty() {
+        auto_block::remember_nodes(&rows.new_nodes, tx).await?;
     }
     if let Some(strategy) = &rows.strategy {
-        auto_block::choose(strategy, tx).await?;
+        auto_block::set_strategy(strategy, tx).await?;
     }
     Ok(())
 }

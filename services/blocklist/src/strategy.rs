@@ -1,5 +1,5 @@
-//! A strategy as it is written, read into a rule with all its faults at once, and written back with
-//! every default filled in.
+//! Parses a strategy and its parameters into a rule, collecting all faults, and returns the
+//! parameters with defaults filled in.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 const NAMES: &str =
     "none, failure-count, cause-class, start-failures, flapping, slow-task and chain are known";
-/// A day: longer windows would keep facts that nobody remembers the reason of.
-const LONGEST_WINDOW_MS: u64 = 86_400_000;
-/// A week.
-const LONGEST_MS: u64 = 604_800_000;
-const MANY: u64 = 10_000;
-/// Classes that lie with the machine, and what they lead to by default. None of them takes off what
-/// runs: what can run there still, may.
+/// One day. Longer windows would count facts that operators no longer remember.
+const MAX_WINDOW_MS: u64 = 86_400_000;
+/// One week.
+const MAX_DURATION_MS: u64 = 604_800_000;
+const MAX_COUNT: u64 = 10_000;
+/// Cause classes that count against the node, with the default duration of their block in
+/// milliseconds. None of them evacuates: work that still runs may continue.
 const CLASSES: [(&str, u64); 5] = [
     ("device_error", 3_600_000),
     ("disk_full", 1_800_000),
@@ -26,19 +26,18 @@ const CLASSES: [(&str, u64); 5] = [
     ("runtime_down", 600_000),
 ];
 
-/// Defaults that come from the settings of the service.
+/// Defaults taken from the settings of the service.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
     pub slow_node_duration_ms: u64,
     pub evacuation_grace_ms: u64,
 }
 
-/// A rule, and the parameters it has.
-pub type Read = (Rule, BTreeMap<String, Value>);
+/// A rule and its parameters.
+pub type Parsed = (Rule, BTreeMap<String, Value>);
 
-/// # Errors
-/// Everything that is wrong.
-pub fn read(order: &StrategyOrder, defaults: Defaults) -> Result<Read, Vec<FieldFault>> {
+/// All faults.
+pub fn parse(order: &StrategyOrder, defaults: Defaults) -> Result<Parsed, Vec<FieldFault>> {
     let mut faults = Vec::new();
     let parameters = order.parameters.clone().into_iter().collect();
     let rule = rule(&order.name, parameters, "", defaults, &mut faults);
@@ -58,34 +57,34 @@ fn rule(
     faults: &mut Vec<FieldFault>,
 ) -> Option<(Rule, Map<String, Value>)> {
     let name_at = format!("{at}/name");
-    let mut it = Reader {
+    let mut it = ParameterReader {
         at: format!("{at}/parameters"),
         given,
-        kept: Map::new(),
+        parsed: Map::new(),
         faults,
     };
     let rule = match name {
         "none" => Rule::None,
         "failure-count" => Rule::FailureCount {
-            failures: it.number("n", 3, 1..=MANY),
-            window_ms: it.number("window_ms", 600_000, 1..=LONGEST_WINDOW_MS),
-            jobs: it.number("m", 1, 1..=MANY),
-            duration_ms: it.number("duration_ms", 600_000, 1..=LONGEST_MS),
+            failures: it.number("n", 3, 1..=MAX_COUNT),
+            window_ms: it.number("window_ms", 600_000, 1..=MAX_WINDOW_MS),
+            jobs: it.number("m", 1, 1..=MAX_COUNT),
+            duration_ms: it.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "start-failures" => Rule::StartFailures {
-            failures: it.number("n", 3, 1..=MANY),
-            window_ms: it.number("window_ms", 300_000, 1..=LONGEST_WINDOW_MS),
-            duration_ms: it.number("duration_ms", 600_000, 1..=LONGEST_MS),
+            failures: it.number("n", 3, 1..=MAX_COUNT),
+            window_ms: it.number("window_ms", 300_000, 1..=MAX_WINDOW_MS),
+            duration_ms: it.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "flapping" => Rule::Flapping {
-            flaps: it.number("n", 4, 1..=MANY),
-            window_ms: it.number("window_ms", 900_000, 1..=LONGEST_WINDOW_MS),
-            duration_ms: it.number("duration_ms", 600_000, 1..=LONGEST_MS),
+            flaps: it.number("n", 4, 1..=MAX_COUNT),
+            window_ms: it.number("window_ms", 900_000, 1..=MAX_WINDOW_MS),
+            duration_ms: it.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "slow-task" => {
             let usual = defaults.slow_node_duration_ms;
             Rule::SlowTask {
-                duration_ms: it.number("duration_ms", usual, 0..=LONGEST_MS),
+                duration_ms: it.number("duration_ms", usual, 0..=MAX_DURATION_MS),
             }
         }
         "cause-class" => Rule::CauseClass {
@@ -93,7 +92,7 @@ fn rule(
         },
         "chain" if at.is_empty() => Rule::Chain(it.chain(defaults)),
         "chain" => {
-            it.fault_at(name_at, "a chain has no chains in it".to_owned());
+            it.fault_at(name_at, "a chain must not contain a chain".to_owned());
             return None;
         }
         unknown => {
@@ -101,19 +100,19 @@ fn rule(
             return None;
         }
     };
-    let kept = it.finish();
-    Some((rule, kept))
+    let parsed = it.finish();
+    Some((rule, parsed))
 }
 
-/// Takes parameters one by one; what is left at the end is unknown.
-struct Reader<'a> {
+/// Takes known parameters one by one; the remaining ones are unknown.
+struct ParameterReader<'a> {
     at: String,
     given: Map<String, Value>,
-    kept: Map<String, Value>,
+    parsed: Map<String, Value>,
     faults: &'a mut Vec<FieldFault>,
 }
 
-impl Reader<'_> {
+impl ParameterReader<'_> {
     fn fault_at(&mut self, pointer: String, detail: String) {
         self.faults.push(FieldFault { pointer, detail });
     }
@@ -135,7 +134,7 @@ impl Reader<'_> {
                 })
             }
         };
-        self.kept.insert(field.to_owned(), number.into());
+        self.parsed.insert(field.to_owned(), number.into());
         number
     }
 
@@ -152,7 +151,7 @@ impl Reader<'_> {
         };
         let given = self.given.remove("classes").unwrap_or_else(usual);
         let Value::Object(given) = given else {
-            let detail = "takes an object: a class of causes, and what it leads to";
+            let detail = "takes an object from cause class to its action and duration";
             self.fault("classes", detail.to_owned());
             return BTreeMap::new();
         };
@@ -163,24 +162,25 @@ impl Reader<'_> {
             );
         }
         let mut classes = BTreeMap::new();
-        let mut kept = Map::new();
+        let mut parsed = Map::new();
         for (name, value) in given {
             let at = format!("{}/classes/{name}", self.at);
             let Value::Object(given) = value else {
                 self.fault_at(at, "takes an object with action and duration_ms".to_owned());
                 continue;
             };
-            let mut it = Reader {
+            let mut it = ParameterReader {
                 at,
                 given,
-                kept: Map::new(),
+                parsed: Map::new(),
                 faults: self.faults,
             };
             let class = it.class(defaults);
-            kept.insert(name.clone(), Value::Object(it.finish()));
+            parsed.insert(name.clone(), Value::Object(it.finish()));
             classes.insert(name, class);
         }
-        self.kept.insert("classes".to_owned(), Value::Object(kept));
+        self.parsed
+            .insert("classes".to_owned(), Value::Object(parsed));
         classes
     }
 
@@ -188,23 +188,23 @@ impl Reader<'_> {
         let given = self.given.remove("action");
         let action = given.unwrap_or_else(|| json!("MARK_BLOCKLISTED"));
         let read = serde_json::from_value::<BlockAction>(action.clone());
-        let duration_ms = self.number("duration_ms", 600_000, 1..=LONGEST_MS);
+        let duration_ms = self.number("duration_ms", 600_000, 1..=MAX_DURATION_MS);
         let action = match read {
             Ok(BlockAction::Mark) => Action::Mark,
             Ok(BlockAction::Evacuate) => {
                 let grace = defaults.evacuation_grace_ms;
-                Action::evacuate(self.number("grace_ms", grace, 0..=LONGEST_MS))
+                Action::evacuate(self.number("grace_ms", grace, 0..=MAX_DURATION_MS))
             }
             Err(_) => {
                 self.fault("action", format!("{action} is not an action"));
                 Action::Mark
             }
         };
-        let word = match action {
+        let name = match action {
             Action::Mark => BlockAction::Mark,
             Action::Evacuate(_) => BlockAction::Evacuate,
         };
-        self.kept.insert("action".to_owned(), json!(word));
+        self.parsed.insert("action".to_owned(), json!(name));
         Class {
             action,
             duration_ms,
@@ -220,7 +220,7 @@ impl Reader<'_> {
                 return Vec::new();
             }
         };
-        let (mut rules, mut kept) = (Vec::new(), Vec::new());
+        let (mut rules, mut parsed) = (Vec::new(), Vec::new());
         for (number, value) in given.into_iter().enumerate() {
             let at = format!("{}/strategies/{number}", self.at);
             let order = match serde_json::from_value::<StrategyOrder>(value) {
@@ -233,26 +233,26 @@ impl Reader<'_> {
             let given = order.parameters.into_iter().collect();
             if let Some((rule, parameters)) = rule(&order.name, given, &at, defaults, self.faults) {
                 rules.push(rule);
-                kept.push(json!({ "name": order.name, "parameters": parameters }));
+                parsed.push(json!({ "name": order.name, "parameters": parameters }));
             }
         }
-        self.kept
-            .insert("strategies".to_owned(), Value::Array(kept));
+        self.parsed
+            .insert("strategies".to_owned(), Value::Array(parsed));
         rules
     }
 
     fn finish(self) -> Map<String, Value> {
         for field in self.given.keys() {
-            let known: Vec<&str> = self.kept.keys().map(String::as_str).collect();
+            let known: Vec<&str> = self.parsed.keys().map(String::as_str).collect();
             self.faults.push(FieldFault {
                 pointer: format!("{}/{field}", self.at),
                 detail: match known.as_slice() {
                     [] => "takes no parameters".to_owned(),
-                    _ => format!("is no parameter; {} are", known.join(", ")),
+                    _ => format!("unknown parameter; known are {}", known.join(", ")),
                 },
             });
         }
-        self.kept
+        self.parsed
     }
 }
 
@@ -265,16 +265,16 @@ mod tests {
         evacuation_grace_ms: 120_000,
     };
 
-    fn of(value: Value) -> Result<Read, Vec<String>> {
+    fn parse_json(value: Value) -> Result<Parsed, Vec<String>> {
         let order = serde_json::from_value(value).unwrap();
         let pointers =
             |faults: Vec<FieldFault>| faults.into_iter().map(|fault| fault.pointer).collect();
-        read(&order, DEFAULTS).map_err(pointers)
+        parse(&order, DEFAULTS).map_err(pointers)
     }
 
     #[test]
-    fn defaults_are_filled_in() {
-        let (rule, kept) = of(json!({ "name": "failure-count" })).unwrap();
+    fn missing_parameters_take_their_defaults() {
+        let (rule, parsed) = parse_json(json!({ "name": "failure-count" })).unwrap();
         let expected = Rule::FailureCount {
             failures: 3,
             window_ms: 600_000,
@@ -283,17 +283,17 @@ mod tests {
         };
         assert_eq!(rule, expected);
         assert_eq!(
-            serde_json::to_value(kept).unwrap(),
+            serde_json::to_value(parsed).unwrap(),
             json!({ "n": 3, "window_ms": 600_000, "m": 1, "duration_ms": 600_000 })
         );
-        let (rule, _) = of(json!({ "name": "cause-class" })).unwrap();
+        let (rule, _) = parse_json(json!({ "name": "cause-class" })).unwrap();
         let Rule::CauseClass { classes } = rule else {
             panic!("another rule");
         };
         assert_eq!(classes.len(), 5);
         assert!(classes.values().all(|class| class.action == Action::Mark));
         assert_eq!(
-            of(json!({ "name": "slow-task" }))
+            parse_json(json!({ "name": "slow-task" }))
                 .unwrap()
                 .0
                 .longest_window_ms(),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_back_reads_the_same() {
+    fn returned_parameters_parse_to_the_same_rule() {
         let chain = json!({ "name": "chain", "parameters": { "strategies": [
             { "name": "start-failures", "parameters": { "n": 5 } },
             { "name": "cause-class", "parameters": { "classes": {
@@ -310,13 +310,13 @@ mod tests {
             } } },
             { "name": "flapping" }, { "name": "slow-task" }, { "name": "none" },
         ] } });
-        let (rule, kept) = of(chain).unwrap();
-        let again = of(json!({ "name": "chain", "parameters": kept })).unwrap();
-        assert_eq!(again, (rule, kept));
+        let (rule, parsed) = parse_json(chain).unwrap();
+        let again = parse_json(json!({ "name": "chain", "parameters": parsed })).unwrap();
+        assert_eq!(again, (rule, parsed));
     }
 
     #[test]
-    fn every_fault_is_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let table = [
             (json!({ "name": "magic" }), vec!["/name"]),
             (
@@ -352,7 +352,7 @@ mod tests {
             (json!({ "name": "chain" }), vec!["/parameters/strategies"]),
         ];
         for (value, pointers) in table {
-            let found = of(value.clone()).unwrap_err();
+            let found = parse_json(value.clone()).unwrap_err();
             assert_eq!(found, pointers, "{value}");
         }
     }

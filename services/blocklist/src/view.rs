@@ -1,4 +1,4 @@
-//! Items as readers see them: the entry, and what the scheduler has made of it so far.
+//! Items as readers see them: the entry, and its progress in the scheduler.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,20 @@ use hayward_blocklist_api::{
 use hayward_rm_scheduler_api::evidence::{Blocker, ClearingEntry};
 use hayward_vocabulary::Timestamp;
 
-pub type Clearings = BTreeMap<String, ClearingEntry>;
+pub type Evacuations = BTreeMap<String, ClearingEntry>;
 
-/// What the scheduler says about an item, and not about an earlier one of the same key.
-pub fn clearing<'a>(entry: &BlockEntry, clearings: &'a Clearings) -> Option<&'a ClearingEntry> {
-    let clearing = clearings.get(&entry.key())?;
-    (clearing.number == entry.removal_no).then_some(clearing)
+/// Progress of the item in the scheduler; none when the scheduler reports about an earlier item of
+/// the key.
+pub fn evacuation<'a>(
+    entry: &BlockEntry,
+    evacuations: &'a Evacuations,
+) -> Option<&'a ClearingEntry> {
+    let evacuation = evacuations.get(&entry.key())?;
+    (evacuation.number == entry.removal_no).then_some(evacuation)
 }
 
-pub fn view(entry: BlockEntry, clearings: &Clearings, now: Timestamp) -> BlockView {
-    let found = clearing(&entry, clearings);
+pub fn view(entry: BlockEntry, evacuations: &Evacuations, now: Timestamp) -> BlockView {
+    let found = evacuation(&entry, evacuations);
     let evacuates = entry.action == BlockAction::Evacuate && !entry.canary;
     BlockView {
         left_ms: entry.end.map(|end| end.ms_since(now)),
@@ -28,21 +32,23 @@ pub fn view(entry: BlockEntry, clearings: &Clearings, now: Timestamp) -> BlockVi
     }
 }
 
-fn in_force(clearing: &ClearingEntry) -> InForce {
+fn in_force(evacuation: &ClearingEntry) -> InForce {
     InForce {
-        revision: clearing.revision,
-        since: clearing.since,
+        revision: evacuation.revision,
+        since: evacuation.since,
     }
 }
 
-pub fn progress(clearing: Option<&ClearingEntry>) -> EvacuationProgress {
-    clearing.map_or_else(EvacuationProgress::default, |clearing| EvacuationProgress {
-        total: clearing.total,
-        moved: clearing.moved,
-        failed: clearing.failed,
-        remaining: clearing.remaining,
-        blockers: clearing.blockers.iter().map(blocker).collect(),
-        in_force: Some(in_force(clearing)),
+pub fn progress(evacuation: Option<&ClearingEntry>) -> EvacuationProgress {
+    evacuation.map_or_else(EvacuationProgress::default, |evacuation| {
+        EvacuationProgress {
+            total: evacuation.total,
+            moved: evacuation.moved,
+            failed: evacuation.failed,
+            remaining: evacuation.remaining,
+            blockers: evacuation.blockers.iter().map(blocker).collect(),
+            in_force: Some(in_force(evacuation)),
+        }
     })
 }
 

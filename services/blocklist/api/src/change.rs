@@ -11,11 +11,11 @@ use crate::BlockEntry;
 pub enum ChangeKind {
     /// The key was free and is blocked now.
     Blocked,
-    /// It was blocked, and its action, end, cause or sources changed.
+    /// The key was blocked before; its action, end, cause or sources changed.
     Updated,
-    /// It is blocked no more. A machine may be on trial from now on.
+    /// The key is no longer blocked. A node may be on trial from now on.
     Unblocked,
-    /// The trial of a machine is over; it was not blocked during it.
+    /// The trial of a node ended; the node was not blocked during it.
     TrialEnded,
     #[serde(other)]
     Unknown,
@@ -24,13 +24,13 @@ pub enum ChangeKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ChangeReason {
-    /// Its end was reached.
+    /// The end of the item was reached.
     Expired,
-    /// Somebody took it away.
+    /// A caller removed the item.
     Removed,
-    /// Something worked there.
+    /// Work succeeded on the node.
     Passed,
-    /// Nobody used the trial.
+    /// No work ran on the node during the trial.
     Unused,
     #[serde(other)]
     Unknown,
@@ -38,20 +38,20 @@ pub enum ChangeReason {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedChange {
-    /// Ask for what came after with the greatest of these.
+    /// Revision of the change. Pass the greatest one as `after` in the next request.
     pub version: u64,
     pub kind: ChangeKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ChangeReason>,
     pub at: Timestamp,
-    /// The item now, or as it was before it went.
+    /// The item after the change, or the last state of an item that ended.
     pub item: BlockEntry,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedChanges {
-    /// In order; those of one version are never torn apart.
+    /// In order of version. Changes of one version are never split over two answers.
     pub changes: Vec<FeedChange>,
-    /// What to ask after next.
+    /// Value of `after` for the next request.
     pub version: u64,
 }

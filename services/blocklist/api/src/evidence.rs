@@ -1,4 +1,4 @@
-//! Failures told by owners, and the record of one machine.
+//! Failure reports of owners, and the evidence against one node.
 
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{BlockEntry, BlockView};
 
-/// `POST /v1/blocklist/failures`. The same report told again is the same fact.
+/// `POST /v1/blocklist/failures`. Repeating a report adds no second fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailureReport {
@@ -14,14 +14,16 @@ pub struct FailureReport {
     pub job_id: String,
     #[schema(min_items = 1, max_items = 1000)]
     pub locations: Vec<FailureLocation>,
-    /// For people.
+    /// Text for operators.
     #[schema(max_length = 1024, pattern = "\\S")]
     pub cause: String,
-    /// `disk_full` and the like, `slow_task`, or a cause of an exit as `user_error`.
+    /// Class of the cause, such as `disk_full`; `slow_task`; or a cause of an exit, such as
+    /// `user_error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NodeName>)]
     pub cause_code: Option<String>,
-    /// Placement, release, evacuation, preemption, cancellation: then it is no failure.
+    /// True when the exit was ordered: placement, release, evacuation, preemption or cancellation.
+    /// Such an exit is not a failure.
     #[serde(default)]
     pub intended: bool,
     pub timestamp: Timestamp,
@@ -36,7 +38,7 @@ pub struct FailureLocation {
     pub worker: Option<String>,
 }
 
-/// The items the strategy made of it.
+/// The items that the strategy added because of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailureAnswer {
     pub items: Vec<BlockEntry>,
@@ -48,22 +50,24 @@ pub struct FailureAnswer {
 pub struct Evidence {
     pub node: String,
     pub strategy: String,
-    /// Where the node stands by each rule of the strategy.
+    /// Score of the node under each rule of the strategy.
     pub scores: Vec<RuleScore>,
     pub cost: Cost,
-    /// The block or the trial, where there is one.
+    /// The block or the trial of the node; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<BlockView>,
-    /// Why it should be blocked and is not: the brake, with its numbers.
+    /// The brake that prevents a block although a rule reached its threshold, with its numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// Automatic blocks that are remembered; the next one lasts twice as long as the last.
+    /// Automatic blocks within the back-off memory. The next block lasts twice as long as the last
+    /// one.
     pub past: Vec<PastBlock>,
-    /// The newest facts, newest first; up to 100.
+    /// Up to 100 facts, newest first.
     pub facts: Vec<EvidenceFact>,
 }
 
-/// Blocked when `score` reaches `threshold`, from at least `jobs_needed` distinct jobs.
+/// Score under one rule. The node is blocked when `score` reaches `threshold` and the failures come
+/// from at least `jobs_needed` distinct jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleScore {
     pub rule: String,
@@ -75,16 +79,16 @@ pub struct RuleScore {
     pub reached: bool,
 }
 
-/// What the machine has cost, over the facts that are kept, and what its block costs now.
+/// Cost of the node over the stored facts, and the cost of its block.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
-    /// Attempts that failed there, whoever is to blame.
+    /// Attempts that failed on the node, whatever the cause.
     pub attempts_lost: u64,
-    /// Milliseconds those attempts held their room.
+    /// Milliseconds for which those attempts occupied the node.
     pub lost_ms: u64,
-    /// Quanta that are withheld while it is blocked.
+    /// Quanta of the node that cannot be used while it is blocked.
     pub quanta_withheld: u64,
-    /// Since when they have been, in milliseconds.
+    /// Milliseconds since the block began.
     pub withheld_ms: u64,
 }
 
@@ -113,9 +117,10 @@ pub struct EvidenceFact {
     pub what: FactKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkId>,
-    /// Its class, or the cause of the exit.
+    /// Class of the failure, or the cause of the exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// It counts towards a score now: it is recent, not spent, and lies with the machine.
+    /// True when the fact counts towards a score: it is recent, not spent, and the node is to
+    /// blame.
     pub counted: bool,
 }

@@ -1,5 +1,5 @@
-//! The words of blocklist: items as people write and read them, and the entries of its publication
-//! `blocks`, which rm-scheduler alone follows (D15).
+//! Wire types of blocklist: items, and the entries of its publication `blocks`, which only
+//! rm-scheduler follows (D15).
 
 mod change;
 mod evidence;
@@ -26,7 +26,7 @@ pub use view::{
 /// Name of the publication; its keys are `node/NAME` and `worker/ID`.
 pub const BLOCKS: &str = "blocks";
 
-/// What is blocked: a machine, or one worker (an allocation's container).
+/// Kind of a blocked target: a node, or one worker (the container of an allocation).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -45,15 +45,15 @@ impl BlockKind {
     }
 }
 
-/// Order matters: the stronger action wins a merge (blocklist 5.2).
+/// Effect of an item. The greater action is the stronger one and wins a merge.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub enum BlockAction {
-    /// Nothing new goes there; what runs there stays.
+    /// No new work starts there; running work stays.
     #[serde(rename = "MARK_BLOCKLISTED", alias = "MARK_BLOCKED", alias = "mark")]
     Mark,
-    /// Nothing new goes there, and what runs there is taken off and restarted elsewhere.
+    /// No new work starts there, and running work is evacuated and restarted elsewhere.
     #[serde(
         rename = "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
         alias = "MARK_BLOCKED_AND_EVACUATE_TASKS",
@@ -72,42 +72,42 @@ pub struct BlockEntry {
     /// Distinct causes, sorted and joined.
     pub cause: String,
     pub start: Timestamp,
-    /// From this moment on the item is over; absent means permanent.
+    /// Instant at which the item ends; absent means permanent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<Timestamp>,
-    /// Who asked: `manual:<user>`, `strategy:<name>`.
+    /// Origins of the item, such as `manual:<user>` or `strategy:<name>`.
     pub sources: BTreeSet<String>,
-    /// How often this key has been removed (8.4).
+    /// Number of times this key was removed.
     pub removal_no: u64,
-    /// Blocked for this work alone (8.5); absent: for the whole cluster.
+    /// The one job for which the target is blocked; absent means the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<WorkId>,
-    /// No person asked for it: every source is a strategy or a detector.
+    /// True when every source is a strategy or a detector and none is a person.
     #[serde(default)]
     pub automatic: bool,
-    /// The block itself is over, and the node is on trial: one allocation at a time until one has
-    /// shown that it works (W6).
+    /// True for a node on trial: its block has ended, and it gets one allocation at a time until
+    /// one succeeds (W6).
     #[serde(default)]
     pub canary: bool,
-    /// How what runs there is taken off, where the action says that it is (section 10).
+    /// Evacuation of running work; used only with the evacuating action.
     #[serde(default)]
     pub evacuation: EvacuationPolicy,
 }
 
-/// How a block takes off what runs there (section 10).
+/// How a block evacuates running work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE", tag = "policy")]
 pub enum EvacuationPolicy {
-    /// Everything at once; successors start as room is found.
+    /// All work stops at once; successors start when space is free.
     #[default]
     Immediate,
-    /// As the disruption limits of the work allow, processes of services when their next places are
-    /// reserved, and everything that is left after the grace.
+    /// Work stops within its disruption limits, processes of services only after their next places
+    /// are reserved. After the grace, all remaining work stops.
     Graceful { grace_ms: u64 },
 }
 
 impl BlockEntry {
-    /// Its key in `blocks`: `node/NAME`, `worker/ID`, and for one job `node/NAME@JOB`.
+    /// Key in `blocks`: `node/NAME`, `worker/ID`, and `node/NAME@JOB` for one job.
     pub fn key(&self) -> String {
         let key = self.kind.key(&self.identifier);
         match &self.job {
@@ -115,13 +115,14 @@ impl BlockEntry {
             None => key,
         }
     }
-    /// Over when `now` has reached the end (section 4, rule 1).
+    /// False from the instant `end` on.
     pub fn in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
     }
 }
 
-/// One item to add. Give one of `end`, `duration_ms`, `permanent`; with none, the default duration.
+/// One item to add. Give one of `end`, `duration_ms` and `permanent`; with none of them the default
+/// duration applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
@@ -132,7 +133,7 @@ pub struct BlockRequest {
     pub action: BlockAction,
     #[schema(max_length = 1024, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub cause: String,
-    /// `end_timestamp` is the same.
+    /// Alias: `end_timestamp`.
     #[serde(
         default,
         alias = "end_timestamp",
@@ -148,15 +149,15 @@ pub struct BlockRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$")]
     pub scope: Option<String>,
-    /// How what runs there is taken off; as the service is set where this is left out.
+    /// Evacuation of running work; absent means the default of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationPolicy>,
-    /// The number a re-announced copy is based on; new facts leave it out (8.4).
+    /// The `removal_no` that a re-announced copy carries; absent for a new item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_no: Option<u64>,
 }
 
-/// What became of an add (5.3).
+/// Result of adding an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BlockOutcome {
@@ -171,13 +172,13 @@ pub enum BlockOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockAnswer {
     pub outcome: BlockOutcome,
-    /// Why nothing happened, as `STALE_COPY`.
+    /// Reason of an unchanged result, such as `STALE_COPY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<BlockEntry>,
     pub revision: u64,
-    /// What the caller should know, with the numbers: how much of a pool is blocked by now.
+    /// Warnings with their numbers, such as the part of a pool that is blocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -186,26 +187,25 @@ pub struct BlockAnswer {
 pub struct BlockList {
     pub items: Vec<BlockEntry>,
     pub revision: u64,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// `POST /v1/blocklist/items`: up to 1,000 items, taken in together.
+/// `POST /v1/blocklist/items`: up to 1,000 items, added as one unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockBatch {
     #[schema(min_items = 1, max_items = 1000)]
     pub items: Vec<BlockRequest>,
-    /// Who found it out: `strategy:<name>`, `slow-task:<job>`, `detector:<name>`. Left out, the
-    /// items are the caller's own, `manual:<name>`, and exempt from the fraction.
+    /// Source of all items: `strategy:<name>`, `slow-task:<job>` or `detector:<name>`. Absent means
+    /// the caller itself, `manual:<name>`; such items are exempt from the brakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(manual|strategy|slow-task|detector):[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
     pub source: Option<String>,
 }
 
-/// One result per key, in the order in which they were named first, and how many there were of
-/// each kind.
+/// One result per key, in the order of first mention, and a count per outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockBatchAnswer {
     pub results: Vec<BlockAnswer>,
@@ -213,42 +213,42 @@ pub struct BlockBatchAnswer {
     pub upgraded: u64,
     pub merged: u64,
     pub unchanged: u64,
-    /// Re-announced copies of items that were removed meanwhile.
+    /// Re-announced copies of items that were removed since.
     pub stale: u64,
     pub revision: u64,
 }
 
-/// What happened to a key.
+/// Event in the history of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BlockEvent {
     Added,
     Upgraded,
     Merged,
-    /// Somebody took the item away.
+    /// A caller removed the item.
     Removed,
-    /// Its end was reached.
+    /// The end of the item was reached.
     Expired,
-    /// Something worked on the machine on trial: it is trusted again.
+    /// Work succeeded on the node on trial; the trial ended.
     TrialPassed,
-    /// Nobody used the machine on trial until the trial was over.
+    /// No work ran on the node during its trial.
     TrialUnused,
     #[serde(other)]
     Unknown,
 }
 
-/// One line of the history.
+/// One entry of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockChange {
     pub at: Timestamp,
     pub event: BlockEvent,
-    /// Who caused it; absent where an end was reached.
+    /// Caller that caused the event; absent when the end was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why it was removed, where somebody said so.
+    /// Reason of the removal; absent when the caller gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The item after it was added to, or as it was before it went.
+    /// The item after the addition, or its last state before it ended.
     pub item: BlockEntry,
 }
 
@@ -256,10 +256,10 @@ pub struct BlockChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockHistory {
     pub changes: Vec<BlockChange>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// What is listed is at least as new.
+    /// Revision that this page reflects at least.
     #[serde(default)]
     pub revision: u64,
 }

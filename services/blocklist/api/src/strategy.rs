@@ -1,4 +1,4 @@
-//! The strategy in force: a name and its parameters.
+//! The strategy that judges nodes: a name and its parameters.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// `PUT /v1/blocklist/strategy`. Parameters that are left out have their defaults.
+/// `PUT /v1/blocklist/strategy`. Absent parameters take their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StrategyOrder {
@@ -21,13 +21,13 @@ pub struct StrategyOrder {
     pub parameters: BTreeMap<String, Value>,
 }
 
-/// The strategy with all its parameters, those left out among them.
+/// The strategy with all its parameters, defaults included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StrategyView {
     pub name: String,
     #[schema(value_type = Object)]
     pub parameters: BTreeMap<String, Value>,
-    /// Who chose it; absent where it is the one of the settings.
+    /// Caller that chose the strategy; absent when it comes from the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

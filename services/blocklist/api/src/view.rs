@@ -1,4 +1,4 @@
-//! Items as `/v1/blocklist`, `/nodes/{id}` and `/workers/{id}` show them.
+//! Items as `/v1/blocklist`, `/nodes/{id}` and `/workers/{id}` return them.
 
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::{BlockAction, BlockEntry, EvacuationPolicy};
 
 /// `PUT /v1/blocklist/nodes/{id}` and `/workers/{id}`. Give one of `duration_ms`, `end_timestamp`
-/// and `permanent`; with none, the default duration.
+/// and `permanent`; with none of them the default duration applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrder {
@@ -21,40 +21,40 @@ pub struct BlockOrder {
     pub end_timestamp: Option<Timestamp>,
     #[serde(default)]
     pub permanent: bool,
-    /// Merge into an item that is there; otherwise a different one is refused with 409.
+    /// True merges into an existing item; otherwise a different item is refused with 409.
     #[serde(default)]
     pub allow_merge: bool,
     /// `CLUSTER`, the default, or `JOB:<id>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$")]
     pub scope: Option<String>,
-    /// How what runs there is taken off; as the service is set where this is left out.
+    /// Evacuation of running work; absent means the default of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationPolicy>,
-    /// The number a re-announced copy is based on.
+    /// The `removal_no` that a re-announced copy carries; absent for a new item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_no: Option<u64>,
 }
 
-/// The scheduler goes by the item (D15).
+/// The scheduler applies the item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InForce {
-    /// Revision of rm-scheduler from which it does.
+    /// First revision of rm-scheduler that applies it.
     pub revision: u64,
     pub since: Timestamp,
 }
 
-/// How far the taking off is (section 10).
+/// Progress of an evacuation, in allocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvacuationProgress {
     pub total: u64,
     pub moved: u64,
     pub failed: u64,
     pub remaining: u64,
-    /// Those that stay for now, and why.
+    /// Allocations that stay for now, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<EvacuationBlocker>,
-    /// Absent until the scheduler has taken the item up.
+    /// Absent until the scheduler applies the item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<InForce>,
 }
@@ -67,31 +67,31 @@ pub struct EvacuationBlocker {
     pub detail: String,
 }
 
-/// An item and what became of it.
+/// An item and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockView {
     #[serde(flatten)]
     pub item: BlockEntry,
-    /// Milliseconds until its end, or that of its trial; absent where it is permanent.
+    /// Milliseconds until the item or its trial ends; absent when permanent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<InForce>,
-    /// Present where what runs there is taken off.
+    /// Present when running work is evacuated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<EvacuationProgress>,
-    /// Workers known to be on the node, where they were asked for.
+    /// Workers on the node, when `include=workers` was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<Vec<String>>,
 }
 
-/// `GET /v1/blocklist`: what is blocked or on trial (`canary`).
+/// `GET /v1/blocklist`: all blocked targets and all nodes on trial (`canary`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockOverview {
-    /// Where to begin with `/changes`.
+    /// Value of `after` for the first `/changes` request.
     pub version: u64,
     pub nodes: Vec<BlockView>,
-    /// Workers blocked themselves; those on blocked nodes are with their nodes.
+    /// Workers with an item of their own; a worker of a blocked node is not listed.
     pub workers: Vec<BlockView>,
 }
 
@@ -104,7 +104,7 @@ pub enum Via {
     Unknown,
 }
 
-/// `GET /v1/blocklist/workers/{id}`: what is said of a worker depends on `effective`.
+/// `GET /v1/blocklist/workers/{id}`: the item, or with `effective` the combined state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum WorkerBlock {
@@ -112,13 +112,13 @@ pub enum WorkerBlock {
     Effective(Box<EffectiveBlock>),
 }
 
-/// `GET /v1/blocklist/workers/{id}?effective=true`: an item on the worker, or one on its node.
+/// `GET /v1/blocklist/workers/{id}?effective=true`: an item on the worker or on its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EffectiveBlock {
     pub blocked: bool,
     pub via: Option<Via>,
     pub item: Option<BlockView>,
-    /// Why this answer may be too hopeful.
+    /// Reasons why the worker may be blocked although `blocked` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

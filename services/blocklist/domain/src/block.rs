@@ -1,24 +1,26 @@
-//! One item, and the merge of two (5.2).
+//! One block, and the merge of two blocks of the same key.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::Timestamp;
 
-/// Distinct causes and sources an item can hold. Of more, the first in order are kept: taking the
-/// smallest of a union is still independent of the order of arrival.
-pub const KEPT_TEXTS: usize = 32;
+/// Distinct causes and sources of a block. The smallest ones are kept, so a merge does not depend
+/// on the order of arrival.
+pub const MAX_TEXTS: usize = 32;
 
-/// How the source of an item begins that a person asked for.
+/// Prefix of a source that names a person.
 pub const MANUAL: &str = "manual:";
-/// How the source of an item begins that was judged from evidence.
+/// Prefix of a source that names a strategy.
 pub const STRATEGY: &str = "strategy:";
 
-/// The stronger one is the greater one: taking off beats marking, and a shorter grace a longer one.
+/// Effect of a block. The greater one is the stronger one: evacuation beats marking, and a shorter
+/// grace beats a longer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
+    /// No new work starts there; running work stays.
     Mark,
-    /// What runs there is taken off after so many milliseconds of grace; 0 is at once.
+    /// Running work is evacuated after a grace in milliseconds; 0 is at once.
     Evacuate(Reverse<u64>),
 }
 
@@ -31,16 +33,16 @@ impl Action {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct Block {
     pub action: Action,
     pub causes: BTreeSet<String>,
     pub start: Timestamp,
-    /// None is permanent, and later than every end.
+    /// None means permanent; it is later than every end.
     pub end: Option<Timestamp>,
     pub sources: BTreeSet<String>,
 }
 
-impl Item {
+impl Block {
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let end = match (self.end, other.end) {
@@ -56,20 +58,20 @@ impl Item {
         }
     }
 
-    /// Section 4, rule 1: over when `now` has reached the end.
+    /// False from the instant `end` on.
     pub fn in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
     }
 
-    /// No person asked for it (section 7: such items keep to the fraction).
-    pub fn automatic(&self) -> bool {
+    /// True when no source is a person. Automatic blocks obey the brakes.
+    pub fn is_automatic(&self) -> bool {
         !self.sources.iter().any(|source| source.starts_with(MANUAL))
     }
 
-    /// Judged from evidence and asked for by nobody: its end has to be proven by a trial (W6).
-    pub fn judged(&self) -> bool {
+    /// True for an automatic block that a strategy added. It ends in a trial of the node (W6).
+    pub fn is_by_strategy(&self) -> bool {
         let by_strategy = |source: &String| source.starts_with(STRATEGY);
-        self.automatic() && self.sources.iter().any(by_strategy)
+        self.is_automatic() && self.sources.iter().any(by_strategy)
     }
 
     /// Distinct causes, sorted and joined.
@@ -84,7 +86,7 @@ pub(crate) fn joined(texts: &BTreeSet<String>) -> String {
 }
 
 fn union(one: &BTreeSet<String>, other: &BTreeSet<String>) -> BTreeSet<String> {
-    one.union(other).take(KEPT_TEXTS).cloned().collect()
+    one.union(other).take(MAX_TEXTS).cloned().collect()
 }
 
 #[cfg(test)]
@@ -95,9 +97,9 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn items() -> impl Strategy<Value = Item> {
-        // More possible texts than are kept, so that the limit is met too.
-        let texts = || btree_set("[a-d][0-9]", 1..=KEPT_TEXTS);
+    pub(crate) fn blocks() -> impl Strategy<Value = Block> {
+        // More possible texts than `MAX_TEXTS`, so that the limit is tested too.
+        let texts = || btree_set("[a-d][0-9]", 1..=MAX_TEXTS);
         (
             option::of(0..3_u64),
             texts(),
@@ -105,7 +107,7 @@ pub(crate) mod tests {
             option::of(0..5_i64),
             texts(),
         )
-            .prop_map(|(grace_ms, causes, start, end, sources)| Item {
+            .prop_map(|(grace_ms, causes, start, end, sources)| Block {
                 action: grace_ms.map_or(Action::Mark, Action::evacuate),
                 causes,
                 start: Timestamp::from_unix_ms(start),
@@ -116,8 +118,8 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn b1_merge_is_commutative_associative_and_idempotent(
-            a in items(), b in items(), c in items()
+        fn merge_is_commutative_associative_and_idempotent(
+            a in blocks(), b in blocks(), c in blocks()
         ) {
             prop_assert_eq!(a.merge(&b), b.merge(&a));
             prop_assert_eq!(a.merge(&b).merge(&c), a.merge(&b.merge(&c)));
@@ -127,7 +129,7 @@ pub(crate) mod tests {
 
         #[test]
         fn a_merge_is_in_force_while_one_of_its_parts_is(
-            a in items(), b in items(), now in 0..6_i64
+            a in blocks(), b in blocks(), now in 0..6_i64
         ) {
             let now = Timestamp::from_unix_ms(now);
             prop_assert_eq!(a.merge(&b).in_force(now), a.in_force(now) || b.in_force(now));
@@ -135,46 +137,46 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_item_is_over_exactly_at_its_end() {
+    fn a_block_ends_exactly_at_its_end() {
         let end = Timestamp::from_unix_ms(10);
-        let item = Item {
+        let block = Block {
             action: Action::Mark,
             causes: ["io wait".to_owned(), "disk slow".to_owned()].into(),
             start: Timestamp::from_unix_ms(0),
             end: Some(end),
             sources: BTreeSet::new(),
         };
-        assert!(item.in_force(Timestamp::from_unix_ms(9)));
-        assert!(!item.in_force(end));
+        assert!(block.in_force(Timestamp::from_unix_ms(9)));
+        assert!(!block.in_force(end));
         assert!(
-            Item {
+            Block {
                 end: None,
-                ..item.clone()
+                ..block.clone()
             }
             .in_force(Timestamp::from_unix_ms(i64::MAX))
         );
-        assert_eq!(item.cause(), "disk slow, io wait");
+        assert_eq!(block.cause(), "disk slow, io wait");
     }
 
     #[test]
-    fn the_stronger_action_is_the_sooner_one() {
+    fn the_stronger_action_evacuates_sooner() {
         assert!(Action::Mark < Action::evacuate(60_000));
         assert!(Action::evacuate(60_000) < Action::IMMEDIATE);
     }
 
     #[test]
-    fn a_person_among_the_sources_makes_it_manual() {
-        let of = |sources: &[&str]| Item {
+    fn a_block_with_a_person_among_its_sources_is_manual() {
+        let from = |sources: &[&str]| Block {
             action: Action::Mark,
             causes: BTreeSet::new(),
             start: Timestamp::from_unix_ms(0),
             end: None,
             sources: sources.iter().map(ToString::to_string).collect(),
         };
-        let (judged, slow) = (of(&["strategy:flapping"]), of(&["slow-task:job_1"]));
-        assert!(judged.automatic() && judged.judged());
-        assert!(slow.automatic() && !slow.judged());
-        let both = judged.merge(&of(&["manual:ann"]));
-        assert!(!both.automatic() && !both.judged());
+        let (judged, slow) = (from(&["strategy:flapping"]), from(&["slow-task:job_1"]));
+        assert!(judged.is_automatic() && judged.is_by_strategy());
+        assert!(slow.is_automatic() && !slow.is_by_strategy());
+        let both = judged.merge(&from(&["manual:ann"]));
+        assert!(!both.is_automatic() && !both.is_by_strategy());
     }
 }

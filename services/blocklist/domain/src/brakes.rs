@@ -1,12 +1,12 @@
-//! What keeps automatic blocks from doing harm: a fraction, a floor, and the pause when much of a
-//! pool turns bad at once (section 7; B1, B3, B4 of the reliability specification). They are never
-//! tuned off by a strategy. Blocks that people ask for are exempt; the same numbers warn them.
+//! Limits on automatic blocks: a fraction of each pool, a floor of free nodes, and a stop while
+//! much of a pool turns bad at once. No strategy can switch them off. Blocks by operators are
+//! exempt, but the same numbers produce a warning.
 
 use std::fmt;
 
 use hayward_vocabulary::counted::{self, counted};
 
-/// How much may be withheld from a pool.
+/// Limits on the nodes withheld from a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brakes {
     /// Percent of the ready nodes of a pool that automatic blocks and trials may withhold.
@@ -15,26 +15,26 @@ pub struct Brakes {
     pub floor: u64,
 }
 
-/// A pool as the brakes see it, without the node in question.
+/// Counts of one pool, seen for one candidate node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Nodes that are well, blocked or not; the node in question among them, if it is well.
+    /// Ready nodes, blocked or not, including the candidate.
     pub ready: u64,
-    /// Other nodes blocked automatically or on trial.
+    /// Other nodes that are blocked automatically or on trial.
     pub withheld: u64,
-    /// Other ready nodes under any block or trial.
+    /// Other ready nodes with any block or trial.
     pub blocked: u64,
-    /// Whether the node in question is well.
+    /// True when the candidate is ready.
     pub node_ready: bool,
-    /// Other nodes that turned bad in the last five minutes: fell out of readiness, or were
-    /// blocked automatically.
-    pub turned: u64,
+    /// Other nodes that stopped being ready or were blocked automatically within the last five
+    /// minutes.
+    pub turned_bad: u64,
 }
 
-/// Why a machine that should be blocked is not.
+/// Brake that prevents an automatic block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Withheld {
-    /// rm-scheduler has not said which machines there are, or not this one.
+pub enum BrakeReason {
+    /// The publication `machines` is not loaded yet, or does not list the node.
     Unknown {
         node: String,
     },
@@ -50,15 +50,15 @@ pub enum Withheld {
         left: u64,
         floor: u64,
     },
-    /// B1: when so many turn bad at once, the cause is common and not the machine.
+    /// Many nodes turned bad at once, so the cause is common and not this node (B1).
     Storm {
         pool: String,
-        turned: u64,
+        turned_bad: u64,
         ready: u64,
     },
 }
 
-impl fmt::Display for Withheld {
+impl fmt::Display for BrakeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { node } => {
@@ -85,42 +85,42 @@ impl fmt::Display for Withheld {
             ),
             Self::Storm {
                 pool,
-                turned,
+                turned_bad,
                 ready,
             } => write!(
                 f,
                 "{} of pool {pool} turned bad within five minutes, of {ready} ready now: the cause \
                  is common, not this node",
-                counted::nodes(*turned)
+                counted::nodes(*turned_bad)
             ),
         }
     }
 }
 
-/// B1: at least three and more than a quarter of the pool, or ten of it.
-const STORM_LEAST: u64 = 3;
-const STORM_MANY: u64 = 10;
+/// A storm is at least three nodes and more than a quarter of the pool, or ten nodes.
+const STORM_MIN: u64 = 3;
+const STORM_ALWAYS: u64 = 10;
 
 impl Brakes {
+    /// Nodes of the pool that may be withheld.
     pub fn allowed(&self, pool: Pool) -> u64 {
         pool.ready.saturating_mul(self.percent) / 100
     }
 
-    /// Whether one more node of the pool may be blocked automatically.
+    /// Checks whether one more node of the pool may be blocked automatically.
     ///
-    /// # Errors
-    /// The first brake that holds, with its numbers.
-    pub fn allow(&self, name: &str, pool: Pool) -> Result<(), Withheld> {
+    /// # Errors The first brake that holds, with its numbers.
+    pub fn allow(&self, name: &str, pool: Pool) -> Result<(), BrakeReason> {
         if storm(pool) {
-            return Err(Withheld::Storm {
+            return Err(BrakeReason::Storm {
                 pool: name.to_owned(),
-                turned: pool.turned,
+                turned_bad: pool.turned_bad,
                 ready: pool.ready,
             });
         }
         let allowed = self.allowed(pool);
         if pool.withheld >= allowed {
-            return Err(Withheld::Fraction {
+            return Err(BrakeReason::Fraction {
                 pool: name.to_owned(),
                 ready: pool.ready,
                 withheld: pool.withheld,
@@ -130,7 +130,7 @@ impl Brakes {
         }
         let left = left(pool);
         if pool.node_ready && left < self.floor {
-            return Err(Withheld::Floor {
+            return Err(BrakeReason::Floor {
                 pool: name.to_owned(),
                 left,
                 floor: self.floor,
@@ -139,7 +139,7 @@ impl Brakes {
         Ok(())
     }
 
-    /// What a person is told who blocks a node of the pool all the same.
+    /// Warning for an operator whose block exceeds the limits of automatic blocks.
     pub fn warning(&self, name: &str, pool: Pool) -> Option<String> {
         let (blocked, allowed) = (pool.blocked + 1, self.allowed(pool));
         let left = left(pool);
@@ -154,17 +154,17 @@ impl Brakes {
     }
 }
 
-/// Ready nodes without any block, once the node in question is blocked too.
+/// Ready nodes without a block after the candidate is blocked too.
 fn left(pool: Pool) -> u64 {
     let free = pool.ready.saturating_sub(pool.blocked);
     free.saturating_sub(u64::from(pool.node_ready))
 }
 
 fn storm(pool: Pool) -> bool {
-    // What turned bad is no longer among the ready ones, so the pool was larger by as much.
-    let was = pool.ready.saturating_add(pool.turned);
-    let quarter = pool.turned.saturating_mul(4) > was;
-    (pool.turned >= STORM_LEAST && quarter) || pool.turned >= STORM_MANY
+    // Nodes that turned bad are no longer ready, so the pool was larger by that number.
+    let was = pool.ready.saturating_add(pool.turned_bad);
+    let quarter = pool.turned_bad.saturating_mul(4) > was;
+    (pool.turned_bad >= STORM_MIN && quarter) || pool.turned_bad >= STORM_ALWAYS
 }
 
 #[cfg(test)]
@@ -184,12 +184,12 @@ mod tests {
             withheld,
             blocked: withheld,
             node_ready: true,
-            turned: 0,
+            turned_bad: 0,
         }
     }
 
     #[test]
-    fn scenario_22_the_third_of_ten_would_exceed_the_fraction() {
+    fn the_third_block_of_ten_nodes_exceeds_the_fraction() {
         assert_eq!(BRAKES.allow("p", pool(10, 1)), Ok(()));
         let held = BRAKES.allow("p", pool(10, 2)).unwrap_err();
         assert_eq!(
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn b4_a_pool_keeps_its_floor() {
+    fn a_pool_keeps_its_floor() {
         let brakes = Brakes {
             percent: 100,
             floor: 2,
@@ -209,7 +209,7 @@ mod tests {
         let held = brakes.allow("p", pool(4, 2)).unwrap_err();
         assert!(matches!(
             held,
-            Withheld::Floor {
+            BrakeReason::Floor {
                 left: 1,
                 floor: 2,
                 ..
@@ -227,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn b1_when_much_turns_bad_at_once_nothing_is_blocked() {
+    fn no_node_is_blocked_while_many_turn_bad_at_once() {
         let turned = |ready, turned| {
             let pool = Pool {
-                turned,
+                turned_bad: turned,
                 ..pool(ready, 0)
             };
             BRAKES.allow("p", pool).is_ok()
@@ -242,17 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn people_are_warned_with_the_numbers() {
+    fn operators_are_warned_with_the_numbers() {
         assert_eq!(BRAKES.warning("p", pool(10, 1)), None);
-        let said = BRAKES.warning("p", pool(10, 4)).unwrap();
+        let warning = BRAKES.warning("p", pool(10, 4)).unwrap();
         assert!(
-            said.starts_with("with this, pool p has blocks on 5 of its 10 ready nodes and 5 left")
+            warning
+                .starts_with("with this, pool p has blocks on 5 of its 10 ready nodes and 5 left")
         );
     }
 
     proptest! {
         #[test]
-        fn b9_automatic_blocks_never_exceed_the_fraction(
+        fn automatic_blocks_never_exceed_the_fraction(
             ready in 0..200_u64, percent in 0..=100_u64, floor in 0..10_u64, tries in 0..300_u64
         ) {
             let brakes = Brakes { percent, floor };

@@ -1,33 +1,33 @@
-//! What one fact means for a machine on trial (W6).
+//! Effect of one fact on a node on trial (W6).
 
 use hayward_vocabulary::NodeName;
 
-use crate::fact::{Blame, Fact, What};
-use crate::record::{Record, Window};
+use crate::fact::{Blame, Fact, NodeFact};
+use crate::fact_log::{FactLog, Window};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It works: it is trusted again.
+    /// The node works and is unblocked.
     Passed,
-    /// It is blocked again, for longer.
+    /// The node is blocked again, for longer.
     Failed,
-    /// The fact says nothing about the machine.
+    /// The fact does not decide.
     Open,
 }
 
-/// A machine on trial has a record already, so one launch that fails is enough, borne out or not;
-/// but not one of a work that fails elsewhere too, and not the end of a program that ran.
-pub fn verdict(record: &Record, node: &NodeName, fact: &Fact, window_ms: u64) -> Verdict {
+/// A node on trial was blocked before, so one failed launch is enough, confirmed or not. A failure
+/// of work that also fails elsewhere does not count, nor does the end of a program that ran.
+pub fn verdict(fact_log: &FactLog, node: &NodeName, fact: &Fact, window_ms: u64) -> Verdict {
     let window = Window {
         end: fact.at,
         ms: window_ms,
     };
-    let elsewhere = || record.fails_elsewhere(node, fact, window);
-    match (fact.what, fact.blame()) {
-        (What::Worked, _) => Verdict::Passed,
-        (What::Silenced, _) | (_, Blame::Machine) => Verdict::Failed,
+    let elsewhere = || fact_log.fails_elsewhere(node, fact, window);
+    match (fact.kind, fact.blame()) {
+        (NodeFact::Success, _) => Verdict::Passed,
+        (NodeFact::LostContact, _) | (_, Blame::Node) => Verdict::Failed,
         (_, Blame::Shared) if !elsewhere() => Verdict::Failed,
-        (_, Blame::Doubtful) if fact.at_start() && !elsewhere() => Verdict::Failed,
+        (_, Blame::Ambiguous) if fact.at_start() && !elsewhere() => Verdict::Failed,
         _ => Verdict::Open,
     }
 }
@@ -37,10 +37,10 @@ mod tests {
     use hayward_vocabulary::ExitCause;
 
     use super::*;
-    use crate::record::tests::{coded, failed, node, record, worked};
+    use crate::fact_log::tests::{coded, fact_log, failed, node, worked};
 
     #[test]
-    fn one_fact_decides_and_a_users_fault_does_not() {
+    fn one_node_fault_decides_and_a_user_fault_does_not() {
         let a = node("a");
         let launch = failed("job_1", "ann", ExitCause::LaunchFailed, 5);
         let ran = {
@@ -48,7 +48,7 @@ mod tests {
             fact.attempt.as_mut().unwrap().ran = true;
             fact
         };
-        let on = |facts: &[(&str, Fact)], fact: &Fact| verdict(&record(facts), &a, fact, 1_000);
+        let on = |facts: &[(&str, Fact)], fact: &Fact| verdict(&fact_log(facts), &a, fact, 1_000);
         assert_eq!(on(&[], &worked("job_1", "ann", 5)), Verdict::Passed);
         assert_eq!(on(&[], &coded("runtime_down", 5)), Verdict::Failed);
         assert_eq!(on(&[], &launch), Verdict::Failed);

@@ -1,38 +1,39 @@
-//! What happened on a machine, and whom it speaks against.
+//! Events on a node, and whether they count against it.
 //!
-//! A user's own fault must not blame a machine. A failure with a class of its own lies with the
-//! machine; one without is doubtful, and counts only where other facts bear it out ([`Record`]).
+//! A fault of the user must not count against a node. A failure with a cause class counts against
+//! the node. A failure without one is ambiguous and counts only if other facts confirm it
+//! ([`FactLog`]).
 //!
-//! [`Record`]: crate::Record
+//! [`FactLog`]: crate::FactLog
 
 use hayward_vocabulary::{ExitCause, Timestamp, UserName, WorkId};
 
-/// The class of a failed download of an image: the registry, the image or the machine.
+/// Class of a failed image pull. The cause is the registry, the image or the node.
 const IMAGE_PULL: &str = "image_pull";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
-    /// An attempt ended badly, and nobody had asked for it.
-    Failed,
-    /// An attempt ended well, or ran for long enough.
-    Worked,
-    /// The machine fell silent.
-    Silenced,
-    /// It was heard again.
-    Heard,
-    /// A task there was found slow.
+pub enum NodeFact {
+    /// An attempt failed, and its end was not ordered.
+    Failure,
+    /// An attempt succeeded, or ran long enough.
+    Success,
+    /// Heartbeats of the node stopped.
+    LostContact,
+    /// Heartbeats of the node resumed.
+    Contact,
+    /// A task on the node was slow.
     Slow,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// Known by this name wherever it is told again.
+    /// Identity of the fact; a repeated report has the same key.
     pub key: String,
-    pub what: What,
+    pub kind: NodeFact,
     pub at: Timestamp,
-    /// Absent for facts about the machine itself.
+    /// Absent for facts about the node itself.
     pub attempt: Option<Attempt>,
-    /// It has led to a block, or a proof of health came after it: it counts no more.
+    /// True after the fact led to a block or a later success cleared it; it no longer counts.
     pub spent: bool,
 }
 
@@ -41,42 +42,42 @@ pub struct Attempt {
     pub work: WorkId,
     pub user: UserName,
     pub cause: ExitCause,
-    /// Class of a cause that lies with the machine, as `disk_full`.
+    /// Cause class that counts against the node, such as `disk_full`.
     pub code: Option<String>,
-    /// It was heard to run.
+    /// True when the agent reported that the attempt ran.
     pub ran: bool,
-    /// Milliseconds it held its room.
+    /// Milliseconds for which the attempt occupied the node.
     pub held_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blame {
-    /// Intended, or no failure.
-    Nobody,
-    /// The user's program or the machine; by itself it says nothing.
-    Doubtful,
-    /// The machine, unless the same work fails in the same way elsewhere.
+    /// The end was ordered, or the fact is not a failure.
+    None,
+    /// The user's program or the node. Other facts must decide.
+    Ambiguous,
+    /// The node, unless the same work fails in the same way on another node.
     Shared,
-    Machine,
+    Node,
 }
 
 impl Fact {
     pub fn blame(&self) -> Blame {
-        if self.what != What::Failed {
-            return Blame::Nobody;
+        if self.kind != NodeFact::Failure {
+            return Blame::None;
         }
         let Some(attempt) = &self.attempt else {
-            return Blame::Machine;
+            return Blame::Node;
         };
         match (attempt.cause, attempt.code.as_deref()) {
-            (ExitCause::Intended | ExitCause::Success, _) => Blame::Nobody,
+            (ExitCause::Intended | ExitCause::Success, _) => Blame::None,
             (_, Some(IMAGE_PULL)) => Blame::Shared,
-            (_, Some(_)) | (ExitCause::Node | ExitCause::LaunchUnknown, None) => Blame::Machine,
-            _ => Blame::Doubtful,
+            (_, Some(_)) | (ExitCause::Node | ExitCause::LaunchUnknown, None) => Blame::Node,
+            _ => Blame::Ambiguous,
         }
     }
 
-    /// The worker died before anybody heard that it ran.
+    /// True when the worker died before it was reported as running.
     pub fn at_start(&self) -> bool {
         self.attempt.as_ref().is_none_or(|attempt| !attempt.ran)
     }

@@ -1,23 +1,23 @@
-//! One key over time: at most one live item, and how often one was removed (8.4).
+//! State of one key: at most one live block, and the number of removals.
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::Timestamp;
 
-use crate::Item;
+use crate::Block;
 use crate::block::joined;
 
-/// What became of an add (5.3).
+/// Result of adding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The key was free.
     Added,
-    /// The action became stronger: its effect is due now.
+    /// The action became stronger, so its new effect is due now.
     Upgraded,
-    /// Something else changed.
+    /// Another field changed.
     Merged,
     Unchanged,
-    /// A copy from before the last removal, which stays removed.
+    /// The request is a copy from before the last removal, and is ignored.
     Stale,
 }
 
@@ -27,38 +27,38 @@ impl Outcome {
     }
 }
 
-/// W6: a judged block is over, and the machine has to show that it works before it is trusted.
+/// Trial of a node after a block by a strategy: the node must prove that it works (W6).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trial {
+pub struct Canary {
     pub since: Timestamp,
-    /// A trial that nobody uses ends by itself.
+    /// A trial without work ends at this instant.
     pub until: Timestamp,
-    /// Why it had been blocked, and by whom.
+    /// Causes and sources of the block before the trial.
     pub causes: BTreeSet<String>,
     pub sources: BTreeSet<String>,
 }
 
-impl Trial {
+impl Canary {
     pub fn cause(&self) -> String {
         joined(&self.causes)
     }
 }
 
-/// Invariant: never both an item and a trial.
+/// Invariant: a key never has both a block and a trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slot {
+pub struct KeyState {
     pub removal_no: u64,
-    pub item: Option<Item>,
-    pub trial: Option<Trial>,
+    pub block: Option<Block>,
+    pub canary: Option<Canary>,
 }
 
-impl Slot {
-    /// Adds a statement. `based_on` is the number a re-announced copy carries; new facts have none.
-    pub fn add(&mut self, new: &Item, based_on: Option<u64>) -> Outcome {
+impl KeyState {
+    /// Merges a block. `based_on` is the `removal_no` of a re-announced copy; a new block has none.
+    pub fn add(&mut self, new: &Block, based_on: Option<u64>) -> Outcome {
         if based_on.is_some_and(|number| number < self.removal_no) {
             return Outcome::Stale;
         }
-        let (outcome, item) = match &self.item {
+        let (outcome, block) = match &self.block {
             None => (Outcome::Added, new.clone()),
             Some(old) => {
                 let merged = old.merge(new);
@@ -72,37 +72,37 @@ impl Slot {
                 (outcome, merged)
             }
         };
-        self.item = Some(item);
-        self.trial = None;
+        self.block = Some(block);
+        self.canary = None;
         outcome
     }
 
-    /// Takes the item away, if there is one, and counts the removal.
-    pub fn remove(&mut self) -> Option<Item> {
-        let item = self.item.take()?;
+    /// Removes the block, if there is one, and counts the removal.
+    pub fn remove(&mut self) -> Option<Block> {
+        let block = self.block.take()?;
         self.removal_no += 1;
-        Some(item)
+        Some(block)
     }
 
-    /// Takes the item away if it is over. A judged one is followed by a trial of so many
-    /// milliseconds, where there are any.
-    pub fn expire(&mut self, now: Timestamp, trial_ms: u64) -> Option<Item> {
-        self.item.as_ref().filter(|item| !item.in_force(now))?;
-        let item = self.remove()?;
-        if item.judged() && trial_ms > 0 {
-            self.trial = Some(Trial {
+    /// Removes the block if its end has passed. A block by a strategy is followed by a trial of
+    /// `trial_ms`; 0 disables trials.
+    pub fn expire(&mut self, now: Timestamp, trial_ms: u64) -> Option<Block> {
+        self.block.as_ref().filter(|block| !block.in_force(now))?;
+        let block = self.remove()?;
+        if block.is_by_strategy() && trial_ms > 0 {
+            self.canary = Some(Canary {
                 since: now,
                 until: now.plus_ms(trial_ms),
-                causes: item.causes.clone(),
-                sources: item.sources.clone(),
+                causes: block.causes.clone(),
+                sources: block.sources.clone(),
             });
         }
-        Some(item)
+        Some(block)
     }
 
-    /// Ends the trial if its time is over.
-    pub fn give_up_trial(&mut self, now: Timestamp) -> Option<Trial> {
-        self.trial.take_if(|trial| trial.until <= now)
+    /// Ends the trial if its time has passed.
+    pub fn expire_canary(&mut self, now: Timestamp) -> Option<Canary> {
+        self.canary.take_if(|trial| trial.until <= now)
     }
 }
 
@@ -114,10 +114,10 @@ mod tests {
 
     use super::*;
     use crate::Action;
-    use crate::block::tests::items;
+    use crate::block::tests::blocks;
 
-    fn mark(cause: &str, end: i64) -> Item {
-        Item {
+    fn mark(cause: &str, end: i64) -> Block {
+        Block {
             action: Action::Mark,
             causes: [cause.to_owned()].into(),
             start: Timestamp::from_unix_ms(0),
@@ -127,97 +127,97 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_of_the_scenario_table() {
-        let evacuate = Item {
+    fn each_add_has_its_outcome() {
+        let evacuate = Block {
             action: Action::IMMEDIATE,
             ..mark("disk", 10)
         };
-        let mut slot = Slot::default();
-        assert_eq!(slot.add(&mark("disk", 10), None), Outcome::Added);
-        assert_eq!(slot.add(&mark("disk", 10), None), Outcome::Unchanged);
+        let mut state = KeyState::default();
+        assert_eq!(state.add(&mark("disk", 10), None), Outcome::Added);
+        assert_eq!(state.add(&mark("disk", 10), None), Outcome::Unchanged);
         assert_eq!(
-            slot.add(&mark("disk", 20), None),
+            state.add(&mark("disk", 20), None),
             Outcome::Merged,
             "4: later end"
         );
         assert_eq!(
-            slot.add(&mark("disk", 5), None),
+            state.add(&mark("disk", 5), None),
             Outcome::Unchanged,
             "5: earlier end"
         );
-        assert_eq!(slot.add(&evacuate, None), Outcome::Upgraded, "6");
-        assert_eq!(slot.add(&mark("disk", 20), None), Outcome::Unchanged, "7");
-        assert_eq!(slot.add(&mark("net", 20), None), Outcome::Merged, "7");
-        assert_eq!(slot.item.as_ref().unwrap().action, Action::IMMEDIATE);
+        assert_eq!(state.add(&evacuate, None), Outcome::Upgraded, "6");
+        assert_eq!(state.add(&mark("disk", 20), None), Outcome::Unchanged, "7");
+        assert_eq!(state.add(&mark("net", 20), None), Outcome::Merged, "7");
+        assert_eq!(state.block.as_ref().unwrap().action, Action::IMMEDIATE);
     }
 
     #[test]
-    fn b6_a_removed_key_is_not_revived_by_an_older_copy() {
-        let mut slot = Slot::default();
-        slot.add(&mark("disk", 10), None);
-        let copy = slot.item.clone().unwrap();
-        assert!(slot.remove().is_some());
-        assert!(slot.remove().is_none(), "nothing is removed twice");
-        assert_eq!(slot.add(&copy, Some(0)), Outcome::Stale, "19");
-        assert_eq!(slot.add(&copy, None), Outcome::Added, "20");
-        assert_eq!(slot.removal_no, 1);
-        assert_eq!(slot.expire(Timestamp::from_unix_ms(9), 50), None);
-        assert!(slot.expire(Timestamp::from_unix_ms(10), 50).is_some());
-        assert_eq!(slot.removal_no, 2);
-        assert_eq!(slot.trial, None, "nobody judged it");
+    fn an_older_copy_does_not_revive_a_removed_key() {
+        let mut state = KeyState::default();
+        state.add(&mark("disk", 10), None);
+        let copy = state.block.clone().unwrap();
+        assert!(state.remove().is_some());
+        assert!(state.remove().is_none(), "nothing is removed twice");
+        assert_eq!(state.add(&copy, Some(0)), Outcome::Stale, "19");
+        assert_eq!(state.add(&copy, None), Outcome::Added, "20");
+        assert_eq!(state.removal_no, 1);
+        assert_eq!(state.expire(Timestamp::from_unix_ms(9), 50), None);
+        assert!(state.expire(Timestamp::from_unix_ms(10), 50).is_some());
+        assert_eq!(state.removal_no, 2);
+        assert_eq!(state.canary, None, "no strategy added it");
     }
 
     #[test]
-    fn w6_a_judged_block_ends_in_a_trial_and_an_unused_trial_by_itself() {
+    fn a_block_by_a_strategy_ends_in_a_trial_and_an_unused_trial_ends_by_itself() {
         let at = Timestamp::from_unix_ms;
-        let judged = Item {
+        let judged = Block {
             sources: ["strategy:flapping".to_owned()].into(),
             ..mark("flaps", 10)
         };
-        let mut slot = Slot::default();
-        slot.add(&judged, None);
-        assert!(slot.expire(at(10), 50).is_some());
-        let trial = slot.trial.clone().unwrap();
+        let mut state = KeyState::default();
+        state.add(&judged, None);
+        assert!(state.expire(at(10), 50).is_some());
+        let trial = state.canary.clone().unwrap();
         assert_eq!((trial.until, trial.cause().as_str()), (at(60), "flaps"));
-        assert_eq!(slot.give_up_trial(at(59)), None);
-        assert_eq!(slot.give_up_trial(at(60)), Some(trial));
+        assert_eq!(state.expire_canary(at(59)), None);
+        assert_eq!(state.expire_canary(at(60)), Some(trial));
 
-        slot.add(&judged, None);
-        slot.expire(at(10), 0);
-        assert_eq!(slot.trial, None, "trials are switched off");
-        slot.add(&judged, None);
-        slot.expire(at(10), 50);
-        assert_eq!(slot.add(&mark("again", 20), None), Outcome::Added);
-        assert_eq!(slot.trial, None, "a block ends the trial");
-        slot.add(&judged, None);
-        slot.expire(at(60), 50);
-        assert!(slot.trial.is_some());
-        let manual = Item {
+        state.add(&judged, None);
+        state.expire(at(10), 0);
+        assert_eq!(state.canary, None, "trials are switched off");
+        state.add(&judged, None);
+        state.expire(at(10), 50);
+        assert_eq!(state.add(&mark("again", 20), None), Outcome::Added);
+        assert_eq!(state.canary, None, "a block ends the trial");
+        state.add(&judged, None);
+        state.expire(at(60), 50);
+        assert!(state.canary.is_some());
+        let manual = Block {
             sources: ["manual:ann".to_owned()].into(),
             ..mark("fan", 70)
         };
-        slot.add(&judged, None);
-        slot.add(&manual, None);
-        slot.expire(at(70), 50);
-        assert_eq!(slot.trial, None, "a person's block ends without one");
+        state.add(&judged, None);
+        state.add(&manual, None);
+        state.expire(at(70), 50);
+        assert_eq!(state.canary, None, "a person's block ends without one");
     }
 
     proptest! {
         #[test]
-        fn b2_an_add_that_changes_nothing_says_so(first in items(), second in items()) {
-            let mut slot = Slot::default();
-            slot.add(&first, None);
-            let before = slot.clone();
-            let outcome = slot.add(&second, None);
-            prop_assert_eq!(outcome.changed(), slot != before);
-            prop_assert_eq!(slot.add(&second, None), Outcome::Unchanged);
+        fn an_add_that_changes_nothing_is_reported_as_unchanged(first in blocks(), second in blocks()) {
+            let mut state = KeyState::default();
+            state.add(&first, None);
+            let before = state.clone();
+            let outcome = state.add(&second, None);
+            prop_assert_eq!(outcome.changed(), state != before);
+            prop_assert_eq!(state.add(&second, None), Outcome::Unchanged);
         }
 
         #[test]
         fn the_order_of_adds_does_not_matter(
-            all in proptest::collection::vec(items(), 1..6)
+            all in proptest::collection::vec(blocks(), 1..6)
         ) {
-            let (mut forth, mut back) = (Slot::default(), Slot::default());
+            let (mut forth, mut back) = (KeyState::default(), KeyState::default());
             for item in &all {
                 forth.add(item, None);
             }

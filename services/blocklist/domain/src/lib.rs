@@ -1,12 +1,13 @@
-//! The pure heart of blocklist: what two statements about one key mean together, what an older copy
-//! of one is worth, when a block is over; and what the record of a machine says about it.
+//! Decisions of blocklist, without clock or I/O.
 //!
-//! Merging is commutative, associative and idempotent (B1), so repeated or re-ordered delivery ends
-//! in the same item. A removal counts up, and a copy from before it revives nothing (B6).
+//! A key has at most one live block ([`KeyState`]). Blocks of one key merge; the merge is
+//! commutative, associative and idempotent, so repeated and reordered delivery give the same
+//! result. A removal increases a counter, and a copy from before the removal does not revive the
+//! block (B6).
 //!
-//! Facts about failures are kept in a [`Record`]; a [`Rule`] scores a machine by them and may
-//! propose to block it. Between a proposal and a block stand the [`brakes`], and the duration is
-//! the [`backoff`]'s. None of this has a clock: the end of every window is the time of a fact.
+//! Facts about failures are stored in a [`FactLog`]. A [`Rule`] scores a node by its facts and may
+//! propose a block. The [`brakes`] then allow or prevent the block, and [`backoff`] sets its
+//! duration. Windows end at the time of a fact, not at the current time.
 
 pub mod backoff;
 pub mod block;
@@ -14,13 +15,13 @@ pub mod brake_check;
 pub mod brakes;
 pub mod canary;
 pub mod fact;
+pub mod fact_log;
 pub mod key_state;
-pub mod record;
 pub mod rule;
 
-pub use block::{Action, Item};
-pub use brakes::{Brakes, Pool, Withheld};
-pub use fact::{Attempt, Blame, Fact, What};
-pub use key_state::{Outcome, Slot, Trial};
-pub use record::{Record, Window};
+pub use block::{Action, Block};
+pub use brakes::{BrakeReason, Brakes, Pool};
+pub use fact::{Attempt, Blame, Fact, NodeFact};
+pub use fact_log::{FactLog, Window};
+pub use key_state::{Canary, KeyState, Outcome};
 pub use rule::{Class, Proposal, Rule, Score};

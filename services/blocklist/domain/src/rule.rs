@@ -1,18 +1,18 @@
-//! Strategies (section 7): from the record of a machine to a score, and maybe to the proposal of a
-//! block. Pure and quick; what they propose goes through the ordinary add path, past the brakes.
+//! Strategies: each computes a score from the facts of a node and may propose a block. A proposal
+//! is added like any other block and must pass the brakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::block::{Action, STRATEGY};
-use crate::fact::{Blame, Fact, What};
-use crate::record::{Record, Window};
+use crate::fact::{Blame, Fact, NodeFact};
+use crate::fact_log::{FactLog, Window};
 
-/// How long the fact of a class, or of slowness, stays worth acting upon.
-const AT_ONCE_MS: u64 = 600_000;
+/// Window of rules that act on a single fact, in milliseconds.
+const SINGLE_FACT_WINDOW_MS: u64 = 600_000;
 
-/// What a class of causes leads to.
+/// Block that a cause class leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Class {
     pub action: Action,
@@ -23,48 +23,49 @@ pub struct Class {
 pub enum Rule {
     /// Never blocks.
     None,
-    /// So many failures inside the window, from so many distinct works.
+    /// `failures` failures within the window, from `jobs` distinct jobs.
     FailureCount {
         failures: u64,
         window_ms: u64,
         jobs: u64,
         duration_ms: u64,
     },
-    /// One failure of a class that is listed.
+    /// One failure of a listed class.
     CauseClass { classes: BTreeMap<String, Class> },
-    /// Workers die before they are heard to run.
+    /// `failures` workers that died before they were reported as running.
     StartFailures {
         failures: u64,
         window_ms: u64,
         duration_ms: u64,
     },
-    /// The machine loses and regains its heartbeat.
+    /// The node lost and resumed its heartbeat `flaps` times.
     Flapping {
         flaps: u64,
         window_ms: u64,
         duration_ms: u64,
     },
-    /// A task there was found slow; a duration of 0 switches it off.
+    /// A task on the node was slow; a duration of 0 disables the rule.
     SlowTask { duration_ms: u64 },
-    /// All of these.
+    /// Union of several rules.
     Chain(Vec<Rule>),
 }
 
-/// Where a machine stands by one rule.
+/// Score of a node under one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Score {
     pub rule: &'static str,
     pub counted: u64,
     pub threshold: u64,
-    /// Distinct works among those counted, and how many it takes.
+    /// Distinct works among the counted facts.
     pub jobs: u64,
+    /// Distinct works that the rule requires.
     pub jobs_needed: u64,
     pub window_ms: u64,
     /// Present when the threshold is reached.
     pub proposal: Option<Proposal>,
 }
 
-/// A block that a rule asks for.
+/// A block that a rule proposes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     pub action: Action,
@@ -73,9 +74,9 @@ pub struct Proposal {
     pub source: String,
 }
 
-/// Numbers a rule compares with.
-struct Bar {
-    threshold: u64,
+/// Limits of a counting rule.
+struct Threshold {
+    count: u64,
     jobs_needed: u64,
     window_ms: u64,
     duration_ms: u64,
@@ -94,14 +95,14 @@ impl Rule {
         }
     }
 
-    /// Facts older than this count for nothing.
+    /// Milliseconds after which a fact no longer counts.
     pub fn longest_window_ms(&self) -> u64 {
         match self {
             Self::None => 0,
             Self::FailureCount { window_ms, .. }
             | Self::StartFailures { window_ms, .. }
             | Self::Flapping { window_ms, .. } => *window_ms,
-            Self::CauseClass { .. } | Self::SlowTask { .. } => AT_ONCE_MS,
+            Self::CauseClass { .. } | Self::SlowTask { .. } => SINGLE_FACT_WINDOW_MS,
             Self::Chain(rules) => {
                 let windows = rules.iter().map(Self::longest_window_ms);
                 windows.max().unwrap_or(0)
@@ -109,14 +110,14 @@ impl Rule {
         }
     }
 
-    /// Where the machine stands at the time of its newest fact.
-    pub fn scores(&self, record: &Record, node: &NodeName, as_of: Timestamp) -> Vec<Score> {
+    /// Scores of the node at the time of the newest fact.
+    pub fn scores(&self, fact_log: &FactLog, node: &NodeName, as_of: Timestamp) -> Vec<Score> {
         let window = |ms| Window { end: as_of, ms };
         match self {
             Self::None => Vec::new(),
             Self::Chain(rules) => rules
                 .iter()
-                .flat_map(|rule| rule.scores(record, node, as_of))
+                .flat_map(|rule| rule.scores(fact_log, node, as_of))
                 .collect(),
             Self::FailureCount {
                 failures,
@@ -124,28 +125,28 @@ impl Rule {
                 jobs,
                 duration_ms,
             } => {
-                let found = record.against(node, window(*window_ms), |_| true);
-                let bar = Bar {
-                    threshold: *failures,
+                let found = fact_log.against(node, window(*window_ms), |_| true);
+                let threshold = Threshold {
+                    count: *failures,
                     jobs_needed: *jobs,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.counted(&found, &bar, "failures")]
+                vec![self.counted(&found, &threshold, "failures")]
             }
             Self::StartFailures {
                 failures,
                 window_ms,
                 duration_ms,
             } => {
-                let found = record.against(node, window(*window_ms), Fact::at_start);
-                let bar = Bar {
-                    threshold: *failures,
+                let found = fact_log.against(node, window(*window_ms), Fact::at_start);
+                let threshold = Threshold {
+                    count: *failures,
                     jobs_needed: 1,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.counted(&found, &bar, "launches failed")]
+                vec![self.counted(&found, &threshold, "launches failed")]
             }
             Self::Flapping {
                 flaps,
@@ -153,51 +154,52 @@ impl Rule {
                 duration_ms,
             } => {
                 let window = window(*window_ms);
-                let regained = |fact: &&Fact| fact.what == What::Heard && live(fact, window);
-                let found: Vec<&Fact> = record.of(node).iter().filter(regained).collect();
-                let bar = Bar {
-                    threshold: *flaps,
+                let regained = |fact: &&Fact| fact.kind == NodeFact::Contact && live(fact, window);
+                let found: Vec<&Fact> = fact_log.facts(node).iter().filter(regained).collect();
+                let threshold = Threshold {
+                    count: *flaps,
                     jobs_needed: 0,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.counted(&found, &bar, "losses of the heartbeat")]
+                vec![self.counted(&found, &threshold, "losses of the heartbeat")]
             }
             Self::CauseClass { classes } => {
-                vec![self.class(record, node, window(AT_ONCE_MS), classes)]
+                vec![self.class(fact_log, node, window(SINGLE_FACT_WINDOW_MS), classes)]
             }
             Self::SlowTask { duration_ms } => {
-                vec![self.slow(record, node, window(AT_ONCE_MS), *duration_ms)]
+                vec![self.slow(fact_log, node, window(SINGLE_FACT_WINDOW_MS), *duration_ms)]
             }
         }
     }
 
-    fn counted(&self, found: &[&Fact], bar: &Bar, what: &str) -> Score {
+    fn counted(&self, found: &[&Fact], threshold: &Threshold, what: &str) -> Score {
         let works: BTreeSet<_> = found.iter().filter_map(|fact| fact.work()).collect();
         let (counted, jobs) = (number(found.len()), number(works.len()));
-        let met = counted >= bar.threshold && jobs >= bar.jobs_needed;
-        // Failures of the machine itself come with no work, and are as good as one of many.
-        let met = met || (counted >= bar.threshold && works.is_empty() && bar.jobs_needed <= 1);
+        let met = counted >= threshold.count && jobs >= threshold.jobs_needed;
+        // Facts about the node itself name no work. They satisfy a requirement of one job.
+        let met =
+            met || (counted >= threshold.count && works.is_empty() && threshold.jobs_needed <= 1);
         let proposal = met.then(|| Proposal {
             action: Action::Mark,
-            duration_ms: bar.duration_ms,
-            cause: format!("{counted} {what} in {}", span(bar.window_ms)),
+            duration_ms: threshold.duration_ms,
+            cause: format!("{counted} {what} in {}", span(threshold.window_ms)),
             source: format!("{STRATEGY}{}", self.name()),
         });
         Score {
             rule: self.name(),
             counted,
-            threshold: bar.threshold,
+            threshold: threshold.count,
             jobs,
-            jobs_needed: bar.jobs_needed,
-            window_ms: bar.window_ms,
+            jobs_needed: threshold.jobs_needed,
+            window_ms: threshold.window_ms,
             proposal,
         }
     }
 
     fn class(
         &self,
-        record: &Record,
+        fact_log: &FactLog,
         node: &NodeName,
         window: Window,
         classes: &BTreeMap<String, Class>,
@@ -206,7 +208,7 @@ impl Rule {
             let code = fact.attempt.as_ref()?.code.as_deref()?;
             classes.get_key_value(code)
         };
-        let found = record.against(node, window, |fact| class(fact).is_some());
+        let found = fact_log.against(node, window, |fact| class(fact).is_some());
         let hit: BTreeMap<_, _> = found.iter().filter_map(|fact| class(fact)).collect();
         let action = hit.values().map(|class| class.action).max();
         let longest = hit.values().map(|class| class.duration_ms).max();
@@ -220,9 +222,9 @@ impl Rule {
         self.at_once(&found, window, proposal)
     }
 
-    fn slow(&self, record: &Record, node: &NodeName, window: Window, duration_ms: u64) -> Score {
-        let slow = |fact: &&Fact| fact.what == What::Slow && live(fact, window);
-        let found: Vec<&Fact> = record.of(node).iter().filter(slow).collect();
+    fn slow(&self, fact_log: &FactLog, node: &NodeName, window: Window, duration_ms: u64) -> Score {
+        let slow = |fact: &&Fact| fact.kind == NodeFact::Slow && live(fact, window);
+        let found: Vec<&Fact> = fact_log.facts(node).iter().filter(slow).collect();
         let work = found.last().and_then(|fact| fact.work());
         let proposal = work.filter(|_| duration_ms > 0).map(|work| Proposal {
             action: Action::Mark,
@@ -248,12 +250,12 @@ impl Rule {
 }
 
 fn live(fact: &Fact, window: Window) -> bool {
-    !fact.spent && window.holds(fact.at)
+    !fact.spent && window.contains(fact.at)
 }
 
-/// Whether the facts of the machine say anything against it: only such a fact is judged.
-pub fn accuses(fact: &Fact) -> bool {
-    matches!(fact.what, What::Heard | What::Slow) || fact.blame() != Blame::Nobody
+/// True when the fact can count against the node; only then the node is evaluated.
+pub fn speaks_against_node(fact: &Fact) -> bool {
+    matches!(fact.kind, NodeFact::Contact | NodeFact::Slow) || fact.blame() != Blame::None
 }
 
 fn number(length: usize) -> u64 {

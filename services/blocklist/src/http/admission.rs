@@ -1,10 +1,9 @@
-//! Who may use which route of blocklist (S6). Whether an owner may say what it says, handlers
-//! decide.
+//! Callers allowed per route (S6). Handlers decide whether an owner may use the source it names.
 
 use hayward_service::http::authorization::{Table, Who};
 
-/// What is blocked is everybody's business who places or runs work; agents and runners are told
-/// what they need by others (S14).
+/// All callers that place or run work may read. Agents and runners get what they need from other
+/// services (S14).
 const READERS: &[Who] = &[
     Who::Operator,
     Who::Viewer,

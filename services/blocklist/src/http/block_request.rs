@@ -1,4 +1,5 @@
-//! An item as it arrives: read loosely, then checked, so that every fault is told at once.
+//! Request bodies with items: parsed leniently, then validated, so that one response lists every
+//! fault.
 
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
@@ -10,17 +11,17 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::config::{Evacuation, Settings};
-use crate::model::{Key, New, Until, kind};
+use crate::model::{BlockEnd, BlockRequest, Key, parse_kind};
 
-/// Characters of a cause (S27).
-const CAUSE: usize = 1024;
-/// S27: items of one request.
-const ITEMS: usize = 1000;
+/// Most characters of a cause (S27).
+const MAX_CAUSE_CHARS: usize = 1024;
+/// Most items of one request (S27).
+const MAX_ITEMS: usize = 1000;
 
-/// The JSON of a `BlockRequest`, before its words are understood.
+/// JSON of an api `BlockRequest`, not yet validated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Draft {
+pub struct BlockRequestBody {
     #[serde(rename = "type")]
     kind: String,
     identifier: String,
@@ -40,10 +41,10 @@ pub struct Draft {
     evacuation: Option<Value>,
 }
 
-/// The JSON of a `BlockOrder`: an item whose key stands in the path.
+/// JSON of an api `BlockOrder`, not yet validated: an item whose key is in the path.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OrderDraft {
+pub struct BlockOrderBody {
     action: String,
     cause: String,
     #[serde(default)]
@@ -62,16 +63,15 @@ pub struct OrderDraft {
     removal_no: Option<u64>,
 }
 
-impl OrderDraft {
-    /// # Errors
-    /// 422 with everything that is wrong.
-    pub fn checked(
+impl BlockOrderBody {
+    /// 422 with all faults.
+    pub fn validate(
         self,
         kind: BlockKind,
         identifier: String,
         (source, settings): (&str, &Settings),
-    ) -> Result<New, Problem> {
-        let draft = Draft {
+    ) -> Result<BlockRequest, Problem> {
+        let body = BlockRequestBody {
             kind: match kind {
                 BlockKind::Node => "NODE".to_owned(),
                 BlockKind::Worker => "WORKER".to_owned(),
@@ -94,16 +94,15 @@ impl OrderDraft {
             };
             fault
         };
-        draft
-            .read(String::new(), source, settings)
+        body.parse(String::new(), source, settings)
             .map_err(|faults| refuse(faults.into_iter().map(names).collect()))
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Drafts {
-    items: Vec<Draft>,
+pub struct BlockBatchBody {
+    items: Vec<BlockRequestBody>,
     #[serde(default)]
     source: Option<String>,
 }
@@ -123,26 +122,30 @@ impl Faults {
     }
 }
 
-impl Draft {
-    /// # Errors
-    /// 422 with everything that is wrong.
-    pub fn checked(self, source: &str, settings: &Settings) -> Result<New, Problem> {
-        self.read(String::new(), source, settings).map_err(refuse)
+impl BlockRequestBody {
+    /// 422 with all faults.
+    pub fn validate(self, source: &str, settings: &Settings) -> Result<BlockRequest, Problem> {
+        self.parse(String::new(), source, settings).map_err(refuse)
     }
 
-    fn read(self, at: String, source: &str, settings: &Settings) -> Result<New, Vec<FieldFault>> {
+    fn parse(
+        self,
+        at: String,
+        source: &str,
+        settings: &Settings,
+    ) -> Result<BlockRequest, Vec<FieldFault>> {
         let mut faults = Faults {
             at,
             found: Vec::new(),
         };
-        let kind = kind(&self.kind);
+        let kind = parse_kind(&self.kind);
         if kind.is_none() {
             faults.add(
                 "type",
                 format!("{:?} is neither NODE nor WORKER", self.kind),
             );
         }
-        // Both kinds of identifier are names of the same form.
+        // Identifiers of nodes and workers have the same form.
         if let Err(error) = NodeName::new(self.identifier.as_str()) {
             let error = error.to_string().replacen("node", "identifier", 1);
             faults.add("identifier", error);
@@ -153,16 +156,16 @@ impl Draft {
             None
         });
         let cause = self.cause.trim();
-        let long = self.cause.chars().count() > CAUSE;
+        let long = self.cause.chars().count() > MAX_CAUSE_CHARS;
         if cause.is_empty() || long || self.cause.chars().any(char::is_control) {
             faults.add(
                 "cause",
-                format!("takes 1 to {CAUSE} characters without control characters"),
+                format!("takes 1 to {MAX_CAUSE_CHARS} characters without control characters"),
             );
         }
-        let until = self.until(&mut faults);
-        match (kind, action, until) {
-            (Some(kind), Some(action), Some(until)) if faults.found.is_empty() => Ok(New {
+        let end = self.end(&mut faults);
+        match (kind, action, end) {
+            (Some(kind), Some(action), Some(end)) if faults.found.is_empty() => Ok(BlockRequest {
                 cause: cause.to_owned(),
                 key: Key {
                     kind,
@@ -171,7 +174,7 @@ impl Draft {
                 },
                 action,
                 source: source.to_owned(),
-                until,
+                end,
                 based_on: self.removal_no,
             }),
             _ => Err(faults.found),
@@ -196,14 +199,14 @@ impl Draft {
             serde_json::from_value::<EvacuationPolicy>(policy)
         });
         if let Some(Err(_)) = &policy {
-            let wanted =
+            let expected =
                 "is {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
-            faults.add("evacuation", wanted);
+            faults.add("evacuation", expected);
             return None;
         }
         match (action, policy.and_then(Result::ok)) {
             (BlockAction::Mark, Some(_)) => {
-                faults.add("evacuation", "a mark takes nothing off");
+                faults.add("evacuation", "MARK_BLOCKLISTED evacuates no work");
                 None
             }
             (BlockAction::Mark, None) => Some(Action::Mark),
@@ -218,35 +221,37 @@ impl Draft {
         }
     }
 
-    fn until(&self, faults: &mut Faults) -> Option<Until> {
+    fn end(&self, faults: &mut Faults) -> Option<BlockEnd> {
         let end = self.end.as_ref().map(|text| text.parse::<Timestamp>());
         if let Some(Err(_)) = end {
-            faults.add("end", "an instant is RFC 3339, like 2026-11-21T10:42:00Z");
+            faults.add(
+                "end",
+                "must be an RFC 3339 instant, like 2026-11-21T10:42:00Z",
+            );
         }
         let duration = self.duration_ms.map(u64::try_from);
         if let Some(Err(_)) = duration {
-            faults.add("duration_ms", "a duration is not negative");
+            faults.add("duration_ms", "must not be negative");
         }
         if self.end.is_some() && self.duration_ms.is_some() {
             faults.add("duration_ms", "give an end or a duration, not both");
         }
         if self.permanent && (self.end.is_some() || self.duration_ms.is_some()) {
-            faults.add("permanent", "what is permanent has no end and no duration");
+            faults.add("permanent", "a permanent item has no end and no duration");
         }
         match (end, duration) {
-            (Some(Ok(end)), None) => Some(Until::At(end)),
-            (None, Some(Ok(ms))) => Some(Until::For(ms)),
-            (None, None) if self.permanent => Some(Until::Permanent),
-            (None, None) => Some(Until::Default),
+            (Some(Ok(end)), None) => Some(BlockEnd::At(end)),
+            (None, Some(Ok(ms))) => Some(BlockEnd::After(ms)),
+            (None, None) if self.permanent => Some(BlockEnd::Permanent),
+            (None, None) => Some(BlockEnd::Default),
             _ => None,
         }
     }
 }
 
-impl Drafts {
-    /// # Errors
-    /// 422 with everything that is wrong in any item; then none is taken.
-    pub fn checked(self, by: &str, settings: &Settings) -> Result<Vec<New>, Problem> {
+impl BlockBatchBody {
+    /// 422 with the faults of all items; then none is added.
+    pub fn validate(self, by: &str, settings: &Settings) -> Result<Vec<BlockRequest>, Problem> {
         let mut faults = Vec::new();
         let mut fault = |pointer: &str, detail: String| {
             faults.push(FieldFault {
@@ -254,8 +259,8 @@ impl Drafts {
                 detail,
             });
         };
-        if !(1..=ITEMS).contains(&self.items.len()) {
-            fault("/items", format!("takes 1 to {ITEMS} items"));
+        if !(1..=MAX_ITEMS).contains(&self.items.len()) {
+            fault("/items", format!("takes 1 to {MAX_ITEMS} items"));
             return Err(refuse(faults));
         }
         let own = format!("{MANUAL}{by}");
@@ -265,8 +270,8 @@ impl Drafts {
             fault("/source", format!("takes {forms}"));
         }
         let mut items = Vec::new();
-        for (number, draft) in self.items.into_iter().enumerate() {
-            match draft.read(format!("/items/{number}"), &source, settings) {
+        for (number, body) in self.items.into_iter().enumerate() {
+            match body.parse(format!("/items/{number}"), &source, settings) {
                 Ok(new) => items.push(new),
                 Err(found) => faults.extend(found),
             }
@@ -284,7 +289,7 @@ impl Drafts {
     }
 }
 
-/// A finding of a program: of which kind, and whose.
+/// True for a source that names a program: its kind and its name.
 fn is_source(text: &str) -> bool {
     let Some((kind, name)) = text.split_once(':') else {
         return false;
@@ -306,16 +311,13 @@ pub fn scope(text: Option<&str>) -> Result<Option<WorkId>, String> {
     }
 }
 
-/// In either spelling.
+/// Parses an action in either spelling.
 fn action(text: &str) -> Option<BlockAction> {
     serde_json::from_value(serde_json::Value::from(text)).ok()
 }
 
 fn refuse(faults: Vec<FieldFault>) -> Problem {
-    let mut problem = Problem::new(
-        Code::Invalid,
-        "this does not say what to block, and how long",
-    );
+    let mut problem = Problem::new(Code::Invalid, "invalid block request");
     problem.errors = faults;
     problem
 }

@@ -16,30 +16,31 @@ use utoipa::IntoParams;
 use super::App;
 use crate::store;
 
-/// Changes of one answer, or as many more as belong to the version of the last of them.
+/// Most changes of one answer. Changes of the last version are never split, so an answer may hold a
+/// few more.
 const PAGE: i64 = 1000;
-/// Longest wait, in milliseconds.
-const LONGEST_MS: u64 = 25_000;
+/// Longest wait in milliseconds.
+const MAX_WAIT_MS: u64 = 25_000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct After {
-    /// The version of `GET /v1/blocklist`, or of the last answer.
+    /// Version of `GET /v1/blocklist`, or of the last answer.
     after: u64,
-    /// Waits so many milliseconds for news, 25,000 at most.
+    /// Milliseconds to wait for a change; at most 25,000.
     #[serde(default)]
     #[param(required = false, nullable = false, maximum = 25000)]
     wait_ms: u64,
 }
 
 fn resync(after: u64) -> Problem {
-    let detail = "RESYNC: read GET /v1/blocklist again, and go on from its version";
+    let detail = "RESYNC: read GET /v1/blocklist again and continue from its version";
     Problem::new(Code::Gone, format!("version {after} is not in the log"))
         .at("/query/after", detail)
 }
 
-fn told((version, change): (u64, BlockChange)) -> FeedChange {
+fn feed_change((version, change): (u64, BlockChange)) -> FeedChange {
     let (kind, reason) = match change.event {
         BlockEvent::Added => (ChangeKind::Blocked, None),
         BlockEvent::Upgraded | BlockEvent::Merged => (ChangeKind::Updated, None),
@@ -61,14 +62,14 @@ fn told((version, change): (u64, BlockChange)) -> FeedChange {
     }
 }
 
-/// What changed after a version, in order: `BLOCKED`, `UPDATED`, `UNBLOCKED` with its reason, and
-/// `TRIAL_ENDED`. Waits for news where it is told to.
+/// Changes after a version, in order: `BLOCKED`, `UPDATED`, `UNBLOCKED` with its reason, and
+/// `TRIAL_ENDED`. With `wait_ms` the request waits for the first change.
 #[utoipa::path(
     get, path = "/v1/blocklist/changes", operation_id = "list_block_news", tag = "blocks",
     params(After),
     responses(
         (status = 200, description = "changes, or none after the wait", body = FeedChanges),
-        (status = 410, description = "the log does not reach back so far: begin anew",
+        (status = 410, description = "the log does not reach back that far; read the whole list again",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -77,9 +78,9 @@ pub async fn list_block_news(
     _caller: Caller,
     Query(After { after, wait_ms }): Query<After>,
 ) -> Result<Json<FeedChanges>, Problem> {
-    if wait_ms > LONGEST_MS {
-        let detail = format!("at most {LONGEST_MS}");
-        return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait_ms", detail));
+    if wait_ms > MAX_WAIT_MS {
+        let detail = format!("at most {MAX_WAIT_MS}");
+        return Err(Problem::new(Code::BadRequest, "wait too long").at("/query/wait_ms", detail));
     }
     let until = Instant::now() + Duration::from_millis(wait_ms);
     loop {
@@ -90,12 +91,12 @@ pub async fn list_block_news(
         }
         let found = store::feed(&app.pool, after, PAGE)
             .await
-            .map_err(|error| Problem::unavailable("the database is away", error))?;
+            .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
         let found = found.ok_or_else(|| resync(after))?;
         let rest = until.saturating_duration_since(Instant::now());
         if let Some((version, _)) = found.last() {
             let version = *version;
-            let changes = found.into_iter().map(told).collect();
+            let changes = found.into_iter().map(feed_change).collect();
             return Ok(Json(FeedChanges { changes, version }));
         }
         if rest.is_zero() {

@@ -1,4 +1,5 @@
-//! `/v1/blocklist/nodes/{id}/evidence` and `/evacuation`: why a node is blocked, and how far it is.
+//! `/v1/blocklist/nodes/{id}/evidence` and `/evacuation`: why a node is blocked, and the progress
+//! of its evacuation.
 
 use axum::extract::State;
 use hayward_blocklist_api::{
@@ -10,17 +11,17 @@ use hayward_service::http::problem::Problem;
 
 use super::App;
 use crate::command::Command;
-use crate::view::{clearing, progress};
+use crate::view::{evacuation, progress};
 
-/// What is on record of a node: facts, score against threshold by each rule of the strategy, what
-/// it cost, what is done about it, and what holds a block back.
+/// Evidence against a node: its facts, its score and threshold under each rule of the strategy, its
+/// cost, its item, and the brake that prevents a block.
 #[utoipa::path(
     get, path = "/v1/blocklist/nodes/{id}/evidence", operation_id = "show_evidence",
     tag = "evidence",
     params(("id" = String, Path, description = "name of the node")),
     responses(
-        (status = 200, description = "the record", body = Evidence),
-        (status = 404, description = "nobody has heard of this node", body = Problem,
+        (status = 200, description = "the evidence", body = Evidence),
+        (status = 404, description = "unknown node", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -32,20 +33,20 @@ pub async fn show_evidence(
     let node = id.clone();
     let found = app
         .handle
-        .ask(|reply| Command::Evidence(node, reply))
+        .ask(|reply| Command::ShowEvidence(node, reply))
         .await?;
     let found = found.value.map(Json);
     found.ok_or_else(|| Problem::not_found(format!("node {id}")))
 }
 
-/// How far the taking off is.
+/// Progress of the evacuation of a node.
 #[utoipa::path(
     get, path = "/v1/blocklist/nodes/{id}/evacuation", operation_id = "show_evacuation",
     tag = "evidence",
     params(("id" = String, Path, description = "name of the node")),
     responses(
         (status = 200, description = "the progress", body = EvacuationProgress),
-        (status = 404, description = "nothing is taken off there", body = Problem,
+        (status = 404, description = "the node is not being evacuated", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -62,6 +63,6 @@ pub async fn show_evacuation(
     };
     let entry = entry.filter(evacuates);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("an evacuation of {key}")))?;
-    let clearings = app.context.clearings.read();
-    Ok(Json(progress(clearing(&entry, &clearings))))
+    let evacuations = app.context.evacuations.read();
+    Ok(Json(progress(evacuation(&entry, &evacuations))))
 }

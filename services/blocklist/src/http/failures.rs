@@ -1,9 +1,9 @@
-//! `POST /v1/blocklist/failures`: what owners of jobs saw, for the strategy to judge.
+//! `POST /v1/blocklist/failures`: failures that owners of jobs report to the strategy.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_blocklist_api::{FailureAnswer, FailureReport};
-use hayward_blocklist_domain::{Attempt, Fact, What};
+use hayward_blocklist_domain::{Attempt, Fact, NodeFact};
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::Json;
 use hayward_service::http::problem::{Code, FieldFault, Problem};
@@ -13,16 +13,16 @@ use serde::Deserialize;
 use super::{App, reporter, revision};
 use crate::command::Command;
 
-/// Locations of one report.
-const LOCATIONS: usize = 1000;
-/// Characters of a cause.
-const CAUSE: usize = 1024;
-const SLOW: &str = "slow_task";
+/// Most locations of one report.
+const MAX_LOCATIONS: usize = 1000;
+/// Most characters of a cause.
+const MAX_CAUSE_CHARS: usize = 1024;
+const SLOW_TASK: &str = "slow_task";
 
-/// The JSON of a `FailureReport`, before its words are understood.
+/// JSON of an api `FailureReport`, not yet validated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Draft {
+pub struct FailureReportBody {
     job_id: String,
     locations: Vec<Location>,
     cause: String,
@@ -41,9 +41,9 @@ struct Location {
     worker: Option<String>,
 }
 
-impl Draft {
-    /// The facts in it: none where it was intended.
-    fn read(self, by: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
+impl FailureReportBody {
+    /// Facts of the report; none when the failure was intended.
+    fn parse(self, by: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
         let mut faults = Vec::new();
         let mut fault = |pointer: String, detail: String| {
             faults.push(FieldFault { pointer, detail });
@@ -55,13 +55,13 @@ impl Draft {
         let user = UserName::new(by);
         let at = self.timestamp.parse::<Timestamp>();
         if at.is_err() {
-            let wanted = "an instant is RFC 3339, like 2026-11-21T10:42:00Z";
-            fault("/timestamp".to_owned(), wanted.to_owned());
+            let expected = "must be an RFC 3339 instant, like 2026-11-21T10:42:00Z";
+            fault("/timestamp".to_owned(), expected.to_owned());
         }
-        if self.cause.trim().is_empty() || self.cause.chars().count() > CAUSE {
+        if self.cause.trim().is_empty() || self.cause.chars().count() > MAX_CAUSE_CHARS {
             fault(
                 "/cause".to_owned(),
-                format!("takes 1 to {CAUSE} characters"),
+                format!("takes 1 to {MAX_CAUSE_CHARS} characters"),
             );
         }
         let code = self.cause_code.as_deref();
@@ -69,10 +69,10 @@ impl Draft {
             let error = error.to_string().replacen("node", "class", 1);
             fault("/cause_code".to_owned(), error);
         }
-        if !(1..=LOCATIONS).contains(&self.locations.len()) {
+        if !(1..=MAX_LOCATIONS).contains(&self.locations.len()) {
             fault(
                 "/locations".to_owned(),
-                format!("takes 1 to {LOCATIONS} places"),
+                format!("takes 1 to {MAX_LOCATIONS} locations"),
             );
         }
         let mut nodes = Vec::new();
@@ -83,19 +83,19 @@ impl Draft {
             }
         }
         let (Ok(work), Ok(user), Ok(at), true) = (work, user, at, faults.is_empty()) else {
-            let mut problem = Problem::new(Code::Invalid, "this does not say what failed where");
+            let mut problem = Problem::new(Code::Invalid, "invalid failure report");
             problem.errors = faults;
             return Err(problem);
         };
-        let (what, cause, code) = meaning(code);
+        let (kind, cause, code) = parse_code(code);
         if self.intended || cause == ExitCause::Intended {
             return Ok(Vec::new());
         }
         let fact = |(node, worker): (NodeName, &str)| {
             let fact = Fact {
-                // The same report told again is the same fact.
+                // A repeated report gets the same key.
                 key: format!("told/{by}/{work}/{node}/{worker}/{}", at.unix_ms()),
-                what,
+                kind,
                 at,
                 attempt: Some(Attempt {
                     work: work.clone(),
@@ -113,13 +113,13 @@ impl Draft {
     }
 }
 
-/// What a class says: slowness, a cause of an exit, or a fault of the machine.
-fn meaning(code: Option<&str>) -> (What, ExitCause, Option<String>) {
+/// Meaning of a cause code: a slow task, a cause of an exit, or a fault of the node.
+fn parse_code(code: Option<&str>) -> (NodeFact, ExitCause, Option<String>) {
     let Some(code) = code else {
-        return (What::Failed, ExitCause::Unknown, None);
+        return (NodeFact::Failure, ExitCause::Unknown, None);
     };
-    if code == SLOW {
-        return (What::Slow, ExitCause::Unknown, None);
+    if code == SLOW_TASK {
+        return (NodeFact::Slow, ExitCause::Unknown, None);
     }
     let intended = [
         "placement",
@@ -129,43 +129,43 @@ fn meaning(code: Option<&str>) -> (What, ExitCause, Option<String>) {
         "cancellation",
     ];
     if intended.contains(&code) {
-        return (What::Failed, ExitCause::Intended, None);
+        return (NodeFact::Failure, ExitCause::Intended, None);
     }
     match serde_json::from_value(code.into()) {
         Ok(ExitCause::Unknown) | Err(_) => {
-            (What::Failed, ExitCause::Unknown, Some(code.to_owned()))
+            (NodeFact::Failure, ExitCause::Unknown, Some(code.to_owned()))
         }
-        Ok(cause) => (What::Failed, cause, None),
+        Ok(cause) => (NodeFact::Failure, cause, None),
     }
 }
 
-/// Tells what failed where. The strategy in force judges it; the answer has the items that came of
-/// it, if any.
+/// Reports failures on nodes. The strategy evaluates them; the answer holds the items that it
+/// added.
 #[utoipa::path(
     post, path = "/v1/blocklist/failures", operation_id = "report_failures", tag = "evidence",
     request_body = FailureReport,
     responses(
-        (status = 202, description = "taken note of", body = FailureAnswer,
+        (status = 202, description = "recorded", body = FailureAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 403, description = "neither operator, owner nor service", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a report that means nothing", body = Problem,
+        (status = 422, description = "invalid failure report", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
 pub async fn report_failures(
     State(app): State<App>,
     caller: Caller,
-    Json(draft): Json<Draft>,
+    Json(report): Json<FailureReportBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<FailureAnswer>), Problem> {
-    let facts = draft.read(reporter(&caller)?)?;
-    let told = app
+    let facts = report.parse(reporter(&caller)?)?;
+    let done = app
         .handle
-        .ask(|reply| Command::Report(facts, reply))
+        .ask(|reply| Command::ReportFailures(facts, reply))
         .await?;
     let answer = FailureAnswer {
-        items: told.value,
-        revision: told.revision,
+        items: done.value,
+        revision: done.revision,
     };
-    Ok((StatusCode::ACCEPTED, revision(told.revision), Json(answer)))
+    Ok((StatusCode::ACCEPTED, revision(done.revision), Json(answer)))
 }

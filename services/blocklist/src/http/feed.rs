@@ -1,5 +1,5 @@
-//! What of the blocklist can be followed as it changes (A7). `GET /v1/blocklist/changes` tells
-//! owners in words of their own why an item went.
+//! Change feed of the blocklist (A7). Owners use `GET /v1/blocklist/changes`, which also gives the
+//! reason of an end.
 
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};

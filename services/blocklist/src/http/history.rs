@@ -1,4 +1,4 @@
-//! `GET /v1/blocklist/history`: who blocked what and how it ended.
+//! `GET /v1/blocklist/history`: past changes, each with its caller and reason.
 
 use axum::extract::State;
 use hayward_blocklist_api::BlockHistory;
@@ -11,7 +11,7 @@ use super::App;
 use super::page::Page;
 use crate::store;
 
-/// What was added, merged, removed and expired, newest first. The last ten thousand are kept.
+/// Additions, merges, removals and expiries, newest first. The last ten thousand are stored.
 #[utoipa::path(
     get, path = "/v1/blocklist/history", operation_id = "list_block_changes", tag = "blocks",
     params(Page),
@@ -33,7 +33,7 @@ pub async fn list_block_changes(
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut found = store::history(&app.pool, before, fetch)
         .await
-        .map_err(|error| Problem::unavailable("the database is away", error))?;
+        .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
     let more = found.len() > limit;
     found.truncate(limit);
     let last = found.last().filter(|_| more);

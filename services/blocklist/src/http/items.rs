@@ -1,4 +1,4 @@
-//! `/v1/blocklist/items`: adding, looking, removing.
+//! `/v1/blocklist/items`: adding, listing and removing items.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -14,14 +14,14 @@ use hayward_service::http::refusal::NotOperator;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::block_request::{Draft, Drafts};
+use super::block_request::{BlockBatchBody, BlockRequestBody};
 use super::page::Page;
-use super::{App, NoItem, NotBlocked, SwitchedOff, reporter, revision};
+use super::{App, Disabled, InvalidItem, NotBlocked, reporter, revision};
 use crate::command::Command;
-use crate::error::of_one;
-use crate::model::{Done, Key, Orders, Removal, STALE, kind};
+use crate::error::for_single_item;
+use crate::model::{AddResult, BlockRequests, Key, RemoveRequest, STALE, parse_kind};
 
-pub fn answer(done: Done, revision: u64) -> BlockAnswer {
+pub fn answer(done: AddResult, revision: u64) -> BlockAnswer {
     BlockAnswer {
         outcome: done.outcome,
         reason: done.reason.map(str::to_owned),
@@ -31,7 +31,7 @@ pub fn answer(done: Done, revision: u64) -> BlockAnswer {
     }
 }
 
-/// 201 added, 202 merged into what was there, 200 unchanged.
+/// 201 for an added item, 202 for a merged one, 200 for no change.
 pub fn status(outcome: BlockOutcome) -> StatusCode {
     match outcome {
         BlockOutcome::Added => StatusCode::CREATED,
@@ -40,28 +40,34 @@ pub fn status(outcome: BlockOutcome) -> StatusCode {
     }
 }
 
-/// Puts one item, and answers what became of it.
-pub async fn put_one(
+/// Adds one item and returns its outcome.
+pub async fn add_one(
     app: &App,
-    orders: Orders,
+    requests: BlockRequests,
     Trial { dry_run }: Trial,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
-    let asked = app.handle.ask(|reply| Command::Add(orders, reply)).await?;
-    let done = asked.value.map_err(|refusal| of_one(refusal.into()))?;
-    let done = done.into_iter().next();
-    let done = done.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add without outcome")))?;
+    let done = app
+        .handle
+        .ask(|reply| Command::AddBlocks(requests, reply))
+        .await?;
+    let results = done
+        .value
+        .map_err(|refusal| for_single_item(refusal.into()))?;
+    let result = results.into_iter().next();
+    let result =
+        result.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add returned no result")))?;
     let status = if dry_run {
         StatusCode::OK
     } else {
-        status(done.outcome)
+        status(result.outcome)
     };
-    let at = asked.revision;
-    Ok((status, revision(at), Json(answer(done, at))))
+    let at = done.revision;
+    Ok((status, revision(at), Json(answer(result, at))))
 }
 
 fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
-    let kind = kind(kind_text).ok_or_else(|| {
-        Problem::new(Code::BadRequest, "the path cannot be understood").at(
+    let kind = parse_kind(kind_text).ok_or_else(|| {
+        Problem::new(Code::BadRequest, "invalid path").at(
             "/path/type",
             format!("{kind_text:?} is neither node nor worker"),
         )
@@ -74,8 +80,8 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
     })
 }
 
-/// Adds an item, or merges it into the one that is there: the stronger action, the later end, all
-/// causes and sources.
+/// Adds an item, or merges it into an existing one: the stronger action, the later end, all causes
+/// and sources.
 #[utoipa::path(
     put, path = "/v1/blocklist/items", operation_id = "add_block", tag = "blocks",
     params(Trial), request_body = BlockRequest,
@@ -83,64 +89,66 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
         (status = 200, description = "nothing changed", body = BlockAnswer),
         (status = 201, description = "added", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 202, description = "merged into what was there", body = BlockAnswer,
+        (status = 202, description = "merged into the existing item", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, SwitchedOff, NoItem,
+        NotOperator, Disabled, InvalidItem,
     ),
 )]
 pub async fn add_block(
     State(app): State<App>,
     caller: Caller,
     Query(trial): Query<Trial>,
-    Json(draft): Json<Draft>,
+    Json(body): Json<BlockRequestBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let by = caller.name.clone();
-    let items = vec![draft.checked(&format!("manual:{by}"), &app.context.settings)?];
+    let items = vec![body.validate(&format!("manual:{by}"), &app.context.settings)?];
     let allow_merge = true;
-    let orders = Orders {
+    let requests = BlockRequests {
         items,
         by,
         allow_merge,
     };
-    put_one(&app, orders, trial).await
+    add_one(&app, requests, trial).await
 }
 
-/// Adds or merges many items, all or none of them. Safe to repeat: merging twice is merging once.
-/// For owners and strategies, who name themselves as the source; automatic items keep to the
-/// brakes.
+/// Adds or merges many items, all or none. Repeating the request changes nothing. Owners and
+/// strategies name themselves as the source; automatic items obey the brakes.
 #[utoipa::path(
     post, path = "/v1/blocklist/items", operation_id = "add_blocks", tag = "blocks",
     params(Trial), request_body = BlockBatch,
     responses(
         (status = 200, description = "one result per key, in order", body = BlockBatchAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, SwitchedOff, NoItem,
+        NotOperator, Disabled, InvalidItem,
     ),
 )]
 pub async fn add_blocks(
     State(app): State<App>,
     caller: Caller,
     Query(Trial { .. }): Query<Trial>,
-    Json(drafts): Json<Drafts>,
+    Json(batch): Json<BlockBatchBody>,
 ) -> Result<(HeaderMap, Json<BlockBatchAnswer>), Problem> {
-    if !drafts.is_automatic() {
+    if !batch.is_automatic() {
         caller.require(&[Scope::Operator])?;
     }
     let by = reporter(&caller)?.to_owned();
-    let items = drafts.checked(&by, &app.context.settings)?;
-    let orders = Orders {
+    let items = batch.validate(&by, &app.context.settings)?;
+    let requests = BlockRequests {
         items,
         by,
         allow_merge: true,
     };
-    let committed = app.handle.ask(|reply| Command::Add(orders, reply)).await?;
+    let committed = app
+        .handle
+        .ask(|reply| Command::AddBlocks(requests, reply))
+        .await?;
     let (at, done) = (committed.revision, committed.value?);
     let count = |outcome: BlockOutcome, stale: bool| {
-        let of_kind = done
+        let matching = done
             .iter()
             .filter(|done| done.outcome == outcome && (done.reason == Some(STALE)) == stale);
-        u64::try_from(of_kind.count()).unwrap_or(u64::MAX)
+        u64::try_from(matching.count()).unwrap_or(u64::MAX)
     };
     let counted = BlockBatchAnswer {
         results: Vec::new(),
@@ -209,9 +217,8 @@ pub async fn show_block(
     _caller: Caller,
     Path((kind, identifier)): Path<(String, String)>,
 ) -> Result<Json<BlockEntry>, Problem> {
-    let kind = key(&kind, identifier)?;
+    let key = key(&kind, identifier)?.published();
     app.publisher.readable()?;
-    let key = kind.published();
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let entry = entry.filter(|entry| entry.in_force(app.clock.now()));
     entry
@@ -222,8 +229,8 @@ pub async fn show_block(
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Why {
-    /// Kept in the history; up to 1,024 bytes.
+pub struct RemoveParams {
+    /// Reason, stored in the history; up to 1,024 bytes.
     #[param(
         required = false,
         nullable = false,
@@ -231,24 +238,24 @@ pub struct Why {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     reason: Option<String>,
-    /// Say whether it could be taken away, and change nothing.
+    /// Checks whether the item could be removed, and changes nothing.
     #[serde(default)]
     #[param(required = false)]
-    #[expect(dead_code, reason = "described here, and kept to by the committer")]
+    #[expect(dead_code, reason = "described here, honoured by the committer")]
     dry_run: bool,
 }
 
-/// Takes an item away. Copies from before cannot bring it back.
+/// Removes an item. Older copies cannot restore it.
 #[utoipa::path(
     delete, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "remove_block",
     tag = "blocks",
     params(
         ("type" = String, Path, description = "`node` or `worker`", pattern = "^(node|worker)$"),
         ("identifier" = String, Path, description = "name of the node, or id of the worker"),
-        Why,
+        RemoveParams,
     ),
     responses(
-        (status = 204, description = "taken away",
+        (status = 204, description = "removed",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NotBlocked,
     ),
@@ -257,20 +264,20 @@ pub async fn remove_block(
     State(app): State<App>,
     caller: Caller,
     Path((kind, identifier)): Path<(String, String)>,
-    Query(Why { reason: why, .. }): Query<Why>,
+    Query(RemoveParams { reason: why, .. }): Query<RemoveParams>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
     let key = key(&kind, identifier)?;
     check_reason(why.as_deref())?;
-    let removal = Removal {
+    let request = RemoveRequest {
         key,
         by: caller.name.clone(),
         why,
-        seen: None,
+        if_match: None,
     };
     let done = app
         .handle
-        .ask(|reply| Command::Remove(removal, reply))
+        .ask(|reply| Command::RemoveBlock(request, reply))
         .await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
@@ -279,7 +286,7 @@ pub async fn remove_block(
 pub fn check_reason(why: Option<&str>) -> Result<(), Problem> {
     if why.is_some_and(|why| why.len() > 1024 || why.chars().any(char::is_control)) {
         let detail = "takes up to 1,024 bytes without control characters";
-        return Err(Problem::new(Code::Invalid, "this is no reason").at("/query/reason", detail));
+        return Err(Problem::new(Code::Invalid, "invalid reason").at("/query/reason", detail));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/blocklist`: all that is blocked or on trial.
+//! `GET /v1/blocklist`: all blocked targets and all nodes on trial.
 
 use axum::extract::State;
 use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, BlockOverview, BlockView};
@@ -11,8 +11,8 @@ use utoipa::IntoParams;
 
 use super::App;
 use super::block_request::scope;
-use crate::model::kind;
-use crate::view::{Clearings, clearing, view};
+use crate::model::parse_kind;
+use crate::view::{Evacuations, evacuation, view};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -22,7 +22,7 @@ pub struct Filter {
     #[param(value_type = Option<BlockKind>, required = false, nullable = false, inline)]
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// An action, in either spelling.
+    /// Action, in either spelling.
     #[param(value_type = Option<BlockAction>, required = false, nullable = false, inline)]
     action: Option<String>,
     /// `CLUSTER` or `JOB:<id>`.
@@ -32,31 +32,31 @@ pub struct Filter {
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// `workers`: nodes list the workers that are known to be on them.
+    /// `workers`: each node also lists its workers.
     #[param(required = false, nullable = false, pattern = "^workers$")]
     include: Option<String>,
 }
 
-enum Scope {
+enum ScopeFilter {
     Any,
-    Of(Option<WorkId>),
+    Only(Option<WorkId>),
 }
 
-/// A filter that was understood.
-struct Wanted {
+/// A parsed filter.
+struct ParsedFilter {
     kind: Option<BlockKind>,
     action: Option<BlockAction>,
-    scope: Scope,
+    scope: ScopeFilter,
     workers: bool,
 }
 
 impl Filter {
-    fn read(&self) -> Result<Wanted, Problem> {
-        let mut problem = Problem::new(Code::BadRequest, "the query cannot be understood");
+    fn parse(&self) -> Result<ParsedFilter, Problem> {
+        let mut problem = Problem::new(Code::BadRequest, "invalid query");
         let mut fault = |at: &str, detail: String| {
             problem = problem.clone().at(format!("/query/{at}"), detail);
         };
-        let kind = self.kind.as_deref().map(kind);
+        let kind = self.kind.as_deref().map(parse_kind);
         if kind == Some(None) {
             fault("type", "takes NODE or WORKER".to_owned());
         }
@@ -81,27 +81,29 @@ impl Filter {
         if !problem.errors.is_empty() {
             return Err(problem);
         }
-        Ok(Wanted {
+        Ok(ParsedFilter {
             kind: kind.flatten(),
             action: action.and_then(Result::ok),
-            scope: scope.and_then(Result::ok).map_or(Scope::Any, Scope::Of),
+            scope: scope
+                .and_then(Result::ok)
+                .map_or(ScopeFilter::Any, ScopeFilter::Only),
             workers,
         })
     }
 }
 
-impl Wanted {
-    fn wants(&self, entry: &BlockEntry) -> bool {
+impl ParsedFilter {
+    fn matches(&self, entry: &BlockEntry) -> bool {
         self.kind.is_none_or(|kind| kind == entry.kind)
             && self.action.is_none_or(|action| action == entry.action)
             && match &self.scope {
-                Scope::Any => true,
-                Scope::Of(job) => *job == entry.job,
+                ScopeFilter::Any => true,
+                ScopeFilter::Only(job) => *job == entry.job,
             }
     }
 
-    fn show(&self, entry: BlockEntry, clearings: &Clearings, app: &App) -> BlockView {
-        let known = clearing(&entry, clearings).map(|clearing| &clearing.workers);
+    fn view(&self, entry: BlockEntry, evacuations: &Evacuations, app: &App) -> BlockView {
+        let known = evacuation(&entry, evacuations).map(|evacuation| &evacuation.workers);
         let lists = self.workers && entry.kind == BlockKind::Node;
         let workers = lists.then(|| {
             let known = known.into_iter().flatten();
@@ -109,12 +111,12 @@ impl Wanted {
         });
         BlockView {
             workers,
-            ..view(entry, clearings, app.clock.now())
+            ..view(entry, evacuations, app.clock.now())
         }
     }
 }
 
-/// What is blocked or on trial, each item with its progress. The version is where to begin with
+/// All blocked targets and nodes on trial, each with its progress. Pass `version` as `after` to
 /// `/v1/blocklist/changes`.
 #[utoipa::path(
     get, path = "/v1/blocklist", operation_id = "show_blocks", tag = "blocks",
@@ -128,17 +130,17 @@ pub async fn show_blocks(
     _caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<BlockOverview>, Problem> {
-    let wanted = filter.read()?;
+    let filter = filter.parse()?;
     app.publisher.readable()?;
     let (found, version) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
     let now = app.clock.now();
-    let clearings = app.context.clearings.read();
+    let evacuations = app.context.evacuations.read();
     let live = found.into_iter().map(|(_, entry)| entry);
-    let live = live.filter(|entry| entry.in_force(now) && wanted.wants(entry));
+    let live = live.filter(|entry| entry.in_force(now) && filter.matches(entry));
     let (nodes, workers): (Vec<_>, Vec<_>) = live
-        .map(|entry| wanted.show(entry, &clearings, &app))
+        .map(|entry| filter.view(entry, &evacuations, &app))
         .partition(|view| view.item.kind == BlockKind::Node);
     Ok(Json(BlockOverview {
         version,

@@ -1,4 +1,4 @@
-//! Pages of lists.
+//! Paging parameters of lists.
 
 use hayward_service::http::pagination;
 use hayward_service::http::problem::Problem;
@@ -9,10 +9,10 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Entries at most; 100 when absent, no more than 1000.
+    /// Most entries of a page: 100 when absent, at most 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[param(required = false, nullable = false)]
     pub cursor: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/blocks/publication`, which rm-scheduler alone follows (D15).
+//! `GET /v1/blocks/publication`, which only rm-scheduler follows (D15).
 
 use axum::extract::State;
 use axum::response::Response;
@@ -10,12 +10,12 @@ use hayward_service::http::refusal::NotAService;
 
 use super::App;
 
-/// What changed of the blocks since a cursor, or all of them.
+/// Changes of the publication since a cursor, or all entries.
 #[utoipa::path(
     get, path = "/v1/blocks/publication", operation_id = "follow_blocks", tag = "publication",
     params(Since),
     responses(
-        (status = 200, description = "news, or nothing after the wait", body = Update<BlockEntry>),
+        (status = 200, description = "changes, or none after the wait", body = Update<BlockEntry>),
         NotAService,
     ),
 )]

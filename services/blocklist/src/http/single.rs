@@ -1,4 +1,4 @@
-//! `/v1/blocklist/nodes/{id}` and `/workers/{id}`: one item as people put it and look at it.
+//! `/v1/blocklist/nodes/{id}` and `/workers/{id}`: the item of one target.
 
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_MATCH};
@@ -8,6 +8,7 @@ use hayward_blocklist_api::{
     BLOCKS, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockView, EffectiveBlock, Via,
     WorkerBlock,
 };
+use hayward_blocklist_domain::block::MANUAL;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{Json, Path, Query, Trial};
 use hayward_service::http::problem::{Code, Problem};
@@ -16,22 +17,22 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::block_request::{OrderDraft, scope};
-use super::items::{check_reason, put_one};
+use super::block_request::{BlockOrderBody, scope};
+use super::items::{add_one, check_reason};
 use super::{App, NotBlocked, revision};
 use crate::command::Command;
-use crate::model::{Key, Orders, Removal, etag};
-use crate::view::{clearing, view};
+use crate::model::{BlockRequests, Key, RemoveRequest, etag};
+use crate::view::{evacuation, view};
 
 hayward_service::refusals! {
-    Otherwise = 409, "blocked otherwise, or the blocklist is switched off";
-    Changed = 412, "it changed since it was read";
+    DifferentItem = 409, "blocked with a different item, or the blocklist is disabled";
+    Changed = 412, "the item changed since it was read";
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ScopeParams {
     /// `CLUSTER`, the default, or `JOB:<id>`.
     #[param(
         required = false,
@@ -44,7 +45,7 @@ pub struct Which {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WhichWorker {
+pub struct WorkerParams {
     /// `CLUSTER`, the default, or `JOB:<id>`.
     #[param(
         required = false,
@@ -52,7 +53,7 @@ pub struct WhichWorker {
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// True: an item on the worker or on its node, and whether it is blocked by that.
+    /// True combines the item of the worker with that of its node.
     #[serde(default)]
     #[param(required = false, nullable = false)]
     effective: bool,
@@ -61,7 +62,7 @@ pub struct WhichWorker {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Going {
+pub struct RemoveParams {
     /// `CLUSTER`, the default, or `JOB:<id>`.
     #[param(
         required = false,
@@ -69,7 +70,7 @@ pub struct Going {
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// Kept in the history; up to 1,024 bytes.
+    /// Reason, stored in the history; up to 1,024 bytes.
     #[param(
         required = false,
         nullable = false,
@@ -77,22 +78,93 @@ pub struct Going {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     reason: Option<String>,
-    /// Say whether it could be taken away, and change nothing.
+    /// Checks whether the item could be removed, and changes nothing.
     #[serde(default)]
     #[param(required = false)]
-    #[expect(dead_code, reason = "described here, and kept to by the committer")]
+    #[expect(dead_code, reason = "described here, honoured by the committer")]
     dry_run: bool,
 }
 
-fn key(kind: BlockKind, identifier: String, scoped: Option<&str>) -> Result<Key, Problem> {
-    let job = scope(scoped).map_err(|detail| {
-        Problem::new(Code::BadRequest, "the query cannot be understood").at("/query/scope", detail)
-    })?;
-    Ok(Key {
-        kind,
-        identifier,
-        job,
-    })
+/// The target that a path names: a node or a worker.
+struct BlockTarget {
+    kind: BlockKind,
+    identifier: String,
+}
+
+impl BlockTarget {
+    fn node(identifier: String) -> Self {
+        Self {
+            kind: BlockKind::Node,
+            identifier,
+        }
+    }
+
+    fn worker(identifier: String) -> Self {
+        Self {
+            kind: BlockKind::Worker,
+            identifier,
+        }
+    }
+
+    fn key(self, scope_text: Option<&str>) -> Result<Key, Problem> {
+        let job = scope(scope_text).map_err(|detail| {
+            Problem::new(Code::BadRequest, "invalid query").at("/query/scope", detail)
+        })?;
+        Ok(Key {
+            kind: self.kind,
+            identifier: self.identifier,
+            job,
+        })
+    }
+
+    /// Adds or merges the item of the target.
+    async fn block(
+        self,
+        app: &App,
+        caller: &Caller,
+        body: BlockOrderBody,
+        trial: Trial,
+    ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
+        caller.require(&[Scope::Operator])?;
+        let by = caller.name.clone();
+        let allow_merge = body.allow_merge;
+        let source = format!("{MANUAL}{by}");
+        let item = body.validate(self.kind, self.identifier, (&source, &app.context.settings))?;
+        let requests = BlockRequests {
+            items: vec![item],
+            by,
+            allow_merge,
+        };
+        let added = add_one(app, requests, trial).await;
+        added.map_err(with_path_pointers)
+    }
+
+    /// Removes the item or the trial of the target.
+    async fn unblock(
+        self,
+        app: &App,
+        caller: &Caller,
+        params: RemoveParams,
+        headers: &HeaderMap,
+    ) -> Result<(StatusCode, HeaderMap), Problem> {
+        let key = self.key(params.scope.as_deref())?;
+        caller.require(&[Scope::Operator])?;
+        check_reason(params.reason.as_deref())?;
+        let tag = headers.get(IF_MATCH);
+        let tag = tag.map(|tag| String::from_utf8_lossy(tag.as_bytes()).into_owned());
+        let request = RemoveRequest {
+            key,
+            by: caller.name.clone(),
+            why: params.reason,
+            if_match: tag.filter(|tag| tag != "*"),
+        };
+        let done = app
+            .handle
+            .ask(|reply| Command::RemoveBlock(request, reply))
+            .await?;
+        done.value?;
+        Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+    }
 }
 
 fn live(app: &App, key: &str) -> Option<BlockEntry> {
@@ -105,31 +177,12 @@ fn show(app: &App, key: &Key) -> Result<(HeaderMap, Json<BlockView>), Problem> {
     let entry = live(app, &key);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("a block of {key}")))?;
     let tag = HeaderValue::from_str(&etag(&entry)).map_err(anyhow::Error::from)?;
-    let view = view(entry, &app.context.clearings.read(), app.clock.now());
+    let view = view(entry, &app.context.evacuations.read(), app.clock.now());
     Ok((HeaderMap::from_iter([(ETAG, tag)]), Json(view)))
 }
 
-async fn put(
-    app: &App,
-    caller: &Caller,
-    (kind, id): (BlockKind, String),
-    (draft, trial): (OrderDraft, Trial),
-) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let by = caller.name.clone();
-    let allow_merge = draft.allow_merge;
-    let source = format!("manual:{by}");
-    let item = draft.checked(kind, id, (&source, &app.context.settings))?;
-    let orders = Orders {
-        items: vec![item],
-        by,
-        allow_merge,
-    };
-    put_one(app, orders, trial).await.map_err(by_path)
-}
-
-/// The key stands in the path here, and not in the body.
-fn by_path(mut problem: Problem) -> Problem {
+/// Points faults of the identifier at the path, because the body does not hold it.
+fn with_path_pointers(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
         if fault.pointer == "/identifier" {
             "/path/id".clone_into(&mut fault.pointer);
@@ -138,34 +191,10 @@ fn by_path(mut problem: Problem) -> Problem {
     problem
 }
 
-async fn remove(
-    app: &App,
-    caller: &Caller,
-    key: Key,
-    (why, headers): (Option<String>, &HeaderMap),
-) -> Result<(StatusCode, HeaderMap), Problem> {
-    caller.require(&[Scope::Operator])?;
-    check_reason(why.as_deref())?;
-    let seen = headers.get(IF_MATCH);
-    let seen = seen.map(|tag| String::from_utf8_lossy(tag.as_bytes()).into_owned());
-    let removal = Removal {
-        key,
-        by: caller.name.clone(),
-        why,
-        seen: seen.filter(|tag| tag != "*"),
-    };
-    let done = app
-        .handle
-        .ask(|reply| Command::Remove(removal, reply))
-        .await?;
-    done.value?;
-    Ok((StatusCode::NO_CONTENT, revision(done.revision)))
-}
-
-/// The item of a node, while it is in force or the node is on trial.
+/// The item of a node, while it is blocked or on trial.
 #[utoipa::path(
     get, path = "/v1/blocklist/nodes/{id}", operation_id = "show_node_block", tag = "blocks",
-    params(("id" = String, Path, description = "name of the node"), Which),
+    params(("id" = String, Path, description = "name of the node"), ScopeParams),
     responses(
         (status = 200, description = "the item", body = BlockView,
             headers(("ETag" = String, description = "for If-Match"))),
@@ -176,28 +205,28 @@ pub async fn show_node_block(
     State(app): State<App>,
     _caller: Caller,
     Path(id): Path<String>,
-    Query(which): Query<Which>,
+    Query(params): Query<ScopeParams>,
 ) -> Result<(HeaderMap, Json<BlockView>), Problem> {
-    let key = key(BlockKind::Node, id, which.scope.as_deref())?;
+    let key = BlockTarget::node(id).key(params.scope.as_deref())?;
     app.publisher.readable()?;
     show(&app, &key)
 }
 
-/// Blocks a node. The same order again changes nothing; another one is a conflict, unless it may
-/// be merged: the stronger action, the later end, all causes.
+/// Blocks a node. Repeating the request changes nothing. A different request is a conflict unless
+/// `allow_merge` is set: then the stronger action, the later end and all causes apply.
 #[utoipa::path(
     put, path = "/v1/blocklist/nodes/{id}", operation_id = "block_node", tag = "blocks",
     params(("id" = NodeName, Path, description = "name of the node"), Trial),
     request_body = BlockOrder,
     responses(
-        (status = 200, description = "nothing changed, also of a dry run",
+        (status = 200, description = "nothing changed, or a dry run",
             body = BlockAnswer),
         (status = 201, description = "added", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 202, description = "merged into what was there", body = BlockAnswer,
+        (status = 202, description = "merged into the existing item", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, Otherwise,
-        (status = 422, description = "an order that means nothing, or no such node",
+        NotOperator, DifferentItem,
+        (status = 422, description = "invalid request, or unknown node",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -206,18 +235,19 @@ pub async fn block_node(
     caller: Caller,
     Path(id): Path<String>,
     Query(trial): Query<Trial>,
-    Json(draft): Json<OrderDraft>,
+    Json(body): Json<BlockOrderBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
-    put(&app, &caller, (BlockKind::Node, id), (draft, trial)).await
+    let target = BlockTarget::node(id);
+    target.block(&app, &caller, body, trial).await
 }
 
-/// Ends the block of a node, or its trial. Copies from before cannot bring it back.
+/// Ends the block or the trial of a node. Older copies cannot restore it.
 #[utoipa::path(
     delete, path = "/v1/blocklist/nodes/{id}", operation_id = "unblock_node", tag = "blocks",
-    params(("id" = String, Path, description = "name of the node"), Going,
-        ("If-Match" = Option<String>, Header, description = "only if it is still as it was read")),
+    params(("id" = String, Path, description = "name of the node"), RemoveParams,
+        ("If-Match" = Option<String>, Header, description = "ETag of the item that was read")),
     responses(
-        (status = 204, description = "taken away",
+        (status = 204, description = "removed",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NotBlocked, Changed,
     ),
@@ -226,17 +256,17 @@ pub async fn unblock_node(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(going): Query<Going>,
+    Query(params): Query<RemoveParams>,
     headers: HeaderMap,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    let key = key(BlockKind::Node, id, going.scope.as_deref())?;
-    remove(&app, &caller, key, (going.reason, &headers)).await
+    let target = BlockTarget::node(id);
+    target.unblock(&app, &caller, params, &headers).await
 }
 
-/// The item of a worker; with `effective`, whether it is blocked by itself or by its node.
+/// The item of a worker; with `effective`, the combined state of the worker and its node.
 #[utoipa::path(
     get, path = "/v1/blocklist/workers/{id}", operation_id = "show_worker_block", tag = "blocks",
-    params(("id" = String, Path, description = "id of the worker"), WhichWorker),
+    params(("id" = String, Path, description = "id of the worker"), WorkerParams),
     responses(
         (status = 200, description = "the item; with `effective`, an `EffectiveBlock`",
             body = WorkerBlock, headers(("ETag" = String, description = "for If-Match"))),
@@ -247,38 +277,38 @@ pub async fn show_worker_block(
     State(app): State<App>,
     _caller: Caller,
     Path(id): Path<String>,
-    Query(which): Query<WhichWorker>,
+    Query(params): Query<WorkerParams>,
 ) -> Result<Response, Problem> {
-    let key = key(BlockKind::Worker, id, which.scope.as_deref())?;
+    let key = BlockTarget::worker(id).key(params.scope.as_deref())?;
     app.publisher.readable()?;
-    if which.effective {
+    if params.effective {
         return Ok(Json(effective(&app, &key)).into_response());
     }
     show(&app, &key).map(IntoResponse::into_response)
 }
 
-/// Section 2: an item on the worker, or one on the node it runs on. Which worker is on a node that
-/// is blocked is what the scheduler tells of that block.
+/// The item of the worker, or the item of its node. The scheduler publishes which workers are on a
+/// blocked node.
 fn effective(app: &App, key: &Key) -> EffectiveBlock {
-    let clearings = app.context.clearings.read();
+    let evacuations = app.context.evacuations.read();
     let now = app.clock.now();
     let answer = |via, entry| EffectiveBlock {
         blocked: true,
         via: Some(via),
-        item: Some(view(entry, &clearings, now)),
+        item: Some(view(entry, &evacuations, now)),
         warnings: Vec::new(),
     };
-    let whole = Key {
+    let for_all_jobs = Key {
         job: None,
         ..key.clone()
     };
-    let own = [key, &whole]
+    let own_item = [key, &for_all_jobs]
         .into_iter()
         .find_map(|key| live(app, &key.published()));
-    if let Some(entry) = own {
+    if let Some(entry) = own_item {
         return answer(Via::Worker, entry);
     }
-    let mut untold = Vec::new();
+    let mut unknown = Vec::new();
     let (all, _) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
@@ -288,40 +318,45 @@ fn effective(app: &App, key: &Key) -> EffectiveBlock {
         if !applies || !blocks {
             continue;
         }
-        match clearing(&entry, &clearings) {
-            Some(told) if told.workers.iter().any(|id| id.as_str() == key.identifier) => {
+        match evacuation(&entry, &evacuations) {
+            Some(evacuation)
+                if evacuation
+                    .workers
+                    .iter()
+                    .any(|id| id.as_str() == key.identifier) =>
+            {
                 return answer(Via::Node, entry);
             }
             Some(_) => {}
-            None => untold.push(entry.identifier),
+            None => unknown.push(entry.identifier),
         }
     }
-    let warning = "the scheduler has not said yet which workers are on";
+    let warning = "the scheduler has not reported yet which workers are on";
     EffectiveBlock {
         blocked: false,
         via: None,
         item: None,
-        warnings: match untold.as_slice() {
+        warnings: match unknown.as_slice() {
             [] => Vec::new(),
             nodes => vec![format!("{warning} {}", nodes.join(", "))],
         },
     }
 }
 
-/// Blocks a worker, as `PUT /v1/blocklist/nodes/{id}` does a node.
+/// Blocks a worker, like `PUT /v1/blocklist/nodes/{id}` blocks a node.
 #[utoipa::path(
     put, path = "/v1/blocklist/workers/{id}", operation_id = "block_worker", tag = "blocks",
     params(("id" = NodeName, Path, description = "id of the worker"), Trial),
     request_body = BlockOrder,
     responses(
-        (status = 200, description = "nothing changed, also of a dry run",
+        (status = 200, description = "nothing changed, or a dry run",
             body = BlockAnswer),
         (status = 201, description = "added", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 202, description = "merged into what was there", body = BlockAnswer,
+        (status = 202, description = "merged into the existing item", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, Otherwise,
-        (status = 422, description = "an order that means nothing", body = Problem,
+        NotOperator, DifferentItem,
+        (status = 422, description = "invalid request", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -330,18 +365,19 @@ pub async fn block_worker(
     caller: Caller,
     Path(id): Path<String>,
     Query(trial): Query<Trial>,
-    Json(draft): Json<OrderDraft>,
+    Json(body): Json<BlockOrderBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
-    put(&app, &caller, (BlockKind::Worker, id), (draft, trial)).await
+    let target = BlockTarget::worker(id);
+    target.block(&app, &caller, body, trial).await
 }
 
-/// Ends the block of a worker. Copies from before cannot bring it back.
+/// Ends the block of a worker. Older copies cannot restore it.
 #[utoipa::path(
     delete, path = "/v1/blocklist/workers/{id}", operation_id = "unblock_worker", tag = "blocks",
-    params(("id" = String, Path, description = "id of the worker"), Going,
-        ("If-Match" = Option<String>, Header, description = "only if it is still as it was read")),
+    params(("id" = String, Path, description = "id of the worker"), RemoveParams,
+        ("If-Match" = Option<String>, Header, description = "ETag of the item that was read")),
     responses(
-        (status = 204, description = "taken away",
+        (status = 204, description = "removed",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NotBlocked, Changed,
     ),
@@ -350,9 +386,9 @@ pub async fn unblock_worker(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(going): Query<Going>,
+    Query(params): Query<RemoveParams>,
     headers: HeaderMap,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    let key = key(BlockKind::Worker, id, going.scope.as_deref())?;
-    remove(&app, &caller, key, (going.reason, &headers)).await
+    let target = BlockTarget::worker(id);
+    target.unblock(&app, &caller, params, &headers).await
 }

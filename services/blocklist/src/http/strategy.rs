@@ -1,4 +1,4 @@
-//! `/v1/blocklist/strategy`: how machines are judged by their record.
+//! `/v1/blocklist/strategy`: how nodes are judged by their facts.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -8,12 +8,12 @@ use hayward_service::http::extract::{Json, Query, Trial};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 
-use super::{App, SwitchedOff, revision};
+use super::{App, Disabled, revision};
 use crate::command::Command;
 use crate::error::Refusal;
-use crate::strategy::read;
+use crate::strategy::parse;
 
-/// The strategy in force, with all its parameters.
+/// The current strategy, with all its parameters.
 #[utoipa::path(
     get, path = "/v1/blocklist/strategy", operation_id = "show_strategy", tag = "strategy",
     responses(
@@ -28,16 +28,16 @@ pub async fn show_strategy(
     Ok(Json(app.context.strategy.read().clone()))
 }
 
-/// Chooses another strategy. A name nobody knows, a parameter out of its range, or a rule that
-/// would block most of a pool by what is on record leaves the old one in force.
+/// Sets another strategy. It is refused when its name is unknown, a parameter is out of range, or
+/// it would now block most of a pool.
 #[utoipa::path(
     put, path = "/v1/blocklist/strategy", operation_id = "choose_strategy", tag = "strategy",
     params(Trial), request_body = StrategyOrder,
     responses(
-        (status = 200, description = "in force", body = StrategyView,
+        (status = 200, description = "the new strategy", body = StrategyView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, SwitchedOff,
-        (status = 422, description = "a strategy that cannot be used, with all its faults",
+        NotOperator, Disabled,
+        (status = 422, description = "invalid strategy; all faults are listed",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -48,11 +48,11 @@ pub async fn choose_strategy(
     Json(order): Json<StrategyOrder>,
 ) -> Result<(HeaderMap, Json<StrategyView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let rule = read(&order, app.context.settings.defaults()).map_err(Refusal::Strategy)?;
+    let rule = parse(&order, app.context.settings.defaults()).map_err(Refusal::Strategy)?;
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask(|reply| Command::Choose(rule, by, reply))
+        .ask(|reply| Command::SetStrategy(rule, by, reply))
         .await?;
     Ok((revision(done.revision), Json(done.value?)))
 }

@@ -1,23 +1,23 @@
-//! A key that one request names twice is merged in order, and reported once with what came of it in
-//! the end (5.3): one answer, and one line in the history.
+//! Merges the results of a key that one request names twice: one result and one history entry per
+//! key.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use hayward_blocklist_api::{BlockEvent, BlockOutcome};
 
-use crate::model::{Done, Key};
+use crate::model::{AddResult, Key};
 use crate::store::ChangeRow;
 
-/// One answer for each key, where it was named first.
-pub(super) fn answers(done: Vec<(&Key, Done)>) -> Vec<Done> {
+/// One result per key, at the position of its first mention.
+pub(super) fn merge_results(done: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
     let outcomes = [
         BlockOutcome::Added,
         BlockOutcome::Upgraded,
         BlockOutcome::Merged,
     ];
     let keyed = done.into_iter().map(|(key, done)| (key.published(), done));
-    once(keyed, |first: &mut Done, next| {
+    merge_by_key(keyed, |first: &mut AddResult, next| {
         first.outcome = stronger(&outcomes, first.outcome, next.outcome);
         first.reason = match first.outcome {
             BlockOutcome::None => first.reason.or(next.reason),
@@ -32,33 +32,36 @@ pub(super) fn answers(done: Vec<(&Key, Done)>) -> Vec<Done> {
     })
 }
 
-/// One line for each key of what a request changed: the rows from `first` on.
-pub(super) fn lines(changes: &mut Vec<ChangeRow>, first: usize) {
+/// One history entry per key among the rows from `first` on.
+pub(super) fn merge_changes(changes: &mut Vec<ChangeRow>, first: usize) {
     let events = [BlockEvent::Added, BlockEvent::Upgraded, BlockEvent::Merged];
-    let told = changes.split_off(first);
-    let keyed = told.into_iter().map(|row| (row.item.key(), row));
-    changes.extend(once(keyed, |first: &mut ChangeRow, next| {
+    let added = changes.split_off(first);
+    let keyed = added.into_iter().map(|row| (row.item.key(), row));
+    changes.extend(merge_by_key(keyed, |first: &mut ChangeRow, next| {
         first.event = stronger(&events, first.event, next.event);
         first.item = next.item;
     }));
 }
 
-fn once<T>(all: impl Iterator<Item = (String, T)>, mut merge: impl FnMut(&mut T, T)) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+fn merge_by_key<T>(
+    all: impl Iterator<Item = (String, T)>,
+    mut merge: impl FnMut(&mut T, T),
+) -> Vec<T> {
+    let mut merged: Vec<T> = Vec::new();
+    let mut positions: BTreeMap<String, usize> = BTreeMap::new();
     for (key, next) in all {
-        match places.entry(key) {
-            Entry::Occupied(place) => merge(&mut kept[*place.get()], next),
-            Entry::Vacant(place) => {
-                place.insert(kept.len());
-                kept.push(next);
+        match positions.entry(key) {
+            Entry::Occupied(position) => merge(&mut merged[*position.get()], next),
+            Entry::Vacant(position) => {
+                position.insert(merged.len());
+                merged.push(next);
             }
         }
     }
-    kept
+    merged
 }
 
-/// Whichever stands first in `order`; what is not in it is weakest.
+/// The one that comes first in `order`; a value not in `order` is the weakest.
 fn stronger<T: Copy + PartialEq>(order: &[T], a: T, b: T) -> T {
     let rank = |it: T| order.iter().position(|known| *known == it);
     match (rank(a), rank(b)) {

@@ -1,102 +1,103 @@
-//! The record of one machine as people see it: score, cost, and what holds a block back.
+//! Evidence against one node: score, cost, and the brake that prevents a block.
 
 use hayward_blocklist_api::{Cost, Evidence, EvidenceFact, FactKind, PastBlock, RuleScore};
-use hayward_blocklist_domain::{Fact, Score, What, Window};
+use hayward_blocklist_domain::{Fact, NodeFact, Score, Window};
 use hayward_publication::Moment;
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
-use super::strategy_eval::said;
+use super::strategy_eval::fact_text;
 use crate::model::Key;
 use crate::view::view;
 
-/// Facts shown at most.
-const FACTS: usize = 100;
+/// Most facts of one answer.
+const MAX_FACTS: usize = 100;
 
 impl Ledger {
-    /// `None` for a machine nobody has heard of.
+    /// `None` for an unknown node.
     pub(super) fn evidence(&self, node: &str, moment: &Moment) -> Option<Evidence> {
         let name = NodeName::new(node).ok()?;
         let key = Key::node(&name);
-        let facts = self.record.of(&name);
-        let block = self.blocks.get(&key);
-        if facts.is_empty() && block.is_none() && !self.machines.known.contains(node) {
+        let facts = self.facts.facts(&name);
+        let record = self.keys.get(&key);
+        if facts.is_empty() && record.is_none() && !self.nodes.known.contains(node) {
             return None;
         }
-        let entry = block.and_then(|block| block.entry(&key));
+        let entry = record.and_then(|record| record.entry(&key));
         let entry = entry.filter(|entry| entry.in_force(moment.now));
-        let scores = self.rule.scores(&self.record, &name, self.newest);
+        let scores = self.rule.scores(&self.facts, &name, self.newest_fact);
         let reached = scores.iter().any(|score| score.proposal.is_some());
-        let held = || self.brake(node, &[], moment).err();
-        let withheld = (reached && entry.is_none()).then(held).flatten();
+        let brake = || self.check_brakes_for(node, &[], moment).err();
+        let withheld = (reached && entry.is_none()).then(brake).flatten();
         let since = entry.as_ref().map(|entry| entry.start);
-        let quanta = self.machines.get(node).map_or(0, |machine| machine.quanta);
-        let clearings = self.context.clearings.read();
+        let quanta = self.nodes.get(node).map_or(0, |machine| machine.quanta);
+        let evacuations = self.context.evacuations.read();
         Some(Evidence {
             node: node.to_owned(),
             strategy: self.rule.name().to_owned(),
             cost: Cost {
                 quanta_withheld: since.map_or(0, |_| quanta),
                 withheld_ms: since.map_or(0, |since| moment.now.ms_since(since)),
-                ..lost(facts)
+                ..lost_attempts(facts)
             },
-            item: entry.map(|entry| view(entry, &clearings, moment.now)),
-            withheld: withheld.map(|held| held.to_string()),
-            past: self.past(&key),
-            facts: self.shown(&name, &scores),
+            item: entry.map(|entry| view(entry, &evacuations, moment.now)),
+            withheld: withheld.map(|brake| brake.to_string()),
+            past: self.auto_blocks_of(&key),
+            facts: self.newest_facts(&name, &scores),
             scores: scores.iter().map(score).collect(),
         })
     }
 
-    fn past(&self, key: &Key) -> Vec<PastBlock> {
-        let past = self.history.get(key).into_iter().flatten().rev();
-        past.map(|past| PastBlock {
-            at: past.at,
-            duration_ms: past.duration_ms,
-            source: past.source.clone(),
-        })
-        .collect()
+    fn auto_blocks_of(&self, key: &Key) -> Vec<PastBlock> {
+        let auto_blocks = self.auto_blocks.get(key).into_iter().flatten().rev();
+        auto_blocks
+            .map(|block| PastBlock {
+                at: block.at,
+                duration_ms: block.duration_ms,
+                source: block.source.clone(),
+            })
+            .collect()
     }
 
-    fn shown(&self, node: &NodeName, scores: &[Score]) -> Vec<EvidenceFact> {
+    fn newest_facts(&self, node: &NodeName, scores: &[Score]) -> Vec<EvidenceFact> {
         let window = Window {
-            end: self.newest,
+            end: self.newest_fact,
             ms: scores
                 .iter()
                 .map(|score| score.window_ms)
                 .max()
                 .unwrap_or(0),
         };
-        let against = self.record.against(node, window, |_| true);
-        let facts = self.record.of(node).iter().rev().take(FACTS);
+        let against = self.facts.against(node, window, |_| true);
+        let facts = self.facts.facts(node).iter().rev().take(MAX_FACTS);
         facts
             .map(|fact| EvidenceFact {
                 at: fact.at,
-                what: kind(fact.what),
+                what: wire_kind(fact.kind),
                 work: fact.work().cloned(),
-                cause: (fact.what == What::Failed).then(|| said(fact)),
+                cause: (fact.kind == NodeFact::Failure).then(|| fact_text(fact)),
                 counted: against.iter().any(|other| std::ptr::eq(*other, fact)),
             })
             .collect()
     }
 }
 
-fn lost(facts: &[Fact]) -> Cost {
+fn lost_attempts(facts: &[Fact]) -> Cost {
     let mut cost = Cost::default();
-    for fact in facts.iter().filter(|fact| fact.what == What::Failed) {
+    for fact in facts.iter().filter(|fact| fact.kind == NodeFact::Failure) {
         cost.attempts_lost += 1;
         cost.lost_ms += fact.attempt.as_ref().map_or(0, |attempt| attempt.held_ms);
     }
     cost
 }
 
-fn kind(what: What) -> FactKind {
-    match what {
-        What::Failed => FactKind::Failed,
-        What::Worked => FactKind::Worked,
-        What::Silenced => FactKind::Silenced,
-        What::Heard => FactKind::Heard,
-        What::Slow => FactKind::Slow,
+fn wire_kind(kind: NodeFact) -> FactKind {
+    match kind {
+        NodeFact::Failure => FactKind::Failed,
+        NodeFact::Success => FactKind::Worked,
+        NodeFact::LostContact => FactKind::Silenced,
+        NodeFact::Contact => FactKind::Heard,
+        NodeFact::Slow => FactKind::Slow,
     }
 }
 

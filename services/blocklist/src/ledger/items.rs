@@ -1,33 +1,33 @@
-//! Keys over time: what is put on one, what is taken away, what ends by itself, and how all of it
-//! becomes rows, entries and news.
+//! Adds, removes and expires the blocks of keys, and writes the changes to rows, entries and
+//! history.
 
 use hayward_blocklist_api::{BLOCKS, BlockEvent};
-use hayward_blocklist_domain::{Action, Item, Outcome, Withheld};
+use hayward_blocklist_domain::{Action, Block, BrakeReason, Outcome};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
 use crate::error::Refusal;
-use crate::model::{Block, Key, Past, Removal, entry, etag, on_trial};
-use crate::store::{BlockRow, ChangeRow, PastRow, Rows};
+use crate::model::{AutoBlock, Key, KeyRecord, RemoveRequest, canary_entry, entry, etag};
+use crate::store::{AutoBlockRow, BlockRow, ChangeRow, Rows};
 
-/// Old changes are trimmed once in this many.
+/// The history is trimmed after this many changes.
 const TRIM_EVERY: u32 = 1000;
-/// B3: at most one node is evacuated automatically in this time.
-const BETWEEN_EVACUATIONS_MS: u64 = 10_000;
+/// Least time between two automatic evacuations, in milliseconds (B3).
+const EVACUATION_INTERVAL_MS: u64 = 10_000;
 
-/// What somebody says about a key.
-pub(super) struct Statement<'a> {
-    pub item: Item,
-    /// The number a re-announced copy carries.
+/// One block to add to a key.
+pub(super) struct AddBlock<'a> {
+    pub block: Block,
+    /// The `removal_no` of a re-announced copy; absent for a new block.
     pub based_on: Option<u64>,
     pub by: &'a str,
 }
 
-impl<'a> Statement<'a> {
-    pub fn new(item: Item, by: &'a str) -> Self {
+impl<'a> AddBlock<'a> {
+    pub fn new(block: Block, by: &'a str) -> Self {
         Self {
-            item,
+            block,
             based_on: None,
             by,
         }
@@ -35,14 +35,14 @@ impl<'a> Statement<'a> {
 }
 
 impl Ledger {
-    /// Brings the publication into agreement with the rows: with the feature off it is empty (B10),
-    /// and full again when it is back on.
-    pub(super) fn open(&mut self, batch: &mut Batch<Rows>) {
-        if std::mem::replace(&mut self.opened, true) {
+    /// Synchronizes the publication with the rows. It is empty while the blocklist is disabled, and
+    /// full again afterwards (B10).
+    pub(super) fn sync_publication(&mut self, batch: &mut Batch<Rows>) {
+        if std::mem::replace(&mut self.publication_synced, true) {
             return;
         }
-        for (key, block) in &self.blocks {
-            let entry = block.entry(key).filter(|_| self.context.settings.enabled);
+        for (key, record) in &self.keys {
+            let entry = record.entry(key).filter(|_| self.context.settings.enabled);
             match entry {
                 Some(entry) => batch.publish(BLOCKS, "", &key.published(), &entry),
                 None => batch.withdraw(BLOCKS, "", &key.published()),
@@ -50,161 +50,178 @@ impl Ledger {
         }
     }
 
-    /// One statement about one key, and all that follows from it.
-    pub(super) fn put(
+    /// Merges a block into its key, with all consequences.
+    pub(super) fn add_block(
         &mut self,
         key: &Key,
-        said: Statement<'_>,
+        request: AddBlock<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Outcome {
-        let (item, owed) = self.paced(key, said.item, moment);
-        let block = self.blocks.entry(key.clone()).or_default();
-        let outcome = block.slot.add(&item, said.based_on);
-        let news = owed.is_some() && block.owed != owed;
-        block.owed = owed.or(block.owed);
+        let (block, pending) = self.rate_limit_evacuation(key, request.block, moment);
+        let record = self.keys.entry(key.clone()).or_default();
+        let outcome = record.state.add(&block, request.based_on);
+        let newly_pending = pending.is_some() && record.pending_evacuation != pending;
+        record.pending_evacuation = pending.or(record.pending_evacuation);
         if !outcome.changed() {
-            if news {
-                self.write_down(key, batch);
+            if newly_pending {
+                self.write_row_and_publish(key, batch);
             }
-            self.drop_if_untouched(key);
+            self.drop_if_empty(key);
             return outcome;
         }
-        block.updated = moment.now;
+        record.updated = moment.now;
         self.schedule(key);
-        self.tell(key, (event(outcome), said.by), moment, batch);
-        if outcome == Outcome::Added && item.automatic() {
-            self.remember(key, &item, moment, batch);
+        self.record_addition(key, (event(outcome), request.by), moment, batch);
+        if outcome == Outcome::Added && block.is_automatic() {
+            self.remember(key, &block, moment, batch);
         }
         outcome
     }
 
-    /// B3 and B1: automatic evacuations come one after the other, and none while much of the pool
-    /// turns bad. Until its turn comes the node is marked; what then is owed is kept.
-    fn paced(&mut self, key: &Key, item: Item, moment: &Moment) -> (Item, Option<Action>) {
-        let Some(node) = key.whole_node().filter(|_| item.automatic()) else {
-            return (item, None);
+    /// Rate limit of automatic evacuations: one per interval, and none during a storm. A waiting
+    /// node is only marked, and its evacuation is queued (B3).
+    fn rate_limit_evacuation(
+        &mut self,
+        key: &Key,
+        block: Block,
+        moment: &Moment,
+    ) -> (Block, Option<Action>) {
+        let Some(node) = key.whole_node().filter(|_| block.is_automatic()) else {
+            return (block, None);
         };
-        let now = self
-            .blocks
+        let current = self
+            .keys
             .get(key)
-            .and_then(|block| block.slot.item.as_ref());
-        if item.action == Action::Mark || now.is_some_and(|now| now.action >= item.action) {
-            return (item, None);
+            .and_then(|record| record.state.block.as_ref());
+        if block.action == Action::Mark || current.is_some_and(|it| it.action >= block.action) {
+            return (block, None);
         }
-        let marked = Item {
+        let marked = Block {
             action: Action::Mark,
-            ..item.clone()
+            ..block.clone()
         };
-        if matches!(self.brake(node, &[], moment), Err(Withheld::Storm { .. })) {
+        if matches!(
+            self.check_brakes_for(node, &[], moment),
+            Err(BrakeReason::Storm { .. })
+        ) {
             return (marked, None);
         }
         if moment.monotonic_ms < self.next_evacuation_ms {
-            return (marked, Some(self.put_off(key, item)));
+            return (marked, Some(self.queue_evacuation(key, block)));
         }
-        self.next_evacuation_ms = moment.monotonic_ms + BETWEEN_EVACUATIONS_MS;
-        (item, None)
+        self.next_evacuation_ms = moment.monotonic_ms + EVACUATION_INTERVAL_MS;
+        (block, None)
     }
 
-    /// Each key waits once, for the most that was said of it.
-    fn put_off(&mut self, key: &Key, item: Item) -> Action {
-        let waits = self.owed.iter_mut().find(|(waits, _)| waits == key);
-        let Some((_, waits)) = waits else {
-            let owed = item.action;
-            self.owed.push_back((key.clone(), item));
-            return owed;
+    /// Queues a key at most once, with its strongest action.
+    fn queue_evacuation(&mut self, key: &Key, block: Block) -> Action {
+        let queued = self
+            .evacuation_queue
+            .iter_mut()
+            .find(|(queued, _)| queued == key);
+        let Some((_, queued)) = queued else {
+            let action = block.action;
+            self.evacuation_queue.push_back((key.clone(), block));
+            return action;
         };
-        if waits.action < item.action {
-            *waits = item;
+        if queued.action < block.action {
+            *queued = block;
         }
-        waits.action
+        queued.action
     }
 
-    /// A term goes on where the one before ended: what is owed has its turn, and none of it sooner
-    /// after the last evacuation than if there had been no new term (B3).
-    pub(super) fn resume_turns(&mut self, moment: &Moment) {
-        let mut owed = Vec::new();
+    /// Restores the queue at the start of a term. The interval since the last evacuation still
+    /// applies (B3).
+    pub(super) fn restore_evacuation_queue(&mut self, moment: &Moment) {
+        let mut pending = Vec::new();
         let mut last = None;
-        for (key, block) in &self.blocks {
-            let item = block.slot.item.as_ref();
-            let Some(item) = item.filter(|it| key.whole_node().is_some() && it.automatic()) else {
+        for (key, record) in &self.keys {
+            let block = record.state.block.as_ref();
+            let Some(block) = block.filter(|it| key.whole_node().is_some() && it.is_automatic())
+            else {
                 continue;
             };
-            if let Some(action) = block.owed {
-                let item = Item {
+            if let Some(action) = record.pending_evacuation {
+                let block = Block {
                     action,
-                    ..item.clone()
+                    ..block.clone()
                 };
-                owed.push((block.updated, key.clone(), item));
-            } else if item.action != Action::Mark {
-                last = last.max(Some(block.updated));
+                pending.push((record.updated, key.clone(), block));
+            } else if block.action != Action::Mark {
+                last = last.max(Some(record.updated));
             }
         }
-        // Within one instant in the order of the keys: the sort is stable.
-        owed.sort_by_key(|(since, ..)| *since);
-        self.owed = owed.into_iter().map(|(_, key, item)| (key, item)).collect();
+        // The sort is stable: equal instants stay in order of key.
+        pending.sort_by_key(|(since, ..)| *since);
+        let queue = pending.into_iter().map(|(_, key, block)| (key, block));
+        self.evacuation_queue = queue.collect();
         let since = last.map_or(u64::MAX, |last| moment.now.ms_since(last));
-        let left = BETWEEN_EVACUATIONS_MS.saturating_sub(since);
+        let left = EVACUATION_INTERVAL_MS.saturating_sub(since);
         self.next_evacuation_ms = moment.monotonic_ms + left;
     }
 
-    /// The turn of the next automatic evacuation.
+    /// Starts the next queued evacuation once the interval has passed.
     pub(super) fn evacuate_next(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         while moment.monotonic_ms >= self.next_evacuation_ms {
-            let Some((key, item)) = self.owed.pop_front() else {
+            let Some((key, block)) = self.evacuation_queue.pop_front() else {
                 return;
             };
-            let Some(block) = self.blocks.get_mut(&key) else {
+            let Some(record) = self.keys.get_mut(&key) else {
                 continue;
             };
-            block.owed = None;
-            let still = block.slot.item.as_ref();
-            if still.is_some_and(Item::automatic) {
-                let by = item.sources.first().cloned().unwrap_or_default();
-                self.put(&key, Statement::new(item, &by), moment, batch);
+            record.pending_evacuation = None;
+            let current = record.state.block.as_ref();
+            if current.is_some_and(Block::is_automatic) {
+                let by = block.sources.first().cloned().unwrap_or_default();
+                self.add_block(&key, AddBlock::new(block, &by), moment, batch);
             }
         }
     }
 
-    /// An automatic block began: the next one of its key is doubled, and the brakes count it.
-    fn remember(&mut self, key: &Key, item: &Item, moment: &Moment, batch: &mut Batch<Rows>) {
-        let past = Past {
+    /// Stores the start of an automatic block: the next block of the key lasts twice as long, and
+    /// the storm brake counts this one.
+    fn remember(&mut self, key: &Key, block: &Block, moment: &Moment, batch: &mut Batch<Rows>) {
+        let auto_block = AutoBlock {
             at: moment.now,
-            duration_ms: item.end.map_or(u64::MAX, |end| end.ms_since(moment.now)),
-            source: item.sources.iter().cloned().collect::<Vec<_>>().join(", "),
+            duration_ms: block.end.map_or(u64::MAX, |end| end.ms_since(moment.now)),
+            source: block.sources.iter().cloned().collect::<Vec<_>>().join(", "),
         };
-        self.history
+        self.auto_blocks
             .entry(key.clone())
             .or_default()
-            .push(past.clone());
+            .push(auto_block.clone());
         let key = key.clone();
         if let Some(node) = key.whole_node() {
-            self.machines.turned_bad(node, moment.monotonic_ms);
+            self.nodes.turned_bad(node, moment.monotonic_ms);
         }
-        batch.rows.past.push(PastRow { key, past });
+        batch
+            .rows
+            .auto_blocks
+            .push(AutoBlockRow { key, auto_block });
     }
 
     pub(super) fn remove(
         &mut self,
-        removal: Removal,
+        request: RemoveRequest,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        let key = removal.key;
-        let gone = || Refusal::NoItem(key.published());
-        let block = self.blocks.get_mut(&key).ok_or_else(gone)?;
-        let on_trial = block.slot.trial.is_some();
-        if !self.context.settings.enabled || !(on_trial || block.is_blocked(moment.now)) {
-            return Err(gone());
+        let key = request.key;
+        let not_blocked = || Refusal::NoItem(key.published());
+        let record = self.keys.get_mut(&key).ok_or_else(not_blocked)?;
+        let on_trial = record.state.canary.is_some();
+        if !self.context.settings.enabled || !(on_trial || record.is_blocked(moment.now)) {
+            return Err(not_blocked());
         }
-        let item = block.entry(&key).ok_or_else(gone)?;
-        if removal.seen.is_some_and(|seen| seen != etag(&item)) {
+        let item = record.entry(&key).ok_or_else(not_blocked)?;
+        if request.if_match.is_some_and(|tag| tag != etag(&item)) {
             return Err(Refusal::Changed(key.published()));
         }
-        block.slot.remove();
-        block.slot.trial = None;
-        self.spend(&key, batch);
-        let (by, why) = (Some(removal.by), removal.why);
+        record.state.remove();
+        record.state.canary = None;
+        self.spend_facts(&key, batch);
+        let (by, why) = (Some(request.by), request.why);
         let change = ChangeRow {
             version: moment.revision,
             at: moment.now,
@@ -213,47 +230,47 @@ impl Ledger {
             why,
             item,
         };
-        self.settle(&key, change, batch);
+        self.record_end(&key, change, batch);
         Ok(())
     }
 
-    /// True when there was an item and it is over.
+    /// Removes the block of a key if its end has passed; true if it did.
     pub(super) fn expire(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
         let trial_ms = key
             .whole_node()
             .map_or(0, |_| self.context.settings.trial_ms);
-        let Some(block) = self.blocks.get_mut(key) else {
+        let Some(record) = self.keys.get_mut(key) else {
             return false;
         };
-        let number = block.slot.removal_no;
-        let Some(item) = block.slot.expire(moment.now, trial_ms) else {
+        let number = record.state.removal_no;
+        let Some(block) = record.state.expire(moment.now, trial_ms) else {
             return false;
         };
-        let item = entry(key, &item, number);
-        self.ended(key, (BlockEvent::Expired, item), moment, batch);
+        let item = entry(key, &block, number);
+        self.end_by_itself(key, (BlockEvent::Expired, item), moment, batch);
         true
     }
 
-    /// True when there was a trial and nobody has used it.
-    pub(super) fn give_up_trial(
+    /// Ends an unused trial if its time has passed; true if it did.
+    pub(super) fn expire_canary(
         &mut self,
         key: &Key,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> bool {
-        let Some(block) = self.blocks.get_mut(key) else {
+        let Some(record) = self.keys.get_mut(key) else {
             return false;
         };
-        let Some(trial) = block.slot.give_up_trial(moment.now) else {
+        let Some(canary) = record.state.expire_canary(moment.now) else {
             return false;
         };
-        let item = on_trial(key, &trial, block.slot.removal_no);
-        self.ended(key, (BlockEvent::TrialUnused, item), moment, batch);
+        let item = canary_entry(key, &canary, record.state.removal_no);
+        self.end_by_itself(key, (BlockEvent::TrialUnused, item), moment, batch);
         true
     }
 
-    /// Something ended by itself.
-    pub(super) fn ended(
+    /// Records an end that no caller requested.
+    pub(super) fn end_by_itself(
         &mut self,
         key: &Key,
         (event, item): (BlockEvent, hayward_blocklist_api::BlockEntry),
@@ -268,45 +285,45 @@ impl Ledger {
             why: None,
             item,
         };
-        self.settle(key, change, batch);
+        self.record_end(key, change, batch);
     }
 
-    /// The item or the trial of this key is gone, as `change` says; a trial may have come of it.
-    fn settle(&mut self, key: &Key, change: ChangeRow, batch: &mut Batch<Rows>) {
-        if let Some(block) = self.blocks.get_mut(key) {
-            block.updated = change.at;
+    /// Records the end of a block or trial. A trial may follow.
+    fn record_end(&mut self, key: &Key, change: ChangeRow, batch: &mut Batch<Rows>) {
+        if let Some(record) = self.keys.get_mut(key) {
+            record.updated = change.at;
         }
-        self.note(change, batch);
-        self.write_down(key, batch);
+        self.append_change(change, batch);
+        self.write_row_and_publish(key, batch);
         self.schedule(key);
     }
 
-    /// The key as it is now, in its row and in `blocks`.
-    pub(super) fn write_down(&self, key: &Key, batch: &mut Batch<Rows>) {
-        let Some(block) = self.blocks.get(key) else {
+    /// Writes the row of a key and its entry in `blocks`.
+    pub(super) fn write_row_and_publish(&self, key: &Key, batch: &mut Batch<Rows>) {
+        let Some(record) = self.keys.get(key) else {
             return;
         };
         batch
             .rows
             .blocks
-            .insert(key.clone(), Some(BlockRow::of(block)));
-        match block.entry(key) {
+            .insert(key.clone(), Some(BlockRow::from_record(record)));
+        match record.entry(key) {
             Some(entry) => batch.publish(BLOCKS, "", &key.published(), &entry),
             None => batch.withdraw(BLOCKS, "", &key.published()),
         }
     }
 
-    fn tell(
+    fn record_addition(
         &mut self,
         key: &Key,
         (event, by): (BlockEvent, &str),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(item) = self.blocks.get(key).and_then(|block| block.entry(key)) else {
+        let Some(item) = self.keys.get(key).and_then(|record| record.entry(key)) else {
             return;
         };
-        self.write_down(key, batch);
+        self.write_row_and_publish(key, batch);
         let by = Some(by.to_owned());
         let change = ChangeRow {
             version: moment.revision,
@@ -316,65 +333,66 @@ impl Ledger {
             why: None,
             item,
         };
-        self.note(change, batch);
+        self.append_change(change, batch);
     }
 
-    fn note(&mut self, change: ChangeRow, batch: &mut Batch<Rows>) {
+    fn append_change(&mut self, change: ChangeRow, batch: &mut Batch<Rows>) {
         batch.rows.changes.push(change);
-        self.changes += 1;
-        if self.changes >= TRIM_EVERY {
-            self.changes = 0;
+        self.changes_since_trim += 1;
+        if self.changes_since_trim >= TRIM_EVERY {
+            self.changes_since_trim = 0;
             batch.rows.trim_changes = true;
         }
     }
 
-    /// What is on record of the machine counts no more: it has led to a block, or was overruled.
-    pub(super) fn spend(&mut self, key: &Key, batch: &mut Batch<Rows>) {
+    /// Marks the facts of a node as spent, after they led to a block or an operator overruled them.
+    pub(super) fn spend_facts(&mut self, key: &Key, batch: &mut Batch<Rows>) {
         let name = key.whole_node().and_then(|node| NodeName::new(node).ok());
         let Some(node) = name else { return };
-        self.record.spend(&node);
+        self.facts.spend(&node);
         for row in &mut batch.rows.facts {
             row.fact.spent |= row.node == node;
         }
         batch.rows.spent.insert(node);
     }
 
-    /// A removal is old enough to be forgotten.
+    /// Forgets a removal whose memory has expired.
     pub(super) fn forget(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
-        let Some(block) = self.blocks.get(key) else {
+        let Some(record) = self.keys.get(key) else {
             return;
         };
-        let age = moment.now.ms_since(block.updated);
+        let age = moment.now.ms_since(record.updated);
         let young = age < self.context.settings.tombstone_ttl_ms;
-        if block.slot.item.is_some() || block.slot.trial.is_some() || young {
+        if record.state.block.is_some() || record.state.canary.is_some() || young {
             self.schedule(key);
             return;
         }
-        self.blocks.remove(key);
+        self.keys.remove(key);
         batch.rows.blocks.insert(key.clone(), None);
     }
 
-    /// A stale copy of a key nobody knows must not leave an empty one behind.
-    fn drop_if_untouched(&mut self, key: &Key) {
-        let untouched = |block: &Block| block.slot == hayward_blocklist_domain::Slot::default();
-        if self.blocks.get(key).is_some_and(untouched) {
-            self.blocks.remove(key);
+    /// Drops the empty record that a stale copy of an unknown key created.
+    fn drop_if_empty(&mut self, key: &Key) {
+        let is_empty =
+            |record: &KeyRecord| record.state == hayward_blocklist_domain::KeyState::default();
+        if self.keys.get(key).is_some_and(is_empty) {
+            self.keys.remove(key);
         }
     }
 
-    /// Puts the key where the queue has to look at it next: at the end of its item or its trial, or
-    /// when the memory of its removal may go.
+    /// Schedules the next check of a key: the end of its block or trial, or of the memory of its
+    /// removal.
     pub(super) fn schedule(&mut self, key: &Key) {
         let settings = &self.context.settings;
-        let Some(block) = self.blocks.get_mut(key) else {
+        let Some(record) = self.keys.get_mut(key) else {
             return;
         };
-        let due = match (&block.slot.item, &block.slot.trial) {
-            (Some(item), _) => item.end,
-            (None, Some(trial)) => Some(trial.until),
-            (None, None) => Some(block.updated.plus_ms(settings.tombstone_ttl_ms)),
+        let due = match (&record.state.block, &record.state.canary) {
+            (Some(block), _) => block.end,
+            (None, Some(canary)) => Some(canary.until),
+            (None, None) => Some(record.updated.plus_ms(settings.tombstone_ttl_ms)),
         };
-        if let Some(old) = std::mem::replace(&mut block.due, due) {
+        if let Some(old) = std::mem::replace(&mut record.due, due) {
             self.due.remove(&(old, key.clone()));
         }
         if let Some(due) = due {
@@ -400,11 +418,12 @@ mod tests {
     use super::*;
     use crate::context::Context;
 
+    /// (B3)
     #[test]
-    fn b3_each_machine_waits_for_its_turn_once() {
+    fn a_node_waits_once_in_the_evacuation_queue() {
         let mut ledger = Ledger::empty(Arc::new(Context::new(crate::Settings::default())));
         let key = Key::node(&NodeName::new("n1").unwrap());
-        let item = |action| Item {
+        let block = |action| Block {
             action,
             causes: ["disk".to_owned()].into(),
             start: Timestamp::default(),
@@ -413,9 +432,13 @@ mod tests {
         };
         let (low, high) = (Action::Mark, Action::IMMEDIATE);
         assert!(low < high);
-        assert_eq!(ledger.put_off(&key, item(low)), low);
-        assert_eq!(ledger.put_off(&key, item(high)), high);
-        assert_eq!(ledger.put_off(&key, item(low)), high, "it is owed the most");
-        assert_eq!(ledger.owed.len(), 1);
+        assert_eq!(ledger.queue_evacuation(&key, block(low)), low);
+        assert_eq!(ledger.queue_evacuation(&key, block(high)), high);
+        assert_eq!(
+            ledger.queue_evacuation(&key, block(low)),
+            high,
+            "the strongest action stays"
+        );
+        assert_eq!(ledger.evacuation_queue.len(), 1);
     }
 }

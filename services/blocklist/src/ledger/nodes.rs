@@ -1,37 +1,37 @@
-//! The machines as rm-scheduler names them, and what the brakes count over them.
+//! Nodes as rm-scheduler publishes them, and the counts that the brakes use.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hayward_blocklist_domain::{Pool, Withheld};
+use hayward_blocklist_domain::{BrakeReason, Pool};
 use hayward_publication::{Change, Followed, Update};
 use hayward_rm_scheduler_api::evidence::MachineEntry;
 
-/// B1 looks at what turned bad in this time.
-const STORM_MS: u64 = 300_000;
+/// Window of the storm brake, in milliseconds (B1).
+const STORM_WINDOW_MS: u64 = 300_000;
 
 #[derive(Clone, Default)]
-pub struct Machines {
+pub struct Nodes {
     followed: Followed<MachineEntry>,
     /// Ready nodes by pool.
     ready: BTreeMap<String, u64>,
-    /// Every name that was ever seen: a machine may return under its name (section 11).
+    /// Every node name ever seen; a node may return under its name.
     pub known: BTreeSet<String>,
-    /// Nodes that turned bad, oldest first, by the monotonic clock.
+    /// Nodes that turned bad, oldest first, each with its monotonic time.
     turned: VecDeque<(u64, String)>,
 }
 
-/// A machine under a block or on trial.
+/// A node with a block or on trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocked<'a> {
     pub node: &'a str,
-    /// Blocked automatically, or on trial.
+    /// True for an automatic block or a trial.
     pub automatic: bool,
 }
 
-impl Machines {
-    /// Takes an update in; the names that were never seen before.
+impl Nodes {
+    /// Applies an update and returns the names seen for the first time.
     pub fn absorb(&mut self, update: Update<MachineEntry>, monotonic_ms: u64) -> Vec<String> {
-        let mut fresh = Vec::new();
+        let mut new_names = Vec::new();
         for change in self.followed.absorb(update, monotonic_ms) {
             let Change::Set { key, before } = change else {
                 continue;
@@ -41,17 +41,18 @@ impl Machines {
                 self.turned_bad(&key, monotonic_ms);
             }
             if self.known.insert(key.clone()) {
-                fresh.push(key);
+                new_names.push(key);
             }
         }
         self.ready.clear();
         for (_, machine) in self.followed.iter().filter(|(_, machine)| machine.ready) {
             *self.ready.entry(machine.pool.clone()).or_default() += 1;
         }
-        fresh
+        new_names
     }
 
-    pub fn heard(&self) -> bool {
+    /// True after the first update of the publication.
+    pub fn is_loaded(&self) -> bool {
         self.followed.heard()
     }
 
@@ -68,29 +69,29 @@ impl Machines {
         self.followed.cursor()
     }
 
+    /// Counts a node that stopped being ready or was blocked automatically.
     pub fn turned_bad(&mut self, node: &str, monotonic_ms: u64) {
         self.turned.push_back((monotonic_ms, node.to_owned()));
         while self
             .turned
             .front()
-            .is_some_and(|(at, _)| monotonic_ms.saturating_sub(*at) >= STORM_MS)
+            .is_some_and(|(at, _)| monotonic_ms.saturating_sub(*at) >= STORM_WINDOW_MS)
         {
             self.turned.pop_front();
         }
     }
 
-    /// The pool of a node as the brakes see it.
+    /// Pool of a node, and its counts for the brakes.
     ///
-    /// # Errors
-    /// When it is not known, which holds every automatic block.
+    /// # Errors When the node is unknown, which prevents every automatic block.
     pub fn pool_of<'a>(
         &self,
         node: &str,
         blocked: impl Iterator<Item = Blocked<'a>>,
         monotonic_ms: u64,
-    ) -> Result<(String, Pool), Withheld> {
+    ) -> Result<(String, Pool), BrakeReason> {
         let Some(machine) = self.get(node) else {
-            return Err(Withheld::Unknown {
+            return Err(BrakeReason::Unknown {
                 node: node.to_owned(),
             });
         };
@@ -112,10 +113,12 @@ impl Machines {
         let recent = self
             .turned
             .iter()
-            .filter(|(at, other)| monotonic_ms.saturating_sub(*at) < STORM_MS && other != node)
+            .filter(|(at, other)| {
+                monotonic_ms.saturating_sub(*at) < STORM_WINDOW_MS && other != node
+            })
             .filter(|(_, other)| within(other).is_some());
         let distinct: BTreeSet<&str> = recent.map(|(_, other)| other.as_str()).collect();
-        pool.turned = u64::try_from(distinct.len()).unwrap_or(u64::MAX);
+        pool.turned_bad = u64::try_from(distinct.len()).unwrap_or(u64::MAX);
         Ok((machine.pool.clone(), pool))
     }
 }

@@ -1,10 +1,10 @@
-//! The invariants that blocklist can see (section 1 of the reliability rules): that what is over
-//! has no effect, that the brakes hold, and that whatever ends by itself does.
+//! Invariants that blocklist checks: an ended block has no effect, the brakes hold, and every end
+//! happens in time.
 
 use std::collections::BTreeMap;
 
-use hayward_blocklist_domain::brake_check::{Guard, Withholds};
-use hayward_blocklist_domain::{Item, Pool};
+use hayward_blocklist_domain::brake_check::{BrakeCheck, WithheldNodes};
+use hayward_blocklist_domain::{Block, Pool};
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed;
@@ -12,34 +12,34 @@ use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, Transit, mortal};
 
 use super::Ledger;
-use crate::model::{Block, Key};
+use crate::model::{Key, KeyRecord};
 
 const BLOCKED: Rule = Rule {
     id: "I16",
-    title: "blocks end when they are over, and the brakes on automatic ones hold",
+    title: "blocks end in time, and the brakes on automatic blocks hold",
 };
-/// What is over is taken away at once; a busy service is given this long.
-const SOON_MS: u64 = 5_000;
+/// Milliseconds that a busy service may take to remove an ended block.
+const EXPIRY_GRACE_MS: u64 = 5_000;
 
 impl Ledger {
-    pub(super) fn report(&mut self, moment: &Moment) -> Findings {
+    pub(super) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let settings = &self.context.settings;
         if !settings.enabled {
-            let why = "the blocklist is switched off";
+            let why = "the blocklist is disabled";
             return Findings {
                 findings: vec![timed(|| Finding::not_checked(BLOCKED, why))],
                 bounds: Vec::new(),
             };
         }
-        let grace_ms = settings.check_interval_ms + SOON_MS;
-        let pools = self.machines.heard().then(|| self.withheld());
-        let (blocks, guard) = (&self.blocks, &mut self.guard);
-        let blocked = timed(|| blocked(blocks, (moment.now, grace_ms), pools, guard));
-        let transits = self.blocks.iter();
-        let transits = transits.map(|(key, block)| of_block(key, block, moment.now));
+        let grace_ms = settings.check_interval_ms + EXPIRY_GRACE_MS;
+        let pools = self.nodes.is_loaded().then(|| self.withheld());
+        let (keys, check) = (&self.keys, &mut self.brake_check);
+        let blocked = timed(|| blocked(keys, (moment.now, grace_ms), pools, check));
+        let transits = self.keys.iter();
+        let transits = transits.map(|(key, record)| transit(key, record, moment.now));
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        // I25: against what the operator allows. A list held against the map that it is an index of
-        // would only say that both have grown.
+        // Bounds compare with the limit of the operator, not with the map that a list indexes: both
+        // could have grown (I25).
         let most = number(settings.max_items);
         let bound = |what, has| Bound {
             what,
@@ -49,35 +49,34 @@ impl Ledger {
         Findings {
             findings: vec![blocked, timed(|| mortal(transits))],
             bounds: vec![
-                bound("items and removals", self.blocks.len()),
-                bound("keys that wait to be looked at", self.due.len()),
-                bound("evacuations that wait for their turn", self.owed.len()),
+                bound("items and removals", self.keys.len()),
+                bound("keys with a scheduled check", self.due.len()),
+                bound("queued evacuations", self.evacuation_queue.len()),
             ],
         }
     }
 
-    fn withheld(&self) -> BTreeMap<String, Withholds> {
+    fn withheld(&self) -> BTreeMap<String, WithheldNodes> {
         let brakes = self.context.settings.brakes();
-        let ready = self.machines.ready().iter();
+        let ready = self.nodes.ready().iter();
         let seen = ready.map(|(pool, ready)| {
             let allowed = brakes.allowed(Pool {
                 ready: *ready,
                 ..Pool::default()
             });
-            let withholds = Withholds {
+            let withheld = WithheldNodes {
                 ready: *ready,
                 allowed,
-                ..Withholds::default()
+                ..WithheldNodes::default()
             };
-            (pool.clone(), withholds)
+            (pool.clone(), withheld)
         });
-        let mut pools: BTreeMap<String, Withholds> = seen.collect();
-        for (key, block) in &self.blocks {
-            let item = block.slot.item.as_ref();
-            let automatic = item.is_some_and(Item::automatic) || block.slot.trial.is_some();
+        let mut pools: BTreeMap<String, WithheldNodes> = seen.collect();
+        for (key, record) in &self.keys {
+            let block = record.state.block.as_ref();
+            let automatic = block.is_some_and(Block::is_automatic) || record.state.canary.is_some();
             let node = key.whole_node().filter(|_| automatic);
-            let Some((node, machine)) = node.and_then(|it| Some((it, self.machines.get(it)?)))
-            else {
+            let Some((node, machine)) = node.and_then(|it| Some((it, self.nodes.get(it)?))) else {
                 continue;
             };
             let pool = pools.entry(machine.pool.clone()).or_default();
@@ -87,36 +86,36 @@ impl Ledger {
     }
 }
 
-/// I16.
+/// Checks that no block outlives its end and that the brakes hold (I16).
 fn blocked(
-    blocks: &BTreeMap<Key, Block>,
+    keys: &BTreeMap<Key, KeyRecord>,
     (now, grace_ms): (Timestamp, u64),
-    pools: Option<BTreeMap<String, Withholds>>,
-    guard: &mut Guard,
+    pools: Option<BTreeMap<String, WithheldNodes>>,
+    check: &mut BrakeCheck,
 ) -> Finding {
     let mut inquiry = Inquiry::into(BLOCKED);
-    for (key, block) in blocks {
-        let Some(item) = &block.slot.item else {
+    for (key, record) in keys {
+        let Some(block) = &record.state.block else {
             continue;
         };
-        let over = item.end.map_or(0, |end| now.ms_since(end));
+        let over = block.end.map_or(0, |end| now.ms_since(end));
         inquiry.examine((over > grace_ms).then(|| {
-            Evidence::new(&key.published(), "is over, and still blocks").number("over_ms", over)
+            Evidence::new(&key.published(), "has ended and still blocks").number("over_ms", over)
         }));
     }
-    // Before rm-scheduler has said which machines there are, no automatic block is let pass.
+    // No automatic block is possible before the nodes are known.
     if let Some(pools) = pools {
-        guard.look(pools, &mut inquiry);
+        check.check(pools, &mut inquiry);
     }
     inquiry.end()
 }
 
-/// I24: each key has to be looked at again, and when.
-fn of_block(key: &Key, block: &Block, now: Timestamp) -> Transit<String> {
-    let (state, deadline) = match (&block.slot.item, &block.slot.trial) {
-        (Some(_), _) => ("is blocked", block.due),
-        (None, Some(trial)) => ("is on trial", Some(trial.until)),
-        (None, None) => ("is remembered as removed", block.due),
+/// State of a key and how late its next check is (I24).
+fn transit(key: &Key, record: &KeyRecord, now: Timestamp) -> Transit<String> {
+    let (state, deadline) = match (&record.state.block, &record.state.canary) {
+        (Some(_), _) => ("is blocked", record.due),
+        (None, Some(canary)) => ("is on trial", Some(canary.until)),
+        (None, None) => ("is remembered as removed", record.due),
     };
     Transit {
         subject: key.published(),
@@ -128,7 +127,7 @@ fn of_block(key: &Key, block: &Block, now: Timestamp) -> Transit<String> {
 
 #[cfg(test)]
 mod tests {
-    use hayward_blocklist_domain::{Action, Trial};
+    use hayward_blocklist_domain::{Action, Canary};
     use hayward_vocabulary::invariant::SWEEP_MS;
 
     use super::*;
@@ -141,59 +140,59 @@ mod tests {
         Key::node(&hayward_vocabulary::NodeName::new("n1").unwrap())
     }
 
-    fn block(end: Option<u64>) -> Block {
-        let mut block = Block::default();
-        block.slot.item = Some(Item {
+    fn record(end: Option<u64>) -> KeyRecord {
+        let mut record = KeyRecord::default();
+        record.state.block = Some(Block {
             action: Action::Mark,
             causes: ["disk".to_owned()].into(),
             start: at(0),
             end: end.map(at),
             sources: ["manual:ann".to_owned()].into(),
         });
-        block
+        record
     }
 
     #[test]
-    fn i16_what_is_over_and_still_blocks() {
+    fn a_block_that_outlives_its_end_is_a_violation() {
         let holds = |end, now| {
-            let blocks = BTreeMap::from([(key(), block(end))]);
-            blocked(&blocks, (at(now), 6_000), None, &mut Guard::default()).holds()
+            let blocks = BTreeMap::from([(key(), record(end))]);
+            blocked(&blocks, (at(now), 6_000), None, &mut BrakeCheck::default()).holds()
         };
         assert!(holds(Some(10_000), 16_000));
         assert!(!holds(Some(10_000), 16_001));
-        assert!(holds(None, 1_000_000), "a permanent one is never over");
+        assert!(holds(None, 1_000_000), "a permanent block never ends");
     }
 
     #[test]
-    fn i16_a_way_around_the_brakes() {
+    fn a_bypass_of_the_brakes_is_a_violation() {
         let blocks = BTreeMap::new();
-        let mut guard = Guard::default();
-        let mut look = |nodes: &[&str]| {
-            let withholds = Withholds {
+        let mut check = BrakeCheck::default();
+        let mut holds = |nodes: &[&str]| {
+            let withheld = WithheldNodes {
                 ready: 10,
                 allowed: 1,
                 nodes: nodes.iter().map(|it| (*it).to_owned()).collect(),
             };
-            let pools = BTreeMap::from([("default".to_owned(), withholds)]);
-            blocked(&blocks, (at(0), 6_000), Some(pools), &mut guard).holds()
+            let pools = BTreeMap::from([("default".to_owned(), withheld)]);
+            blocked(&blocks, (at(0), 6_000), Some(pools), &mut check).holds()
         };
-        assert!(look(&["n1"]));
-        assert!(!look(&["n1", "n2"]));
+        assert!(holds(&["n1"]));
+        assert!(!holds(&["n1", "n2"]));
     }
 
     #[test]
-    fn i24_a_trial_or_a_block_that_nobody_ended() {
-        let mut tried = Block::default();
-        tried.slot.trial = Some(Trial {
+    fn an_overdue_trial_or_block_is_a_violation() {
+        let mut tried = KeyRecord::default();
+        tried.state.canary = Some(Canary {
             since: at(0),
             until: at(10_000),
             causes: std::collections::BTreeSet::new(),
             sources: std::collections::BTreeSet::new(),
         });
-        let holds = |block: &Block, now| mortal([of_block(&key(), block, at(now))]).holds();
+        let holds = |record: &KeyRecord, now| mortal([transit(&key(), record, at(now))]).holds();
         assert!(holds(&tried, 10_000 + SWEEP_MS));
         assert!(!holds(&tried, 10_001 + SWEEP_MS));
-        let mut due = block(None);
+        let mut due = record(None);
         assert!(holds(&due, 1_000_000), "nothing is due");
         due.due = Some(at(10_000));
         assert!(!holds(&due, 10_001 + SWEEP_MS));

@@ -1,66 +1,67 @@
-//! What people and owners ask for: checked as a whole first, so that a refusal changes nothing.
+//! Adds requested blocks and sets the strategy. All checks run first, so a refused command changes
+//! nothing.
 
 use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockKind, BlockOutcome, StrategyView};
-use hayward_blocklist_domain::{Item, Outcome, Rule, Withheld};
+use hayward_blocklist_domain::{Block, BrakeReason, Outcome, Rule};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use super::items::Statement;
+use super::items::AddBlock;
 use super::nodes::Blocked;
 use super::{Ledger, dedupe};
 use crate::error::Refusal;
-use crate::model::{Done, New, Orders, STALE, Until, entry};
+use crate::model::{AddResult, BlockEnd, BlockRequest, BlockRequests, STALE, entry};
 use crate::store::{Rows, StrategyRow};
 use crate::strategy;
 
-/// And for an automatic source that asks for no time at all (4.3).
-const ZERO: &str = "ZERO_DURATION";
+/// Reason of an unchanged result: an automatic request with a duration of zero.
+const ZERO_DURATION: &str = "ZERO_DURATION";
 
 impl Ledger {
-    pub(super) fn take_orders(
+    pub(super) fn add_blocks(
         &mut self,
-        orders: &Orders,
+        requests: &BlockRequests,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<Vec<Done>, Refusal> {
+    ) -> Result<Vec<AddResult>, Refusal> {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
-        // Race 4: an item that is over goes first, so that extending it is a new fact.
-        for new in &orders.items {
-            self.expire(&new.key, moment, batch);
+        // Ended blocks are removed first, so that extending one is a new block.
+        for request in &requests.items {
+            self.expire(&request.key, moment, batch);
         }
-        self.check_room(&orders.items)?;
-        self.check_names(&orders.items)?;
-        self.check_conflicts(orders)?;
-        self.check_brakes(&orders.items, moment)?;
+        self.check_capacity(&requests.items)?;
+        self.check_names(&requests.items)?;
+        self.check_conflicts(requests)?;
+        self.check_brakes(&requests.items, moment)?;
         let first = batch.rows.changes.len();
-        let items = orders.items.iter();
-        let done = items.map(|new| (&new.key, self.take(new, orders, moment, batch)));
-        let done = dedupe::answers(done.collect());
-        dedupe::lines(&mut batch.rows.changes, first);
-        Ok(done)
+        let items = requests.items.iter();
+        let results = items.map(|it| (&it.key, self.add_one(it, requests, moment, batch)));
+        let results = dedupe::merge_results(results.collect());
+        dedupe::merge_changes(&mut batch.rows.changes, first);
+        Ok(results)
     }
 
-    fn live(&self, new: &New) -> Option<&Item> {
-        self.blocks.get(&new.key)?.slot.item.as_ref()
+    fn live(&self, request: &BlockRequest) -> Option<&Block> {
+        self.keys.get(&request.key)?.state.block.as_ref()
     }
 
-    fn is_stale(&self, new: &New) -> bool {
+    fn is_stale(&self, request: &BlockRequest) -> bool {
         let number = self
-            .blocks
-            .get(&new.key)
-            .map_or(0, |block| block.slot.removal_no);
-        new.based_on.is_some_and(|based_on| based_on < number)
+            .keys
+            .get(&request.key)
+            .map_or(0, |record| record.state.removal_no);
+        request.based_on.is_some_and(|based_on| based_on < number)
     }
 
-    /// I25
-    fn check_room(&self, items: &[New]) -> Result<(), Refusal> {
-        let fresh = items.iter().map(|new| &new.key);
-        let fresh = fresh.filter(|key| !self.blocks.contains_key(*key));
-        let (has, most) = (self.blocks.len(), self.context.settings.max_items);
+    /// Refuses requests that would exceed the most keys in memory (I25).
+    fn check_capacity(&self, items: &[BlockRequest]) -> Result<(), Refusal> {
+        let fresh = items.iter().map(|request| &request.key);
+        let fresh = fresh.filter(|key| !self.keys.contains_key(*key));
+        let (has, most) = (self.keys.len(), self.context.settings.max_items);
         let fresh: BTreeSet<_> = fresh.collect();
         if fresh.is_empty() || has + fresh.len() <= most {
             return Ok(());
@@ -68,107 +69,127 @@ impl Ledger {
         Err(Refusal::Full(has, most))
     }
 
-    /// A machine that was never seen is a slip of the pen, as soon as the machines are known.
-    fn check_names(&self, items: &[New]) -> Result<(), Refusal> {
-        if !self.machines.heard() {
+    /// Refuses unknown nodes once the nodes of the fleet are known: such a name is a typing error.
+    fn check_names(&self, items: &[BlockRequest]) -> Result<(), Refusal> {
+        if !self.nodes.is_loaded() {
             return Ok(());
         }
-        let known = &self.machines.known;
-        let unknown =
-            |new: &&New| new.key.kind == BlockKind::Node && !known.contains(&new.key.identifier);
-        match items.iter().enumerate().find(|(_, new)| unknown(new)) {
-            Some((number, new)) => {
-                let name = new.key.identifier.clone();
+        let known = &self.nodes.known;
+        let unknown = |request: &&BlockRequest| {
+            request.key.kind == BlockKind::Node && !known.contains(&request.key.identifier)
+        };
+        match items
+            .iter()
+            .enumerate()
+            .find(|(_, request)| unknown(request))
+        {
+            Some((number, request)) => {
+                let name = request.key.identifier.clone();
                 Err(Refusal::UnknownNode(number, name, known.len()))
             }
             None => Ok(()),
         }
     }
 
-    fn check_conflicts(&self, orders: &Orders) -> Result<(), Refusal> {
-        if orders.allow_merge {
+    /// Refuses a request that differs from the existing block, unless it may be merged.
+    fn check_conflicts(&self, requests: &BlockRequests) -> Result<(), Refusal> {
+        if requests.allow_merge {
             return Ok(());
         }
-        for new in orders.items.iter().filter(|new| !self.is_stale(new)) {
+        for request in requests
+            .items
+            .iter()
+            .filter(|request| !self.is_stale(request))
+        {
             let settings = &self.context.settings;
-            if let Some(item) = self.live(new).filter(|item| !new.repeats(item, settings)) {
+            if let Some(block) = self
+                .live(request)
+                .filter(|it| !request.repeats(it, settings))
+            {
                 let number = self
-                    .blocks
-                    .get(&new.key)
-                    .map_or(0, |block| block.slot.removal_no);
-                return Err(Refusal::Exists(Box::new(entry(&new.key, item, number))));
+                    .keys
+                    .get(&request.key)
+                    .map_or(0, |record| record.state.removal_no);
+                return Err(Refusal::Exists(Box::new(entry(
+                    &request.key,
+                    block,
+                    number,
+                ))));
             }
         }
         Ok(())
     }
 
-    /// Automatic items together keep to the brakes. Copies of what is there already are no more.
-    fn check_brakes(&self, items: &[New], moment: &Moment) -> Result<(), Refusal> {
-        let mut more: Vec<&str> = Vec::new();
-        for (number, new) in items.iter().enumerate() {
-            let counts = new.automatic() && new.until != Until::For(0) && !self.is_stale(new);
-            let Some(node) = new.key.whole_node().filter(|_| counts) else {
+    /// Refuses automatic requests that together exceed the brakes. Requests for blocked keys do not
+    /// count.
+    fn check_brakes(&self, items: &[BlockRequest], moment: &Moment) -> Result<(), Refusal> {
+        let mut also_blocked: Vec<&str> = Vec::new();
+        for (number, request) in items.iter().enumerate() {
+            let counts = request.is_automatic()
+                && request.end != BlockEnd::After(0)
+                && !self.is_stale(request);
+            let Some(node) = request.key.whole_node().filter(|_| counts) else {
                 continue;
             };
-            if self.live(new).is_some() || more.contains(&node) {
+            if self.live(request).is_some() || also_blocked.contains(&node) {
                 continue;
             }
-            self.brake(node, &more, moment)
-                .map_err(|held| Refusal::Brake(number, held))?;
-            more.push(node);
+            self.check_brakes_for(node, &also_blocked, moment)
+                .map_err(|reason| Refusal::Brake(number, reason))?;
+            also_blocked.push(node);
         }
         Ok(())
     }
 
-    fn take(
+    fn add_one(
         &mut self,
-        new: &New,
-        orders: &Orders,
+        request: &BlockRequest,
+        requests: &BlockRequests,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Done {
-        let nothing = |reason, ledger: &Self| Done {
+    ) -> AddResult {
+        let unchanged = |reason, ledger: &Self| AddResult {
             outcome: BlockOutcome::None,
             reason,
             item: ledger
-                .blocks
-                .get(&new.key)
-                .and_then(|block| block.entry(&new.key)),
+                .keys
+                .get(&request.key)
+                .and_then(|record| record.entry(&request.key)),
             warnings: Vec::new(),
         };
-        if new.automatic() && new.until == Until::For(0) {
-            return nothing(Some(ZERO), self);
+        if request.is_automatic() && request.end == BlockEnd::After(0) {
+            return unchanged(Some(ZERO_DURATION), self);
         }
-        if !orders.allow_merge && !self.is_stale(new) && self.live(new).is_some() {
-            // Checked before: it says the same.
-            return nothing(None, self);
+        if !requests.allow_merge && !self.is_stale(request) && self.live(request).is_some() {
+            // `check_conflicts` found the request equal to the block.
+            return unchanged(None, self);
         }
-        let item = new.item(moment.now, &self.context.settings);
-        let manual = !item.automatic();
-        let said = Statement {
-            item,
-            based_on: new.based_on,
-            by: &orders.by,
+        let block = request.block(moment.now, &self.context.settings);
+        let manual = !block.is_automatic();
+        let addition = AddBlock {
+            block,
+            based_on: request.based_on,
+            by: &requests.by,
         };
-        let outcome = self.put(&new.key, said, moment, batch);
-        let warnings = new
+        let outcome = self.add_block(&request.key, addition, moment, batch);
+        let warnings = request
             .key
             .whole_node()
             .filter(|_| manual && outcome.changed())
             .and_then(|node| self.warning(node, moment));
-        Done {
+        AddResult {
             outcome: wire(outcome),
             warnings: warnings.into_iter().collect(),
-            ..nothing((outcome == Outcome::Stale).then_some(STALE), self)
+            ..unchanged((outcome == Outcome::Stale).then_some(STALE), self)
         }
     }
 
-    /// Machines under a block or on trial, for everybody.
+    /// Nodes that are blocked for all work, or on trial.
     fn blocked(&self) -> impl Iterator<Item = Blocked<'_>> {
-        self.blocks.iter().filter_map(|(key, block)| {
+        self.keys.iter().filter_map(|(key, record)| {
             let node = key.whole_node()?;
-            let automatic = match (&block.slot.item, &block.slot.trial) {
-                (Some(item), _) => item.automatic(),
+            let automatic = match (&record.state.block, &record.state.canary) {
+                (Some(block), _) => block.is_automatic(),
                 (None, Some(_)) => true,
                 (None, None) => return None,
             };
@@ -176,29 +197,34 @@ impl Ledger {
         })
     }
 
-    /// Whether a machine may be blocked automatically, `more` being blocked with it.
-    pub(super) fn brake(&self, node: &str, more: &[&str], moment: &Moment) -> Result<(), Withheld> {
+    /// Checks whether a node may be blocked automatically together with the nodes in `more`.
+    pub(super) fn check_brakes_for(
+        &self,
+        node: &str,
+        more: &[&str],
+        moment: &Moment,
+    ) -> Result<(), BrakeReason> {
         let more = more.iter().map(|node| Blocked {
             node,
             automatic: true,
         });
         let blocked = self.blocked().chain(more);
-        let (name, pool) = self.machines.pool_of(node, blocked, moment.monotonic_ms)?;
+        let (name, pool) = self.nodes.pool_of(node, blocked, moment.monotonic_ms)?;
         self.context.settings.brakes().allow(&name, pool)
     }
 
     fn warning(&self, node: &str, moment: &Moment) -> Option<String> {
         let found = self
-            .machines
+            .nodes
             .pool_of(node, self.blocked(), moment.monotonic_ms);
         let (name, pool) = found.ok()?;
         self.context.settings.brakes().warning(&name, pool)
     }
 
-    /// A strategy that would block most of a pool by what is on record is refused with the numbers.
-    pub(super) fn choose(
+    /// Sets the strategy, unless it would now block most of a pool.
+    pub(super) fn set_strategy(
         &mut self,
-        (rule, parameters): strategy::Read,
+        (rule, parameters): strategy::Parsed,
         by: String,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -231,25 +257,25 @@ impl Ledger {
 
     fn check_breadth(&self, rule: &Rule, moment: &Moment) -> Result<(), Refusal> {
         let met = |node: &&NodeName| {
-            let scores = rule.scores(&self.record, node, self.newest);
+            let scores = rule.scores(&self.facts, node, self.newest_fact);
             scores.iter().any(|score| score.proposal.is_some())
         };
         let met: Vec<&str> = self
-            .record
+            .facts
             .nodes()
             .filter(met)
             .map(NodeName::as_str)
             .collect();
         for node in &met {
             let found = self
-                .machines
+                .nodes
                 .pool_of(node, std::iter::empty(), moment.monotonic_ms);
             let Ok((name, pool)) = found else { continue };
             let mates: Vec<&str> = met
                 .iter()
                 .copied()
                 .filter(|other| {
-                    let other = self.machines.get(other);
+                    let other = self.nodes.get(other);
                     other.is_some_and(|other| other.pool == name && other.ready)
                 })
                 .collect();
@@ -257,7 +283,7 @@ impl Ledger {
             let allowed = self.context.settings.brakes().allowed(pool);
             if count > allowed && count.saturating_mul(2) > pool.ready {
                 return Err(Refusal::TooBroad(format!(
-                    "by what is on record now this would block {count} of {} ready nodes of pool \
+                    "with the current facts this would block {count} of {} ready nodes of pool \
                      {name} ({}); {allowed} may be blocked automatically",
                     pool.ready,
                     mates[..mates.len().min(5)].join(", ")
@@ -267,20 +293,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// The strategy in force at the start of a term: the one chosen, else the one of the settings.
-    pub(super) fn adopt(&mut self, chosen: Option<&StrategyRow>) {
+    /// Loads the strategy at the start of a term: the stored one, else the one of the settings.
+    pub(super) fn load_strategy(&mut self, chosen: Option<&StrategyRow>) {
         let settings = &self.context.settings;
         let order = hayward_blocklist_api::StrategyOrder {
             name: chosen.map_or(&settings.strategy, |row| &row.name).clone(),
             parameters: chosen.map(|row| row.parameters.clone()).unwrap_or_default(),
         };
-        let read = strategy::read(&order, settings.defaults());
-        let (rule, parameters) = read.unwrap_or_else(|faults| {
-            tracing::error!(
-                ?faults,
-                name = order.name,
-                "a stored strategy does not read"
-            );
+        let parsed = strategy::parse(&order, settings.defaults());
+        let (rule, parameters) = parsed.unwrap_or_else(|faults| {
+            tracing::error!(?faults, name = order.name, "a stored strategy is invalid");
             (Rule::None, std::collections::BTreeMap::new())
         });
         let view = StrategyView {

@@ -1,63 +1,66 @@
-//! From facts to blocks: each fact is taken note of once, machines are judged by the strategy, and
-//! a machine on trial by the next thing that happens there (W6).
+//! Turns facts into blocks. Each fact is added once, nodes are evaluated by the strategy, and a
+//! node on trial by the next fact about it (W6).
 //!
-//! Nothing is judged before rm-scheduler has said which machines there are: the brakes count over
-//! them.
+//! Nothing is evaluated before the nodes of the fleet are known, because the brakes count them.
 
 use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockEntry, BlockEvent};
-use hayward_blocklist_domain::backoff::{self, Earlier};
+use hayward_blocklist_domain::backoff::{self, LastBlock};
 use hayward_blocklist_domain::canary::{self, Verdict};
-use hayward_blocklist_domain::{Action, Fact, Item, Proposal, rule};
+use hayward_blocklist_domain::{Action, Block, Fact, Proposal, rule};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
-use super::items::Statement;
-use crate::model::{Key, on_trial};
-use crate::store::{FactRow, Rows, cause_word};
+use super::items::AddBlock;
+use crate::model::{Key, canary_entry};
+use crate::store::{FactRow, Rows, cause_name};
 
-/// Facts are kept at least so long, for whoever asks for the evidence.
-const SHOWN_MS: u64 = 3_600_000;
-/// How far back it is looked whether the work of a trial fails elsewhere too.
-const ELSEWHERE_MS: u64 = 3_600_000;
+/// Least time for which facts stay readable, in milliseconds.
+const MIN_FACT_AGE_MS: u64 = 3_600_000;
+/// Window in which a failure of the same work on another node excuses a node on trial, in
+/// milliseconds.
+const ELSEWHERE_WINDOW_MS: u64 = 3_600_000;
 const TRIM_EVERY_MS: u64 = 60_000;
 
 impl Ledger {
-    /// A fact from the rows: known, and not judged for itself again.
-    pub(super) fn hold(&mut self, node: &NodeName, fact: Fact) {
-        self.seen.insert((fact.key.clone(), fact.what));
-        self.newest = self.newest.max(fact.at);
-        if rule::accuses(&fact) && !fact.spent {
-            // What a brake held back, or a crash cut short, is looked at again.
-            self.pending.insert(node.clone());
+    /// Adds a fact to the indexes.
+    pub(super) fn index_fact(&mut self, node: &NodeName, fact: Fact) {
+        self.known_facts.insert((fact.key.clone(), fact.kind));
+        self.newest_fact = self.newest_fact.max(fact.at);
+        if rule::speaks_against_node(&fact) && !fact.spent {
+            // A brake may have prevented a block, or a crash its evaluation, so the node is
+            // evaluated again.
+            self.to_evaluate.insert(node.clone());
         }
-        self.record.add(node, fact);
+        self.facts.add(node, fact);
     }
 
-    /// A fact that was told. Told again, nothing happens.
-    pub(crate) fn take_note(
+    /// Adds and stores a fact; a known one is ignored.
+    pub(crate) fn add_fact(
         &mut self,
         node: &NodeName,
         mut fact: Fact,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if !self.context.settings.enabled || self.seen.contains(&(fact.key.clone(), fact.what)) {
+        if !self.context.settings.enabled
+            || self.known_facts.contains(&(fact.key.clone(), fact.kind))
+        {
             return;
         }
-        // A clock that is ahead must not move every window into the future.
+        // A fast clock must not move the windows into the future.
         fact.at = fact.at.min(moment.now);
         batch.rows.facts.push(FactRow {
             node: node.clone(),
             fact: fact.clone(),
         });
-        self.hold(node, fact.clone());
-        self.fresh.push((node.clone(), fact));
+        self.index_fact(node, fact.clone());
+        self.new_facts.push((node.clone(), fact));
     }
 
-    pub(super) fn take_report(
+    pub(super) fn add_reported_facts(
         &mut self,
         facts: Vec<(NodeName, Fact)>,
         moment: &Moment,
@@ -65,35 +68,36 @@ impl Ledger {
     ) -> Vec<BlockEntry> {
         let nodes: BTreeSet<NodeName> = facts.iter().map(|(node, _)| node.clone()).collect();
         for (node, fact) in facts {
-            self.take_note(&node, fact, moment, batch);
+            self.add_fact(&node, fact, moment, batch);
         }
-        let mut items = self.judge_fresh(moment, batch);
-        let told = |item: &BlockEntry| nodes.iter().any(|node| node.as_str() == item.identifier);
-        items.retain(told);
+        let mut items = self.evaluate_new_facts(moment, batch);
+        let reported =
+            |item: &BlockEntry| nodes.iter().any(|node| node.as_str() == item.identifier);
+        items.retain(reported);
         items
     }
 
-    /// All facts of one batch are on record before the first of them is judged by the others.
-    pub(super) fn judge_fresh(
+    /// Evaluates new facts. All facts of a batch are added before the first evaluation.
+    pub(super) fn evaluate_new_facts(
         &mut self,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<BlockEntry> {
-        if !self.machines.heard() {
+        if !self.nodes.is_loaded() {
             return Vec::new();
         }
         let mut items = Vec::new();
-        for (node, fact) in std::mem::take(&mut self.fresh) {
-            items.extend(self.try_out(&node, &fact, moment, batch));
+        for (node, fact) in std::mem::take(&mut self.new_facts) {
+            items.extend(self.evaluate_canary(&node, &fact, moment, batch));
         }
-        for node in std::mem::take(&mut self.pending) {
-            items.extend(self.judge(&node, moment, batch));
+        for node in std::mem::take(&mut self.to_evaluate) {
+            items.extend(self.evaluate_node(&node, moment, batch));
         }
         items
     }
 
-    /// What a fact means for a machine on trial.
-    fn try_out(
+    /// Applies a fact to a node on trial.
+    fn evaluate_canary(
         &mut self,
         node: &NodeName,
         fact: &Fact,
@@ -101,42 +105,47 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
         let key = Key::node(node);
-        let block = self.blocks.get_mut(&key)?;
-        let trial = block.slot.trial.clone()?;
-        match canary::verdict(&self.record, node, fact, ELSEWHERE_MS) {
+        let record = self.keys.get_mut(&key)?;
+        let canary = record.state.canary.clone()?;
+        match canary::verdict(&self.facts, node, fact, ELSEWHERE_WINDOW_MS) {
             Verdict::Open => None,
             Verdict::Passed => {
-                block.slot.trial = None;
-                let item = on_trial(&key, &trial, block.slot.removal_no);
-                self.spend(&key, batch);
-                self.ended(&key, (BlockEvent::TrialPassed, item), moment, batch);
+                record.state.canary = None;
+                let item = canary_entry(&key, &canary, record.state.removal_no);
+                self.spend_facts(&key, batch);
+                self.end_by_itself(&key, (BlockEvent::TrialPassed, item), moment, batch);
                 None
             }
             Verdict::Failed => {
-                let mut causes = trial.causes;
-                causes.insert(format!("failed on trial: {}", said(fact)));
-                let last = self.history.get(&key).and_then(|past| past.last());
+                let mut causes = canary.causes;
+                causes.insert(format!("failed on trial: {}", fact_text(fact)));
+                let last = self.auto_blocks.get(&key).and_then(|it| it.last());
                 let usual = self.context.settings.default_duration_ms;
                 let base_ms = last.map_or(usual, |last| last.duration_ms);
-                let item = Item {
+                let block = Block {
                     action: Action::Mark,
                     causes,
                     start: moment.now,
-                    end: Some(moment.now.plus_ms(self.longer(&key, base_ms, moment))),
-                    sources: trial.sources,
+                    end: Some(
+                        moment
+                            .now
+                            .plus_ms(self.next_duration_ms(&key, base_ms, moment)),
+                    ),
+                    sources: canary.sources,
                 };
-                self.quarantine(node, item, moment, batch)
+                self.block_by_strategy(node, block, moment, batch)
             }
         }
     }
 
-    fn judge(
+    /// Evaluates a node with the strategy and blocks it if a rule proposes that.
+    fn evaluate_node(
         &mut self,
         node: &NodeName,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
-        let scores = self.rule.scores(&self.record, node, self.newest);
+        let scores = self.rule.scores(&self.facts, node, self.newest_fact);
         let proposals: Vec<Proposal> = scores
             .into_iter()
             .filter_map(|score| score.proposal)
@@ -146,18 +155,18 @@ impl Ledger {
             return None;
         }
         self.expire(&key, moment, batch);
-        // What fails on a machine that is blocked already prolongs the block and doubles nothing.
+        // A failure on a blocked node extends its block without doubling the duration.
         let live = self
-            .blocks
+            .keys
             .get(&key)
-            .is_some_and(|block| block.slot.item.is_some());
-        let items = proposals.into_iter().map(|proposal| {
+            .is_some_and(|record| record.state.block.is_some());
+        let blocks = proposals.into_iter().map(|proposal| {
             let duration_ms = if live {
                 proposal.duration_ms
             } else {
-                self.longer(&key, proposal.duration_ms, moment)
+                self.next_duration_ms(&key, proposal.duration_ms, moment)
             };
-            Item {
+            Block {
                 action: proposal.action,
                 causes: [proposal.cause].into(),
                 start: moment.now,
@@ -165,14 +174,14 @@ impl Ledger {
                 sources: [proposal.source].into(),
             }
         });
-        let item = items.reduce(|one, other| one.merge(&other))?;
-        self.quarantine(node, item, moment, batch)
+        let block = blocks.reduce(|one, other| one.merge(&other))?;
+        self.block_by_strategy(node, block, moment, batch)
     }
 
-    /// The duration of the next block of a key, after those that are remembered.
-    fn longer(&self, key: &Key, base_ms: u64, moment: &Moment) -> u64 {
-        let last = self.history.get(key).and_then(|past| past.last());
-        let last = last.map(|last| Earlier {
+    /// Duration of the next block of a key, after the back-off.
+    fn next_duration_ms(&self, key: &Key, base_ms: u64, moment: &Moment) -> u64 {
+        let last = self.auto_blocks.get(key).and_then(|it| it.last());
+        let last = last.map(|last| LastBlock {
             age_ms: moment.now.ms_since(last.at),
             duration_ms: last.duration_ms,
         });
@@ -185,83 +194,87 @@ impl Ledger {
         )
     }
 
-    /// Blocks a machine by evidence, if the brakes allow it.
-    fn quarantine(
+    /// Blocks a node because of its facts, unless a brake prevents it.
+    fn block_by_strategy(
         &mut self,
         node: &NodeName,
-        item: Item,
+        block: Block,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
         let key = Key::node(node);
         let live = self
-            .blocks
+            .keys
             .get(&key)
-            .is_some_and(|block| block.slot.item.is_some());
-        if !live && let Err(held) = self.brake(node.as_str(), &[], moment) {
-            let cause = item.cause();
-            tracing::warn!(%node, cause, %held, "not blocked: a brake holds");
-            self.prolong_trial(&key, moment, batch);
+            .is_some_and(|record| record.state.block.is_some());
+        if !live && let Err(reason) = self.check_brakes_for(node.as_str(), &[], moment) {
+            let cause = block.cause();
+            tracing::warn!(%node, cause, %reason, "a brake prevents an automatic block");
+            self.extend_canary(&key, moment, batch);
             return None;
         }
-        let by = item.sources.first().cloned().unwrap_or_default();
-        let outcome = self.put(&key, Statement::new(item, &by), moment, batch);
-        self.spend(&key, batch);
-        let entry = self.blocks.get(&key).and_then(|block| block.entry(&key));
+        let by = block.sources.first().cloned().unwrap_or_default();
+        let outcome = self.add_block(&key, AddBlock::new(block, &by), moment, batch);
+        self.spend_facts(&key, batch);
+        let entry = self.keys.get(&key).and_then(|record| record.entry(&key));
         entry.filter(|_| outcome.changed())
     }
 
-    /// A trial that failed where no more may be blocked goes on: one allocation at a time is all
-    /// the machine gets.
-    fn prolong_trial(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
+    /// Extends a failed trial when a brake prevents the block: the node stays limited to one
+    /// allocation at a time.
+    fn extend_canary(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
         let until = moment.now.plus_ms(self.context.settings.trial_ms);
-        let block = self.blocks.get_mut(key);
-        let Some(trial) = block.and_then(|block| block.slot.trial.as_mut()) else {
+        let record = self.keys.get_mut(key);
+        let Some(canary) = record.and_then(|record| record.state.canary.as_mut()) else {
             return;
         };
-        trial.until = until;
+        canary.until = until;
         self.schedule(key);
-        self.write_down(key, batch);
+        self.write_row_and_publish(key, batch);
     }
 
-    /// Facts go when they are older than the longest window and no longer told: one that is still
-    /// told would be taken for a new one after a restart.
-    pub(super) fn trim_record(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    /// Deletes facts that are older than the longest window and no longer published. A fact that is
+    /// still published would count as new after a restart.
+    pub(super) fn trim_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if moment.monotonic_ms < self.next_trim_ms {
             return;
         }
         self.next_trim_ms = moment.monotonic_ms + TRIM_EVERY_MS;
-        let (kept_ms, failures) = (self.rule.longest_window_ms().max(SHOWN_MS), &self.failures);
-        // Before the first answer it is not known what is still told.
+        let (keep_ms, failures) = (
+            self.rule.longest_window_ms().max(MIN_FACT_AGE_MS),
+            &self.failures,
+        );
+        // Before the first update it is unknown which facts are still published.
         if failures.heard() {
-            let gone = self.record.trim(|fact| {
-                moment.now.ms_since(fact.at) < kept_ms || failures.get(&fact.key).is_some()
+            let gone = self.facts.trim(|fact| {
+                moment.now.ms_since(fact.at) < keep_ms || failures.get(&fact.key).is_some()
             });
             for fact in &gone {
-                self.seen.remove(fact);
+                self.known_facts.remove(fact);
             }
             batch.rows.forgotten.extend(gone);
         }
         let forgiven = moment.now.minus_ms(self.context.settings.backoff_memory_ms);
-        let before: usize = self.history.values().map(Vec::len).sum();
-        for past in self.history.values_mut() {
-            past.retain(|past| past.at > forgiven);
+        let before: usize = self.auto_blocks.values().map(Vec::len).sum();
+        for auto_blocks in self.auto_blocks.values_mut() {
+            auto_blocks.retain(|block| block.at > forgiven);
         }
-        self.history.retain(|_, past| !past.is_empty());
-        let after: usize = self.history.values().map(Vec::len).sum();
+        self.auto_blocks
+            .retain(|_, auto_blocks| !auto_blocks.is_empty());
+        let after: usize = self.auto_blocks.values().map(Vec::len).sum();
         if after < before {
             batch.rows.forgive_before = Some(forgiven);
         }
     }
 }
 
-/// What a fact says, in a few words.
-pub(super) fn said(fact: &Fact) -> String {
+/// Short text of a fact.
+pub(super) fn fact_text(fact: &Fact) -> String {
     match &fact.attempt {
         Some(attempt) => match &attempt.code {
             Some(code) => code.clone(),
-            None => cause_word(attempt.cause),
+            None => cause_name(attempt.cause),
         },
-        None => "the node fell silent".to_owned(),
+        None => "the node lost contact".to_owned(),
     }
 }

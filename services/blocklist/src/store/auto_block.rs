@@ -1,5 +1,5 @@
-//! The tables `block_history`, `machine_seen` and `strategy`: what a judgement rests on besides
-//! facts.
+//! The tables `block_history`, `machine_seen` and `strategy`: the data that judges nodes, apart
+//! from facts.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use hayward_vocabulary::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::block::{job, word};
-use crate::model::{Key, Past, kind};
+use super::block::{job, stored_kind};
+use crate::model::{AutoBlock, Key, parse_kind};
 
-/// An automatic block that began.
+/// The start of an automatic block.
 #[derive(Debug, Clone)]
-pub struct PastRow {
+pub struct AutoBlockRow {
     pub key: Key,
-    pub past: Past,
+    pub auto_block: AutoBlock,
 }
 
-/// A strategy somebody chose.
+/// The strategy that an operator set.
 #[derive(Debug, Clone)]
 pub struct StrategyRow {
     pub name: String,
@@ -26,49 +26,52 @@ pub struct StrategyRow {
     pub at: Timestamp,
 }
 
-pub async fn load_past(tx: &mut PgConnection) -> Result<Vec<PastRow>, sqlx::Error> {
+pub async fn load_auto_blocks(tx: &mut PgConnection) -> Result<Vec<AutoBlockRow>, sqlx::Error> {
     let rows = sqlx::query!(
         "select kind, identifier, job, blocked_ms, duration_ms, source
            from block_history order by blocked_ms"
     )
     .fetch_all(tx)
     .await?;
-    let mut past = Vec::with_capacity(rows.len());
+    let mut auto_blocks = Vec::with_capacity(rows.len());
     for row in rows {
-        let Some(kind) = kind(&row.kind) else {
+        let Some(kind) = parse_kind(&row.kind) else {
             continue;
         };
-        past.push(PastRow {
+        auto_blocks.push(AutoBlockRow {
             key: Key {
                 kind,
                 identifier: row.identifier,
                 job: job(&row.job)?,
             },
-            past: Past {
+            auto_block: AutoBlock {
                 at: Timestamp::from_unix_ms(row.blocked_ms),
                 duration_ms: u64::try_from(row.duration_ms).unwrap_or(0),
                 source: row.source,
             },
         });
     }
-    Ok(past)
+    Ok(auto_blocks)
 }
 
-pub async fn append_past(rows: &[PastRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn append_auto_blocks(
+    rows: &[AutoBlockRow],
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
     for row in rows {
         sqlx::query!(
             "insert into block_history (kind, identifier, job, blocked_ms, duration_ms, source)
              values ($1, $2, $3, $4, $5, $6)",
-            word(row.key.kind),
+            stored_kind(row.key.kind),
             &row.key.identifier,
             row.key
                 .job
                 .as_ref()
                 .map(ToString::to_string)
                 .unwrap_or_default(),
-            row.past.at.unix_ms(),
-            i64::try_from(row.past.duration_ms).unwrap_or(i64::MAX),
-            &row.past.source
+            row.auto_block.at.unix_ms(),
+            i64::try_from(row.auto_block.duration_ms).unwrap_or(i64::MAX),
+            &row.auto_block.source
         )
         .execute(&mut *tx)
         .await?;
@@ -76,7 +79,10 @@ pub async fn append_past(rows: &[PastRow], tx: &mut PgConnection) -> Result<(), 
     Ok(())
 }
 
-pub async fn forget_past(before: Timestamp, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn forget_auto_blocks(
+    before: Timestamp,
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from block_history where blocked_ms <= $1",
         before.unix_ms()
@@ -86,13 +92,13 @@ pub async fn forget_past(before: Timestamp, tx: &mut PgConnection) -> Result<(),
     .map(drop)
 }
 
-pub async fn load_machines(tx: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+pub async fn load_known_nodes(tx: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar!("select node from machine_seen")
         .fetch_all(tx)
         .await
 }
 
-pub async fn remember_machines(nodes: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn remember_nodes(nodes: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into machine_seen (node) select * from unnest($1::text[]) on conflict do nothing",
         nodes
@@ -121,8 +127,8 @@ pub async fn load_strategy(tx: &mut PgConnection) -> Result<Option<StrategyRow>,
     .transpose()
 }
 
-pub async fn choose(row: &StrategyRow, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    // Parameters were read from JSON, so they have a JSON form.
+pub async fn set_strategy(row: &StrategyRow, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    // The parameters came from JSON, so serialization cannot fail.
     let parameters = serde_json::to_string(&row.parameters).unwrap_or_default();
     sqlx::query!(
         "insert into strategy (name, parameters, chosen_by, chosen_ms)

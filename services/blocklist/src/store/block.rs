@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_blocklist_api::BlockKind;
-use hayward_blocklist_domain::{Action, Item, Slot, Trial};
+use hayward_blocklist_domain::{Action, Block, Canary, KeyState};
 use hayward_vocabulary::{Timestamp, WorkId};
 use sqlx::PgConnection;
 
-use crate::model::{Block, Key, kind};
+use crate::model::{Key, KeyRecord, parse_kind};
 
 const MARK: &str = "MARK_BLOCKLISTED";
 const EVACUATE: &str = "MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
 
-/// A key as it is written.
+/// One row of the table.
 #[derive(Debug)]
 pub struct BlockRow {
     removal_no: i64,
@@ -28,43 +28,43 @@ pub struct BlockRow {
 }
 
 impl BlockRow {
-    pub fn of(block: &Block) -> Self {
-        let item = block.slot.item.as_ref();
-        let trial = block.slot.trial.as_ref();
-        // Lists of texts always have a JSON form.
-        let texts = |of_item: Option<&BTreeSet<String>>, of_trial: Option<&BTreeSet<String>>| {
-            let texts = of_item.or(of_trial).cloned().unwrap_or_default();
+    pub fn from_record(record: &KeyRecord) -> Self {
+        let block = record.state.block.as_ref();
+        let canary = record.state.canary.as_ref();
+        // A list of strings always serializes.
+        let texts = |of_block: Option<&BTreeSet<String>>, of_canary: Option<&BTreeSet<String>>| {
+            let texts = of_block.or(of_canary).cloned().unwrap_or_default();
             serde_json::to_string(&texts).unwrap_or_default()
         };
-        let word = |item: &Item| match item.action {
+        let action = |block: &Block| match block.action {
             Action::Mark => MARK.to_owned(),
             Action::Evacuate(_) => EVACUATE.to_owned(),
         };
-        let grace_ms = |item: &Item| match item.action {
-            // Of a mark: the evacuation that it is owed.
-            Action::Mark => match block.owed {
+        let grace_ms = |block: &Block| match block.action {
+            // A mark stores the grace of its pending evacuation.
+            Action::Mark => match record.pending_evacuation {
                 Some(Action::Evacuate(grace)) => Some(stored(grace.0)),
                 _ => None,
             },
             Action::Evacuate(grace) => Some(stored(grace.0)),
         };
         Self {
-            removal_no: i64::try_from(block.slot.removal_no).unwrap_or(i64::MAX),
-            action: item.map(word),
+            removal_no: i64::try_from(record.state.removal_no).unwrap_or(i64::MAX),
+            action: block.map(action),
             causes: texts(
-                item.map(|item| &item.causes),
-                trial.map(|trial| &trial.causes),
+                block.map(|block| &block.causes),
+                canary.map(|canary| &canary.causes),
             ),
             sources: texts(
-                item.map(|item| &item.sources),
-                trial.map(|trial| &trial.sources),
+                block.map(|block| &block.sources),
+                canary.map(|canary| &canary.sources),
             ),
-            start_ms: item.map_or(0, |item| item.start.unix_ms()),
-            end_ms: item.and_then(|item| item.end).map(Timestamp::unix_ms),
-            updated_ms: block.updated.unix_ms(),
-            grace_ms: item.and_then(grace_ms),
-            trial_since_ms: trial.map(|trial| trial.since.unix_ms()),
-            trial_until_ms: trial.map(|trial| trial.until.unix_ms()),
+            start_ms: block.map_or(0, |block| block.start.unix_ms()),
+            end_ms: block.and_then(|block| block.end).map(Timestamp::unix_ms),
+            updated_ms: record.updated.unix_ms(),
+            grace_ms: block.and_then(grace_ms),
+            trial_since_ms: canary.map(|canary| canary.since.unix_ms()),
+            trial_until_ms: canary.map(|canary| canary.until.unix_ms()),
         }
     }
 }
@@ -73,14 +73,14 @@ fn stored(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-pub fn word(kind: BlockKind) -> &'static str {
+pub fn stored_kind(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Node => "NODE",
         BlockKind::Worker => "WORKER",
     }
 }
 
-/// The work of a scope, as rows have it: empty is the cluster.
+/// Job of a scope column; an empty text is the whole cluster.
 pub fn job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
     if text.is_empty() {
         return Ok(None);
@@ -89,7 +89,7 @@ pub fn job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
     Ok(Some(work))
 }
 
-pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, Block)>, sqlx::Error> {
+pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select kind, identifier, job, removal_no, action, causes::text as "causes!",
                   sources::text as "sources!", start_ms, end_ms, updated_ms, grace_ms,
@@ -104,18 +104,18 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, Block)>, sql
         let texts = |text: &str| {
             serde_json::from_str::<BTreeSet<String>>(text).map_err(|e| decode(e.to_string()))
         };
-        let kind = kind(&row.kind).ok_or_else(|| decode(format!("kind {:?}", row.kind)))?;
+        let kind = parse_kind(&row.kind).ok_or_else(|| decode(format!("kind {:?}", row.kind)))?;
         let (causes, sources) = (texts(&row.causes)?, texts(&row.sources)?);
         let grace = row.grace_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));
         let is_mark = row.action.as_deref() == Some(MARK);
-        let owed = is_mark.then_some(row.grace_ms).flatten();
-        let owed = owed.map(|_| Action::evacuate(grace));
-        let mut slot = Slot {
+        let pending_evacuation = is_mark.then_some(row.grace_ms).flatten();
+        let pending_evacuation = pending_evacuation.map(|_| Action::evacuate(grace));
+        let mut state = KeyState {
             removal_no: u64::try_from(row.removal_no).unwrap_or(0),
-            ..Slot::default()
+            ..KeyState::default()
         };
         if let Some(action) = row.action {
-            slot.item = Some(Item {
+            state.block = Some(Block {
                 action: if action == MARK {
                     Action::Mark
                 } else {
@@ -127,7 +127,7 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, Block)>, sql
                 sources,
             });
         } else if let (Some(since), Some(until)) = (row.trial_since_ms, row.trial_until_ms) {
-            slot.trial = Some(Trial {
+            state.canary = Some(Canary {
                 since: Timestamp::from_unix_ms(since),
                 until: Timestamp::from_unix_ms(until),
                 causes,
@@ -142,10 +142,10 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, Block)>, sql
         let updated = Timestamp::from_unix_ms(row.updated_ms);
         blocks.push((
             key,
-            Block {
-                slot,
+            KeyRecord {
+                state,
                 updated,
-                owed,
+                pending_evacuation,
                 due: None,
             },
         ));
@@ -157,27 +157,27 @@ pub async fn write(
     blocks: BTreeMap<Key, Option<BlockRow>>,
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
-    let (mut gone, mut kept) = (Vec::new(), Vec::new());
+    let (mut deleted, mut upserts) = (Vec::new(), Vec::new());
     for (key, row) in blocks {
         match row {
-            Some(row) => kept.push((key, row)),
-            None => gone.push(key),
+            Some(row) => upserts.push((key, row)),
+            None => deleted.push(key),
         }
     }
-    if !kept.is_empty() {
-        upsert(&kept, tx).await?;
+    if !upserts.is_empty() {
+        upsert(&upserts, tx).await?;
     }
-    if !gone.is_empty() {
-        delete(&gone, tx).await?;
+    if !deleted.is_empty() {
+        delete(&deleted, tx).await?;
     }
     Ok(())
 }
 
-/// Keys as the three columns of their rows.
+/// Columns of keys: kind, identifier and job.
 fn columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (mut kinds, mut identifiers, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
     for key in keys {
-        kinds.push(word(key.kind).to_owned());
+        kinds.push(stored_kind(key.kind).to_owned());
         identifiers.push(key.identifier.clone());
         jobs.push(
             key.job

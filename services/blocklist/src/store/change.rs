@@ -1,15 +1,15 @@
-//! The table `block_change`: who blocked what and how it ended, bounded.
+//! The table `block_change`: the history of items, with a bounded number of rows.
 
 use hayward_blocklist_api::{BlockChange, BlockEntry, BlockEvent};
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 
-/// Changes kept at least.
-const KEPT: i64 = 10_000;
+/// Least number of changes that stay.
+const MIN_CHANGES: i64 = 10_000;
 
 #[derive(Debug)]
 pub struct ChangeRow {
-    /// The revision it becomes visible with.
+    /// Revision at which the change becomes visible.
     pub version: u64,
     pub at: Timestamp,
     pub event: BlockEvent,
@@ -18,7 +18,7 @@ pub struct ChangeRow {
     pub item: BlockEntry,
 }
 
-fn word(event: BlockEvent) -> &'static str {
+fn stored_event(event: BlockEvent) -> &'static str {
     match event {
         BlockEvent::Added => "ADDED",
         BlockEvent::Upgraded => "UPGRADED",
@@ -31,7 +31,7 @@ fn word(event: BlockEvent) -> &'static str {
     }
 }
 
-fn read(text: &str) -> BlockEvent {
+fn parse_event(text: &str) -> BlockEvent {
     match text {
         "ADDED" => BlockEvent::Added,
         "UPGRADED" => BlockEvent::Upgraded,
@@ -49,11 +49,11 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
     let at_ms: Vec<i64> = changes.iter().map(|row| row.at.unix_ms()).collect();
     let events: Vec<String> = changes
         .iter()
-        .map(|row| word(row.event).to_owned())
+        .map(|row| stored_event(row.event).to_owned())
         .collect();
     let by: Vec<Option<String>> = changes.iter().map(|row| row.by.clone()).collect();
     let why: Vec<Option<String>> = changes.iter().map(|row| row.why.clone()).collect();
-    // Texts, numbers and lists of texts always have a JSON form.
+    // An entry always serializes.
     let json = |row: &ChangeRow| serde_json::to_string(&row.item).unwrap_or_default();
     let items: Vec<String> = changes.iter().map(json).collect();
     sqlx::query!(
@@ -77,7 +77,7 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Drops the oldest, and notes how far the feed is forgotten by that.
+/// Deletes the oldest changes, and stores up to which version the feed is lost.
 pub async fn trim(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "with gone as (
@@ -88,15 +88,15 @@ pub async fn trim(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
          update block_log
             set forgotten_version = greatest(forgotten_version,
                                              coalesce((select max(version) from gone), 0))",
-        KEPT
+        MIN_CHANGES
     )
     .execute(tx)
     .await
     .map(drop)
 }
 
-/// The feed after a version: some `limit` changes, in order, and never a part of a version. `None`
-/// when some of what came after is forgotten.
+/// Changes after a version: about `limit`, in order, never splitting a version. `None` when some of
+/// them were deleted.
 pub async fn feed(
     pool: &PgPool,
     after: u64,
@@ -123,7 +123,7 @@ pub async fn feed(
         if row.forgotten_version > whole(after) {
             return Ok(None);
         }
-        // Nothing after it: the log's row stands alone.
+        // No change after the version: the row holds only the log.
         let (Some(version), Some(at_ms), Some(event), Some(item)) =
             (row.version, row.at_ms, row.event, row.item)
         else {
@@ -133,7 +133,7 @@ pub async fn feed(
             serde_json::from_str(&item).map_err(|error| sqlx::Error::Decode(error.into()))?;
         let change = BlockChange {
             at: Timestamp::from_unix_ms(at_ms),
-            event: read(&event),
+            event: parse_event(&event),
             by: None,
             why: None,
             item,
@@ -164,7 +164,7 @@ pub async fn history(
         let at = Timestamp::from_unix_ms(row.at_ms);
         let change = BlockChange {
             at,
-            event: read(&row.event),
+            event: parse_event(&row.event),
             by: row.by,
             why: row.why,
             item,

@@ -1,44 +1,44 @@
-//! The table `failure_fact`: what happened on the machines.
+//! The table `failure_fact`: events on nodes.
 
 use std::collections::BTreeSet;
 
-use hayward_blocklist_domain::{Attempt, Fact, What};
+use hayward_blocklist_domain::{Attempt, Fact, NodeFact};
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde_json::Value;
 use sqlx::PgConnection;
 
-/// A fact that was taken note of.
+/// A stored fact.
 #[derive(Debug, Clone)]
 pub struct FactRow {
     pub node: NodeName,
     pub fact: Fact,
 }
 
-fn word(what: What) -> &'static str {
-    match what {
-        What::Failed => "FAILED",
-        What::Worked => "WORKED",
-        What::Silenced => "SILENCED",
-        What::Heard => "HEARD",
-        What::Slow => "SLOW",
+fn stored_kind(kind: NodeFact) -> &'static str {
+    match kind {
+        NodeFact::Failure => "FAILED",
+        NodeFact::Success => "WORKED",
+        NodeFact::LostContact => "SILENCED",
+        NodeFact::Contact => "HEARD",
+        NodeFact::Slow => "SLOW",
     }
 }
 
-fn read(text: &str) -> Option<What> {
+fn parse_kind(text: &str) -> Option<NodeFact> {
     let all = [
-        What::Failed,
-        What::Worked,
-        What::Silenced,
-        What::Heard,
-        What::Slow,
+        NodeFact::Failure,
+        NodeFact::Success,
+        NodeFact::LostContact,
+        NodeFact::Contact,
+        NodeFact::Slow,
     ];
-    all.into_iter().find(|what| word(*what) == text)
+    all.into_iter().find(|kind| stored_kind(*kind) == text)
 }
 
-/// A cause as it stands on the wire.
-pub fn cause_word(cause: ExitCause) -> String {
+/// Name of a cause on the wire.
+pub fn cause_name(cause: ExitCause) -> String {
     match serde_json::to_value(cause) {
-        Ok(Value::String(word)) => word,
+        Ok(Value::String(name)) => name,
         _ => "unknown".to_owned(),
     }
 }
@@ -56,7 +56,7 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
     .await?;
     let mut facts = Vec::with_capacity(rows.len());
     for row in rows {
-        let Some(what) = read(&row.what) else {
+        let Some(kind) = parse_kind(&row.what) else {
             continue;
         };
         let attempt = match (row.work, row.owner) {
@@ -74,7 +74,7 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
             node: NodeName::new(row.node).map_err(decode)?,
             fact: Fact {
                 key: row.key,
-                what,
+                kind,
                 at: Timestamp::from_unix_ms(row.at_ms),
                 attempt,
                 spent: row.spent,
@@ -84,7 +84,7 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
     Ok(facts)
 }
 
-/// Facts of these machines that are there already count no more.
+/// Marks the stored facts of these nodes as spent.
 pub async fn spend(nodes: &BTreeSet<NodeName>, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     sqlx::query!(
@@ -97,20 +97,20 @@ pub async fn spend(nodes: &BTreeSet<NodeName>, tx: &mut PgConnection) -> Result<
 }
 
 pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let of = |pick: fn(&Attempt) -> String| -> Vec<Option<String>> {
+    let column = |pick: fn(&Attempt) -> String| -> Vec<Option<String>> {
         let attempts = rows.iter().map(|row| row.fact.attempt.as_ref());
         attempts.map(|attempt| attempt.map(pick)).collect()
     };
     let keys: Vec<String> = rows.iter().map(|row| row.fact.key.clone()).collect();
     let whats: Vec<String> = rows
         .iter()
-        .map(|row| word(row.fact.what).to_owned())
+        .map(|row| stored_kind(row.fact.kind).to_owned())
         .collect();
     let nodes: Vec<String> = rows.iter().map(|row| row.node.to_string()).collect();
     let at_ms: Vec<i64> = rows.iter().map(|row| row.fact.at.unix_ms()).collect();
-    let works = of(|attempt| attempt.work.to_string());
-    let owners = of(|attempt| attempt.user.to_string());
-    let causes = of(|attempt| cause_word(attempt.cause));
+    let works = column(|attempt| attempt.work.to_string());
+    let owners = column(|attempt| attempt.user.to_string());
+    let causes = column(|attempt| cause_name(attempt.cause));
     let attempts = || rows.iter().map(|row| row.fact.attempt.as_ref());
     let codes: Vec<Option<String>> = attempts()
         .map(|attempt| attempt.and_then(|attempt| attempt.code.clone()))
@@ -147,11 +147,14 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
     .map(drop)
 }
 
-pub async fn forget(facts: &[(String, What)], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn forget(
+    facts: &[(String, NodeFact)],
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
     let keys: Vec<String> = facts.iter().map(|(key, _)| key.clone()).collect();
     let whats: Vec<String> = facts
         .iter()
-        .map(|(_, what)| word(*what).to_owned())
+        .map(|(_, kind)| stored_kind(*kind).to_owned())
         .collect();
     sqlx::query!(
         "delete from failure_fact using unnest($1::text[], $2::text[]) as old (key, what)

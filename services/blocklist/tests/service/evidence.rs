@@ -1,4 +1,4 @@
-//! Quarantine as one story (W6), and what keeps it from doing harm.
+//! Automatic blocks and trials (W6), and the brakes that limit them.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{
@@ -18,17 +18,20 @@ fn brief() -> Settings {
     }
 }
 
-fn lasts(entry: &BlockEntry) -> u64 {
+fn duration_ms(entry: &BlockEntry) -> u64 {
     entry.end.unwrap().ms_since(entry.start)
 }
 
-/// Three bad launches of the node.
-fn three(node: &str, round: &str) -> Vec<(String, hayward_rm_scheduler_api::evidence::FactEntry)> {
+/// Three failed launches on the node.
+fn three_failures(
+    node: &str,
+    round: &str,
+) -> Vec<(String, hayward_rm_scheduler_api::evidence::FactEntry)> {
     let id = |number: u32| format!("alc_{node}{round}{number}");
     (0..3).map(|number| bad_launch(&id(number), node)).collect()
 }
 
-async fn judged(settings: Settings, duration_ms: u64) -> World {
+async fn with_strategy(settings: Settings, duration_ms: u64) -> World {
     let world = World::of_machines(10, settings).await;
     let parameters = json!({ "n": 3, "duration_ms": duration_ms });
     world.choose("start-failures", parameters).await;
@@ -36,9 +39,9 @@ async fn judged(settings: Settings, duration_ms: u64) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w6_found_blocked_tried_blocked_for_longer_and_trusted_again() {
-    let world = judged(brief(), 400).await;
-    world.scheduler.tells(&three("n1", "a")[..2]);
+async fn a_bad_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() {
+    let world = with_strategy(brief(), 400).await;
+    world.scheduler.tells(&three_failures("n1", "a")[..2]);
     let seen = until("two are on record", async || {
         world
             .evidence("n1")
@@ -54,19 +57,19 @@ async fn w6_found_blocked_tried_blocked_for_longer_and_trusted_again() {
     assert_eq!(seen.cost.quanta_withheld, 0);
     assert!(world.published().await.is_empty());
 
-    world.scheduler.tells(&three("n1", "a")[2..]);
+    world.scheduler.tells(&three_failures("n1", "a")[2..]);
     let blocked = world
         .until_entry("node/n1", "it is blocked", |entry| !entry.canary)
         .await;
     assert!(blocked.automatic);
     assert_eq!(blocked.cause, "3 launches failed in 5 min");
-    assert_eq!((lasts(&blocked), blocked.removal_no), (400, 0));
+    assert_eq!((duration_ms(&blocked), blocked.removal_no), (400, 0));
 
     let trial = world
         .until_entry("node/n1", "on trial", |entry| entry.canary)
         .await;
     assert_eq!(trial.cause, "on trial after: 3 launches failed in 5 min");
-    assert_eq!((lasts(&trial), trial.removal_no), (600_000, 1));
+    assert_eq!((duration_ms(&trial), trial.removal_no), (600_000, 1));
     let seen = world.evidence("n1").await.unwrap();
     assert_eq!(seen.cost.quanta_withheld, 8);
     assert!(seen.item.unwrap().item.canary && seen.past.len() == 1);
@@ -75,7 +78,7 @@ async fn w6_found_blocked_tried_blocked_for_longer_and_trusted_again() {
     let again = world
         .until_entry("node/n1", "blocked again", |entry| !entry.canary)
         .await;
-    assert_eq!(lasts(&again), 800, "doubled");
+    assert_eq!(duration_ms(&again), 800, "doubled");
     assert!(
         again.cause.contains("failed on trial: runtime_down"),
         "{}",
@@ -104,16 +107,16 @@ async fn w6_found_blocked_tried_blocked_for_longer_and_trusted_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn facts_are_judged_once_however_often_they_are_told() {
-    let mut world = judged(brief(), 600_000).await;
-    world.scheduler.tells(&three("n1", "a"));
+async fn a_repeated_fact_is_evaluated_once() {
+    let mut world = with_strategy(brief(), 600_000).await;
+    world.scheduler.tells(&three_failures("n1", "a"));
     let first = world
         .until_entry("node/n1", "it is blocked", |_| true)
         .await;
     world.unblock("nodes/n1").await;
-    // A new term asks for everything again: the same three facts.
+    // A new term reads everything again: the same three facts.
     world.kill_and_restart().await;
-    world.scheduler.tells(&three("n2", "a"));
+    world.scheduler.tells(&three_failures("n2", "a"));
     world
         .until_entry("node/n2", "news is judged", |_| true)
         .await;
@@ -123,20 +126,20 @@ async fn facts_are_judged_once_however_often_they_are_told() {
         "the operator's word stands"
     );
     assert_eq!(first.removal_no, 0);
-    world.scheduler.tells(&three("n1", "b"));
+    world.scheduler.tells(&three_failures("n1", "b"));
     let second = world.until_entry("node/n1", "new facts", |_| true).await;
     assert_eq!(
-        (lasts(&second), second.removal_no),
+        (duration_ms(&second), second.removal_no),
         (1_200_000, 1),
         "and it is remembered"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn facts_that_came_before_the_machines_wait_for_them() {
+async fn facts_are_evaluated_once_the_nodes_are_known() {
     let world = World::new().await;
     world.choose("start-failures", json!({})).await;
-    world.scheduler.tells(&three("n1", "a"));
+    world.scheduler.tells(&three_failures("n1", "a"));
     until("they are on record", async || {
         world
             .evidence("n1")
@@ -155,15 +158,15 @@ async fn facts_that_came_before_the_machines_wait_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b9_no_more_than_the_fraction_blocked_or_on_trial() {
-    let world = judged(brief(), 300).await;
+async fn automatic_blocks_and_trials_stay_within_the_fraction() {
+    let world = with_strategy(brief(), 300).await;
     for node in ["n1", "n2"] {
-        world.scheduler.tells(&three(node, "a"));
+        world.scheduler.tells(&three_failures(node, "a"));
         world
             .until_entry(&format!("node/{node}"), "on trial", |entry| entry.canary)
             .await;
     }
-    world.scheduler.tells(&three("n3", "a"));
+    world.scheduler.tells(&three_failures("n3", "a"));
     let seen = until("held by the brake", async || {
         world
             .evidence("n3")
@@ -181,13 +184,13 @@ async fn b9_no_more_than_the_fraction_blocked_or_on_trial() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b1_a_storm_holds_every_automatic_block() {
-    let world = judged(brief(), 600_000).await;
+async fn a_storm_prevents_every_automatic_block() {
+    let world = with_strategy(brief(), 600_000).await;
     let down: Vec<_> = ["n5", "n6", "n7"].map(|name| machine(name, false)).into();
     world.scheduler.has(&down);
     world.scheduler.has(&[machine("n99", true)]);
     world.knows("n99").await;
-    world.scheduler.tells(&three("n1", "a"));
+    world.scheduler.tells(&three_failures("n1", "a"));
     let seen = until("held by the brake", async || {
         world
             .evidence("n1")
@@ -203,7 +206,7 @@ async fn b1_a_storm_holds_every_automatic_block() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b3_automatic_evacuations_come_one_after_the_other_whoever_leads() {
+async fn automatic_evacuations_are_rate_limited_across_leaders() {
     let mut world = World::of_machines(20, brief()).await;
     let classes = json!({ "read_only_fs": {
         "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS", "duration_ms": 600_000, "grace_ms": 0,
@@ -226,7 +229,7 @@ async fn b3_automatic_evacuations_come_one_after_the_other_whoever_leads() {
         .await;
     let second = world.until_entry("node/n2", "marked", |_| true).await;
     assert_ne!(second.action, action, "its turn comes in ten seconds");
-    // What it is owed outlives the service, and so does the pause before it.
+    // The queued evacuation and its interval survive a restart.
     world.kill_and_restart().await;
     assert_ne!(world.published().await["node/n2"].action, action);
     world
@@ -244,14 +247,15 @@ async fn b3_automatic_evacuations_come_one_after_the_other_whoever_leads() {
         orders.min().unwrap()
     };
     let pause_ms = evacuated("n2").ms_since(evacuated("n1"));
-    // Kept by a clock that only goes on and told by that of the wall, each in whole milliseconds.
+    // The interval uses a monotonic clock and is reported by the wall clock, each in whole
+    // milliseconds.
     assert!(pause_ms >= 9_990, "{pause_ms} ms");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trial_ends_by_a_word_or_by_itself_and_a_restart_keeps_it() {
-    let mut world = judged(brief(), 300).await;
-    world.scheduler.tells(&three("n1", "a"));
+async fn a_trial_ends_by_a_success_or_unused_and_survives_a_restart() {
+    let mut world = with_strategy(brief(), 300).await;
+    world.scheduler.tells(&three_failures("n1", "a"));
     let trial = world
         .until_entry("node/n1", "on trial", |entry| entry.canary)
         .await;
@@ -266,8 +270,8 @@ async fn a_trial_ends_by_a_word_or_by_itself_and_a_restart_keeps_it() {
     world
         .choose("start-failures", json!({ "duration_ms": 1 }))
         .await;
-    world.scheduler.tells(&three("n2", "a"));
-    let unused = until("nobody used it", async || {
+    world.scheduler.tells(&three_failures("n2", "a"));
+    let unused = until("the trial to end unused", async || {
         let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
         let change = history.changes.into_iter().next()?;
         (change.event == BlockEvent::TrialUnused).then_some(change)
@@ -277,8 +281,8 @@ async fn a_trial_ends_by_a_word_or_by_itself_and_a_restart_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_s_block_ends_without_a_trial() {
-    let world = judged(brief(), 300).await;
+async fn a_block_by_an_operator_ends_without_a_trial() {
+    let world = with_strategy(brief(), 300).await;
     let order = json!({ "action": "mark", "cause": "fan", "duration_ms": 300 });
     let (_, added) = world.order("nodes/n1", &order).await;
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
@@ -291,7 +295,7 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
     let world = World::of_machines(4, brief()).await;
     let facts: Vec<_> = ["n0", "n1", "n2"]
         .iter()
-        .flat_map(|node| three(node, "a"))
+        .flat_map(|node| three_failures(node, "a"))
         .collect();
     world.scheduler.tells(&facts);
     until("on record", async || {
@@ -318,8 +322,8 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_users_own_fault_blames_no_machine() {
-    let world = judged(brief(), 600_000).await;
+async fn a_fault_of_the_user_blocks_no_node() {
+    let world = with_strategy(brief(), 600_000).await;
     world.choose("failure-count", json!({})).await;
     let mine = |number: u32| attempt(&format!("alc_{number}"), "n1", What::Failed, None);
     world.scheduler.tells(&(0..6).map(mine).collect::<Vec<_>>());
@@ -341,12 +345,11 @@ async fn a_users_own_fault_blames_no_machine() {
         .await;
 }
 
-/// Nothing is left that no command can clear: items outlive what they name, on purpose, and each
-/// can be taken off whatever has become of that.
+/// Every item can be removed by a command, even if its target no longer exists.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_block_can_be_taken_off_whatever_becomes_of_its_node() {
+async fn every_block_can_be_removed_even_if_its_node_is_gone() {
     for fate in ["lost", "forgotten", "back"] {
-        let world = judged(brief(), 400).await;
+        let world = with_strategy(brief(), 400).await;
         let mark = |action: &str| json!({ "action": action, "cause": "x", "permanent": true });
         let (mut graceful, mut of_job) = (mark("evacuate"), mark("mark"));
         graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
@@ -361,7 +364,7 @@ async fn every_block_can_be_taken_off_whatever_becomes_of_its_node() {
         ] {
             assert_eq!(world.order(what, &order).await.0, 201, "{what}");
         }
-        world.scheduler.tells(&three("n1", "a"));
+        world.scheduler.tells(&three_failures("n1", "a"));
         world
             .until_entry("node/n1", "on trial", |entry| entry.canary)
             .await;

@@ -1,4 +1,4 @@
-//! One blocklist on a database of its own, and callers with every kind of token.
+//! One blocklist with its own database, and clients with every kind of token.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl World {
         self.running = Some(running);
     }
 
-    /// A world of so many ready machines, known to the service.
+    /// A fixture with this many ready nodes, known to the service.
     pub async fn of_machines(count: usize, settings: Settings) -> Self {
         let world = Self::with(settings).await;
         world.scheduler.has_machines(count);
@@ -105,14 +105,14 @@ impl World {
         until("the machines are known", async || self.evidence(node).await).await;
     }
 
-    /// Killed, and up again with other settings.
+    /// Crashes the service, and starts it with other settings.
     pub async fn restart_with(&mut self, change: impl FnOnce(&mut Settings)) {
         self.running.take().unwrap().kill();
         change(&mut self.settings);
         self.start().await;
     }
 
-    /// As a crash would, and up again.
+    /// Crashes the service, and starts it again.
     pub async fn kill_and_restart(&mut self) {
         self.running.take().unwrap().kill();
         self.start().await;
@@ -152,14 +152,14 @@ impl World {
         self.client("rm-scheduler", Scope::Service("rm-scheduler".into()))
     }
 
-    /// The status of a PUT and what it answered.
+    /// Status and body of a PUT.
     pub async fn put(&self, item: &BlockRequest) -> (u16, BlockAnswer) {
         let call = self.operator().call(Method::PUT, ITEMS).body(item);
         let answer = call.answer::<BlockAnswer>().await.unwrap();
         (answer.status.as_u16(), answer.body)
     }
 
-    /// The status of `PUT /nodes/{id}` or `/workers/{id}`, and what it answered.
+    /// Status and body of `PUT /nodes/{id}` or `/workers/{id}`.
     pub async fn order(&self, what: &str, body: &Value) -> (u16, BlockAnswer) {
         let path = format!("{ROOT}/{what}");
         let call = self.operator().call(Method::PUT, path).body(body);
@@ -167,7 +167,7 @@ impl World {
         (answer.status.as_u16(), answer.body)
     }
 
-    /// The status and the pointers of an order that is refused.
+    /// Status and fault pointers of a refused request.
     pub async fn refused(&self, what: &str, body: &Value) -> (u16, Vec<String>) {
         let path = format!("{ROOT}/{what}");
         refusal(self.operator().put::<_, BlockAnswer>(&path, body).await)
@@ -202,13 +202,13 @@ impl World {
         self.operator().put(&path, &body).await.unwrap()
     }
 
-    /// Everything that is published.
+    /// All published entries.
     pub async fn published(&self) -> std::collections::BTreeMap<String, BlockEntry> {
         let update: Update<BlockEntry> = self.scheduler().get(PUBLICATION).await.unwrap();
         update.changed
     }
 
-    /// Waits until the entry is published as wanted.
+    /// Waits until the published entry matches.
     pub async fn until_entry(
         &self,
         key: &str,
@@ -226,7 +226,7 @@ impl World {
     }
 }
 
-/// A node marked for as long as the default says.
+/// A node marked for the default duration.
 pub fn mark(node: &str) -> BlockRequest {
     BlockRequest {
         kind: BlockKind::Node,
@@ -249,7 +249,7 @@ pub fn for_ever(node: &str) -> BlockRequest {
     }
 }
 
-/// The status and the pointers of a refusal.
+/// Status and fault pointers of a refusal.
 pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
     let error = answer.unwrap_err();
     let problem = error

@@ -1,4 +1,4 @@
-//! `GET /v1/invariants` on a service that works.
+//! `GET /v1/invariants` of a working service.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::BlockAnswer;
@@ -48,9 +48,9 @@ async fn the_invariants_of_blocklist_hold() {
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
 }
 
-/// I25: what is new is refused, what is there can be said again.
+/// A new key over the limit is refused; an existing one can be changed (I25).
 #[tokio::test(flavor = "multi_thread")]
-async fn i25_an_item_too_many_is_refused_with_a_reason() {
+async fn an_item_over_the_limit_is_refused() {
     let world = World::with(Settings {
         max_items: 2,
         ..Settings::default()

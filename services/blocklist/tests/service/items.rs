@@ -1,4 +1,4 @@
-//! Adding, merging, refusing, removing.
+//! Items: adding, merging, refusing and removing.
 
 use hayward_blocklist_api::{
     BlockAction, BlockAnswer, BlockBatch, BlockBatchAnswer, BlockEvent, BlockHistory, BlockKind,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ITEMS, World, for_ever, mark, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outcomes_follow_the_scenario_table() {
+async fn each_request_has_its_outcome() {
     let world = World::new().await;
     let (status, first) = world.put(&for_ever("k1")).await;
     assert_eq!((status, first.outcome), (201, BlockOutcome::Added), "1");
@@ -29,7 +29,7 @@ async fn outcomes_follow_the_scenario_table() {
     assert_eq!(
         world.revision(),
         revision,
-        "B2: nothing is written, nobody is woken"
+        "nothing is written and no follower wakes up (B2)"
     );
 
     let evacuate = BlockRequest {
@@ -64,7 +64,7 @@ async fn outcomes_follow_the_scenario_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_is_named_at_once() {
+async fn all_faults_of_a_batch_are_reported_at_once() {
     let world = World::new().await;
     let put =
         async |body: Value| refusal(world.operator().put::<_, BlockAnswer>(ITEMS, &body).await);
@@ -79,7 +79,7 @@ async fn every_fault_is_named_at_once() {
         body
     };
     let end = "2026-11-21T10:42:00Z";
-    // What is changed -> where the faults are.
+    // changed fields -> pointers of the faults
     let table = [
         (json!({ "type": "RACK" }), vec!["/type"]),
         (json!({ "identifier": "" }), vec!["/identifier"]),
@@ -115,7 +115,7 @@ async fn every_fault_is_named_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_operators_write() {
+async fn only_operators_may_write() {
     let world = World::new().await;
     for (client, status) in [
         (world.viewer(), 403),
@@ -138,7 +138,7 @@ async fn only_operators_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b6_a_removal_outlives_a_crash_and_older_copies() {
+async fn a_removal_survives_a_crash_and_older_copies() {
     let mut world = World::new().await;
     world.put(&for_ever("k3")).await;
     let copy = BlockRequest {
@@ -180,7 +180,7 @@ async fn b6_a_removal_outlives_a_crash_and_older_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_are_all_or_nothing_with_one_result_for_each_key() {
+async fn a_batch_is_atomic_and_has_one_result_per_key() {
     let world = World::new().await;
     world.put(&for_ever("k1")).await;
     let worker = BlockRequest {
@@ -252,7 +252,7 @@ async fn many_at_once_are_all_or_nothing_with_one_result_for_each_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_named_twice_is_reported_once_as_it_is_in_the_end() {
+async fn a_repeated_key_has_one_merged_result() {
     let world = World::new().await;
     let evacuate = BlockRequest {
         action: BlockAction::Evacuate,

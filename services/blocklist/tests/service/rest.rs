@@ -1,4 +1,4 @@
-//! The routes of section 14: statuses, pointers, filters, the feed, and who may do what.
+//! Routes: statuses, pointers, filters, the feed, and permissions.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn mark() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_of_an_order_is_named_at_once() {
+async fn all_faults_of_a_request_are_reported_at_once() {
     let world = World::new().await;
     let body = json!({
         "action": "destroy", "cause": " ", "duration_ms": -1, "scope": "RACK:1", "permanent": true,
@@ -38,7 +38,7 @@ async fn every_fault_of_an_order_is_named_at_once() {
             "{wanted} of {pointers:?}"
         );
     }
-    // A2: a number that is whole may be written with a fraction of nothing.
+    // A whole number may be written with a zero fraction (A2).
     let whole = json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
     assert_eq!(world.order("nodes/k2", &whole).await.0, 201);
     let mut graceful = mark();
@@ -56,7 +56,7 @@ async fn every_fault_of_an_order_is_named_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_nobody_has_seen_is_refused_once_the_machines_are_known() {
+async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
     let mut world = World::of_machines(3, Settings::default()).await;
     let pointers = vec!["/path/id".to_owned()];
     assert_eq!(world.refused("nodes/n77", &mark()).await, (422, pointers));
@@ -77,7 +77,7 @@ async fn a_machine_nobody_has_seen_is_refused_once_the_machines_are_known() {
         201,
         "workers come and go"
     );
-    // Section 11: one that left may return under its name, after a restart too.
+    // A node that left may return under its name, also after a restart.
     world.scheduler.machines.remove("n2");
     world.kill_and_restart().await;
     world.knows("n1").await;
@@ -85,7 +85,7 @@ async fn a_machine_nobody_has_seen_is_refused_once_the_machines_are_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_may_name_what_it_saw() {
+async fn a_removal_honours_if_match() {
     let world = World::new().await;
     world.order("nodes/k1", &mark()).await;
     let operator = world.operator();
@@ -117,7 +117,7 @@ async fn a_removal_may_name_what_it_saw() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overview_takes_filters() {
+async fn the_overview_applies_filters() {
     let world = World::new().await;
     world.order("nodes/k1", &mark()).await;
     let evacuate = json!({ "action": "evacuate", "cause": "x", "scope": "JOB:job_1" });
@@ -139,7 +139,7 @@ async fn the_overview_takes_filters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_the_feed_leads_from_any_version_to_the_list() {
+async fn the_feed_leads_from_any_version_to_the_current_list() {
     let world = World::new().await;
     let start: BlockOverview = world.overview().await;
     for round in 0..3 {
@@ -172,7 +172,7 @@ async fn b7_the_feed_leads_from_any_version_to_the_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strategy_with_faults_leaves_the_old_one() {
+async fn an_invalid_strategy_leaves_the_old_one() {
     let world = World::new().await;
     world.choose("flapping", json!({ "n": 9 })).await;
     let path = format!("{ROOT}/strategy");
@@ -191,7 +191,7 @@ async fn a_strategy_with_faults_leaves_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_do_what() {
+async fn each_route_admits_its_callers_only() {
     let world = World::new().await;
     let item = json!({ "type": "NODE", "identifier": "k1", "action": "mark", "cause": "x" });
     let post = async |client: hayward_service::Client, source: Option<&str>| {

@@ -1,5 +1,5 @@
-//! The scenario table of section 18 and the worked examples of section 19, as far as they happen
-//! here: what becomes of slots and containers is rm-scheduler's, which goes by what is published.
+//! Scenarios of the blocklist specification. Effects on allocations are tested in rm-scheduler,
+//! which follows the publication.
 
 #[path = "scenarios/adds.rs"]
 mod adds;
@@ -21,7 +21,7 @@ fn mark(duration_ms: u64) -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": duration_ms })
 }
 
-fn merging(mut order: Value) -> Value {
+fn with_merge(mut order: Value) -> Value {
     order["allow_merge"] = json!(true);
     order
 }

@@ -1,4 +1,4 @@
-//! A pretended rm-scheduler: its three publications for blocklist.
+//! A simulated rm-scheduler with its three publications.
 
 use hayward_rm_scheduler_api::evidence::{
     Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
@@ -7,7 +7,7 @@ use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::{Feed, neighbour};
 use hayward_vocabulary::{AllocationId, ExitCause, NodeName, UserName, WorkId};
 
-/// Each publication answers nobody until something was put into it.
+/// A publication does not answer until it has an entry.
 pub struct Scheduler {
     pub url: String,
     pub machines: Feed,
@@ -33,7 +33,7 @@ impl Scheduler {
         }
     }
 
-    /// Ready machines `n0` and so on, of one pool.
+    /// Publishes ready nodes `n0` and so on, in one pool.
     pub fn has_machines(&self, count: usize) {
         let machine = |number| machine(&format!("n{number}"), true);
         self.has(&(0..count).map(machine).collect::<Vec<_>>());
@@ -44,7 +44,7 @@ impl Scheduler {
         self.machines.answer(true);
     }
 
-    /// These happened, each an attempt of its own.
+    /// Publishes these facts, each for its own attempt.
     pub fn tells(&self, facts: &[(String, FactEntry)]) {
         self.failures.put_all(facts);
         self.failures.answer(true);
@@ -66,7 +66,7 @@ pub fn machine(name: &str, ready: bool) -> (String, MachineEntry) {
     (name.to_owned(), entry)
 }
 
-/// A launch that failed because of the machine.
+/// A launch that failed because of the node.
 pub fn bad_launch(id: &str, node: &str) -> (String, FactEntry) {
     attempt(id, node, What::Failed, Some("runtime_down"))
 }
@@ -97,7 +97,7 @@ pub fn attempt(id: &str, node: &str, what: What, code: Option<&str>) -> (String,
     (id.to_owned(), fact)
 }
 
-/// Begun, with these still there.
+/// An evacuation with these remaining allocations.
 pub fn clearing(number: u64, total: u64, workers: &[&str]) -> ClearingEntry {
     let remaining = u64::try_from(workers.len()).unwrap();
     ClearingEntry {

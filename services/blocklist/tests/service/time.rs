@@ -1,4 +1,4 @@
-//! Ends, and who is told of them.
+//! Ends of items, and their publication.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockEntry, BlockEvent, BlockHistory, BlockOutcome, BlockRequest};
@@ -57,7 +57,7 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_reached_while_we_were_down_is_kept() {
+async fn an_end_reached_during_an_outage_is_respected() {
     let mut world = World::new().await;
     let item = world
         .put(&BlockRequest {
@@ -73,7 +73,7 @@ async fn an_end_reached_while_we_were_down_is_kept() {
         (SystemClock.now() >= item.as_ref()?.end?).then_some(())
     })
     .await;
-    // Exact at read, whether or not the sweep has been there.
+    // Reads are exact, whether or not the ledger has removed the item.
     assert_eq!(refusal(world.show("k1").await).0, 404);
     assert_eq!(world.show("k2").await.unwrap().end, None);
     until("the sweep", async || {
@@ -84,7 +84,7 @@ async fn an_end_reached_while_we_were_down_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_in_the_past_still_has_its_effect_once() {
+async fn an_item_with_a_past_end_has_its_effect_once() {
     let world = World::with(Settings {
         check_interval_ms: 300,
         ..Settings::default()
@@ -109,13 +109,13 @@ async fn an_end_in_the_past_still_has_its_effect_once() {
     assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
 }
 
-/// The order of a person on `nodes/k1`.
+/// A request of an operator for `nodes/k1`.
 fn order(cause: &str, end: Timestamp) -> Value {
     json!({"action": "MARK_BLOCKLISTED", "cause": cause, "end_timestamp": end})
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_and_writers_agree_whether_an_item_is_over() {
+async fn reads_and_writes_agree_whether_an_item_has_ended() {
     let mut world = World::with(Settings {
         check_interval_ms: 600_000,
         ..Settings::default()
@@ -124,7 +124,7 @@ async fn readers_and_writers_agree_whether_an_item_is_over() {
     let past = SystemClock.now().minus_ms(60_000);
     let (status, _) = world.order("nodes/k1", &order("disk", past)).await;
     assert_eq!(status, 201);
-    // Until the next check it is there: for who looks, and for who puts another.
+    // The item exists until the next check, for readers and for further requests.
     let seen = world.look("nodes/k1").await.unwrap();
     assert!(seen.item.end.unwrap() > SystemClock.now());
     assert_eq!(world.order("nodes/k1", &order("disk", past)).await.0, 200);
@@ -147,7 +147,7 @@ async fn readers_and_writers_agree_whether_an_item_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_end_an_item_lasts_as_long_as_the_settings_say() {
+async fn an_item_without_an_end_gets_the_default_duration() {
     let world = World::with(Settings {
         default_duration_ms: 5_000,
         ..Settings::default()
@@ -161,7 +161,7 @@ async fn without_an_end_an_item_lasts_as_long_as_the_settings_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_is_forgotten_in_the_end() {
+async fn a_removal_is_forgotten_after_its_memory_time() {
     let world = World::with(Settings {
         tombstone_ttl_ms: 200,
         ..Settings::default()

@@ -1,4 +1,4 @@
-//! Blocks that are tried first, and made only if nothing has changed since (A10).
+//! Dry runs of requests (A10).
 
 use axum::http::{HeaderName, Method};
 use hayward_blocklist_api::{BlockAnswer, BlockBatchAnswer, BlockOutcome, StrategyView};
@@ -9,7 +9,7 @@ use crate::fixture::{World, mark, refusal};
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_block_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
+async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
     let world = World::new().await;
     let (operator, path) = (world.operator(), "/v1/blocklist/nodes/k1");
     let order = json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow" });
@@ -33,7 +33,7 @@ async fn a10_a_block_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
         .body(&odd);
     assert_eq!(refusal(odd.send::<BlockAnswer>().await).0, 422);
 
-    // Made at the revision it was tried at, and refused at an older one.
+    // The request succeeds at the revision of the dry run, and fails at an older one.
     let made = operator.call(Method::PUT, path).body(&order);
     let made = made.header(IF_REVISION, &before.to_string());
     assert_eq!(made.answer::<BlockAnswer>().await.unwrap().status, 201);
@@ -50,7 +50,7 @@ async fn a10_a_block_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_many_blocks_and_a_strategy_are_tried_alike() {
+async fn batches_and_strategies_support_dry_runs() {
     let world = World::new().await;
     let operator = world.operator();
     let batch = json!({ "items": [mark("k1"), mark("k2"), mark("k1")] });

@@ -1,11 +1,11 @@
 use hayward_vocabulary::ExitCause;
 
 use super::*;
-use crate::record::tests::{about_the_machine, coded, failed, node, record};
+use crate::fact_log::tests::{about_the_node, coded, fact_log, failed, node};
 
 fn propose(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
-    let record = record(facts);
-    let scores = rule.scores(&record, &node("a"), Timestamp::from_unix_ms(1_000));
+    let fact_log = fact_log(facts);
+    let scores = rule.scores(&fact_log, &node("a"), Timestamp::from_unix_ms(1_000));
     scores
         .into_iter()
         .filter_map(|score| score.proposal)
@@ -21,7 +21,7 @@ fn count(jobs: u64) -> Rule {
     }
 }
 
-/// A failure that lies with the machine.
+/// A failure that counts against the node.
 fn bad(work: &str, at: i64) -> (&'static str, Fact) {
     let mut fact = failed(work, "ann", ExitCause::LaunchFailed, at);
     fact.key = format!("{work}-{at}");
@@ -30,7 +30,7 @@ fn bad(work: &str, at: i64) -> (&'static str, Fact) {
 }
 
 #[test]
-fn failure_count_needs_its_number_its_window_and_its_jobs() {
+fn failure_count_needs_enough_failures_jobs_and_a_recent_window() {
     let two = [bad("job_1", 900), bad("job_1", 950)];
     assert_eq!(propose(&count(1), &two), []);
     let three = [two.to_vec(), vec![bad("job_2", 990)]].concat();
@@ -52,7 +52,7 @@ fn failure_count_needs_its_number_its_window_and_its_jobs() {
 }
 
 #[test]
-fn scenario_23_an_intended_exit_proposes_nothing() {
+fn an_intended_exit_proposes_no_block() {
     let mut all: Vec<_> = (0..20).map(|at| bad("job_1", 900 + at)).collect();
     for (_, fact) in &mut all {
         fact.attempt.as_mut().unwrap().cause = ExitCause::Intended;
@@ -79,7 +79,7 @@ fn class(duration_ms: u64) -> Class {
 }
 
 #[test]
-fn start_failures_count_only_what_never_ran() {
+fn start_failures_count_only_attempts_that_never_ran() {
     let rule = Rule::StartFailures {
         failures: 2,
         window_ms: 300,
@@ -92,7 +92,7 @@ fn start_failures_count_only_what_never_ran() {
 }
 
 #[test]
-fn a_class_blocks_at_once_and_only_where_it_is_listed() {
+fn a_listed_class_blocks_at_once_and_an_unlisted_one_never() {
     let rule = Rule::CauseClass {
         classes: [
             ("disk_full".to_owned(), class(5)),
@@ -124,14 +124,14 @@ fn a_class_blocks_at_once_and_only_where_it_is_listed() {
 }
 
 #[test]
-fn flapping_counts_full_turns() {
+fn flapping_counts_losses_followed_by_a_return() {
     let rule = Rule::Flapping {
         flaps: 2,
         window_ms: 900,
         duration_ms: 5,
     };
-    let lost = |at| ("a", about_the_machine(What::Silenced, at));
-    let back = |at| ("a", about_the_machine(What::Heard, at));
+    let lost = |at| ("a", about_the_node(NodeFact::LostContact, at));
+    let back = |at| ("a", about_the_node(NodeFact::Contact, at));
     assert_eq!(propose(&rule, &[lost(900), back(910), lost(920)]), []);
     let turned = [lost(900), back(910), lost(920), back(930)];
     assert_eq!(
@@ -141,9 +141,9 @@ fn flapping_counts_full_turns() {
 }
 
 #[test]
-fn scenario_21_a_slow_task_blocks_its_node_and_a_duration_of_0_does_not() {
+fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
-    slow.what = What::Slow;
+    slow.kind = NodeFact::Slow;
     let on = propose(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
     assert_eq!(
         (on[0].source.as_str(), on[0].duration_ms),
@@ -161,14 +161,14 @@ fn a_chain_is_the_union_of_its_rules() {
     let chain = Rule::Chain(vec![count(1), Rule::SlowTask { duration_ms: 60 }]);
     let mut facts: Vec<_> = (0..3).map(|at| bad("job_1", 900 + at)).collect();
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
-    slow.what = What::Slow;
+    slow.kind = NodeFact::Slow;
     facts.push(("a", slow));
     assert_eq!(propose(&chain, &facts).len(), 2);
-    assert_eq!(chain.longest_window_ms(), AT_ONCE_MS);
+    assert_eq!(chain.longest_window_ms(), SINGLE_FACT_WINDOW_MS);
 }
 
 #[test]
-fn spans_read_well() {
+fn durations_are_printed_in_the_largest_whole_unit() {
     assert_eq!(
         [span(600_000), span(90_000), span(20)],
         ["10 min", "90 s", "20 ms"]

@@ -1,15 +1,15 @@
-//! Sections 3 and 5: what becomes of an order to block.
+//! Outcomes of adding blocks.
 
 use hayward_blocklist_api::{BlockAction, BlockOutcome, ChangeKind, EvacuationPolicy};
 use hayward_testkit::until;
 use serde_json::json;
 
-use super::{evacuate, mark, merging};
+use super::{evacuate, mark, with_merge};
 use crate::fixture::World;
 use crate::scheduler::clearing;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_01_a_new_node_is_marked() {
+async fn a_new_node_is_marked() {
     let world = World::new().await;
     let (status, answer) = world.order("nodes/k1", &mark(60_000)).await;
     assert_eq!((status, answer.outcome), (201, BlockOutcome::Added));
@@ -27,7 +27,7 @@ async fn scenario_01_a_new_node_is_marked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_02_the_same_put_again_is_no_event() {
+async fn a_repeated_put_is_no_event() {
     let world = World::new().await;
     world.order("nodes/k1", &mark(60_000)).await;
     let revision = world.revision();
@@ -38,7 +38,7 @@ async fn scenario_02_the_same_put_again_is_no_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_03_another_end_without_merge_is_a_conflict() {
+async fn a_different_end_without_merge_is_a_conflict() {
     let world = World::new().await;
     let (_, first) = world.order("nodes/k1", &mark(60_000)).await;
     for order in [mark(90_000), mark(30_000), evacuate()] {
@@ -51,10 +51,10 @@ async fn scenario_03_another_end_without_merge_is_a_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_04_a_later_end_merges_and_is_told() {
+async fn a_later_end_merges_and_is_published() {
     let world = World::new().await;
     let (_, first) = world.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = world.order("nodes/k1", &merging(mark(90_000))).await;
+    let (status, answer) = world.order("nodes/k1", &with_merge(mark(90_000))).await;
     assert_eq!((status, answer.outcome), (202, BlockOutcome::Merged));
     assert!(answer.item.unwrap().end > first.item.unwrap().end);
     let news = world.changes(first.revision).await.changes;
@@ -62,19 +62,19 @@ async fn scenario_04_a_later_end_merges_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_05_an_earlier_end_changes_nothing() {
+async fn an_earlier_end_changes_nothing() {
     let world = World::new().await;
     let (_, first) = world.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = world.order("nodes/k1", &merging(mark(30_000))).await;
+    let (status, answer) = world.order("nodes/k1", &with_merge(mark(30_000))).await;
     assert_eq!((status, answer.outcome), (200, BlockOutcome::None));
     assert_eq!(answer.item, first.item);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_06_evacuation_upgrades_a_mark_and_runs_now() {
+async fn an_evacuation_upgrades_a_mark_at_once() {
     let world = World::new().await;
     world.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = world.order("nodes/k1", &merging(evacuate())).await;
+    let (status, answer) = world.order("nodes/k1", &with_merge(evacuate())).await;
     assert_eq!((status, answer.outcome), (202, BlockOutcome::Upgraded));
     let entry = world.published().await.remove("node/k1").unwrap();
     assert_eq!(entry.action, BlockAction::Evacuate);
@@ -83,13 +83,13 @@ async fn scenario_06_evacuation_upgrades_a_mark_and_runs_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_07_a_mark_weakens_no_evacuation() {
+async fn a_mark_does_not_weaken_an_evacuation() {
     let world = World::new().await;
     world.order("nodes/k1", &evacuate()).await;
-    let mut same = merging(mark(1));
+    let mut same = with_merge(mark(1));
     same["cause"] = json!("ECC errors");
     assert_eq!(world.order("nodes/k1", &same).await.0, 200);
-    let (status, answer) = world.order("nodes/k1", &merging(mark(1))).await;
+    let (status, answer) = world.order("nodes/k1", &with_merge(mark(1))).await;
     assert_eq!(
         (status, answer.outcome),
         (202, BlockOutcome::Merged),
@@ -99,11 +99,11 @@ async fn scenario_07_a_mark_weakens_no_evacuation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn example_2_an_upgrade_keeps_the_later_end() {
+async fn an_upgrade_keeps_the_later_end() {
     let world = World::new().await;
     let (_, marked) = world.order("nodes/k9", &mark(14_400_000)).await;
     let end = marked.item.unwrap().end;
-    let (status, upgraded) = world.order("nodes/k9", &merging(evacuate())).await;
+    let (status, upgraded) = world.order("nodes/k9", &with_merge(evacuate())).await;
     assert_eq!((status, upgraded.outcome), (202, BlockOutcome::Upgraded));
     assert_eq!(upgraded.item.unwrap().end, end);
     world.scheduler.clears("node/k9", &clearing(0, 3, &[]));

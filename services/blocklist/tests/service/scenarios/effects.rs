@@ -1,4 +1,4 @@
-//! Sections 2, 9 and 10: whom an item reaches, and what is taken off.
+//! Reach of items, and the evacuation of work.
 
 use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, EvacuationProgress, Via};
 use hayward_testkit::until;
@@ -8,7 +8,7 @@ use crate::fixture::{ROOT, World, refusal};
 use crate::scheduler::clearing;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_08_09_10_a_worker_is_blocked_by_itself_or_by_its_node() {
+async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     let world = World::new().await;
     world.order("nodes/k1", &mark(60_000)).await;
     let before = effective(&world, "alc_1").await;
@@ -41,7 +41,7 @@ async fn scenarios_08_09_10_a_worker_is_blocked_by_itself_or_by_its_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_15_16_17_18_a_mark_stays_published_for_whoever_offers_room() {
+async fn a_mark_stays_published_for_every_follower() {
     let world = World::new().await;
     world.order("nodes/k1", &mark(60_000)).await;
     world.order("workers/alc_1", &mark(60_000)).await;
@@ -51,11 +51,11 @@ async fn scenarios_15_16_17_18_a_mark_stays_published_for_whoever_offers_room() 
     let marks = published
         .values()
         .all(|entry| entry.action == BlockAction::Mark);
-    assert!(marks, "B4: what is busy there is not told to go");
+    assert!(marks, "running work is not ordered to leave (B4)");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_29_30_progress_of_an_evacuation_and_its_end() {
+async fn an_evacuation_shows_its_progress_and_its_end() {
     let world = World::new().await;
     world.order("nodes/k1", &evacuate()).await;
     let path = format!("{ROOT}/nodes/k1/evacuation");
@@ -63,7 +63,7 @@ async fn scenarios_29_30_progress_of_an_evacuation_and_its_end() {
     assert_eq!(
         progress().await.unwrap().in_force,
         None,
-        "nobody has taken it up"
+        "the scheduler has not applied it"
     );
     world
         .scheduler
@@ -104,7 +104,7 @@ async fn scenarios_29_30_progress_of_an_evacuation_and_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn example_3_a_mark_is_a_filter_and_tells_nothing_to_go() {
+async fn a_mark_only_filters_new_work() {
     let world = World::new().await;
     world.order("nodes/h2", &mark(60_000)).await;
     let entry = world.published().await.remove("node/h2").unwrap();

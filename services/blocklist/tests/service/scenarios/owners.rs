@@ -1,4 +1,4 @@
-//! Section 8: owners, copies, scopes; what survives us and what switches us off.
+//! Owners, copies and scopes; restarts and disabling.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockAnswer, BlockOverview, ChangeReason, StrategyView};
@@ -10,7 +10,7 @@ use crate::fixture::{ROOT, World, refusal};
 use crate::scheduler::machine;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_13_14_an_owner_gets_everything_once_and_then_what_it_asks_for() {
+async fn an_owner_reads_the_list_once_and_then_its_changes() {
     let world = World::new().await;
     world.order("nodes/k1", &mark(60_000)).await;
     world.order("nodes/k2", &evacuate()).await;
@@ -21,7 +21,7 @@ async fn scenarios_13_14_an_owner_gets_everything_once_and_then_what_it_asks_for
         world.changes(all.version).await.changes.is_empty(),
         "13: and none of them twice"
     );
-    // 14: it goes away. Nobody calls it; when it is back it asks for what it missed.
+    // The owner is offline for a while. When it is back it requests the changes it missed.
     drop(owner);
     world.order("nodes/k3", &mark(60_000)).await;
     let missed = world.changes(all.version).await;
@@ -35,7 +35,7 @@ async fn scenarios_13_14_an_owner_gets_everything_once_and_then_what_it_asks_for
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_19_20_a_stale_copy_revives_nothing_and_a_fresh_fact_does() {
+async fn a_stale_copy_revives_nothing_and_a_new_item_does() {
     let world = World::new().await;
     let (_, first) = world.order("nodes/k3", &mark(60_000)).await;
     assert_eq!(first.item.unwrap().removal_no, 0);
@@ -53,7 +53,7 @@ async fn scenarios_19_20_a_stale_copy_revives_nothing_and_a_fresh_fact_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_26_a_restart_loses_nothing() {
+async fn a_restart_loses_nothing() {
     let mut world = World::new().await;
     let mut graceful = evacuate();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL", "grace_ms": 90_000 });
@@ -92,7 +92,7 @@ async fn scenario_26_a_restart_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_27_switched_off_is_the_empty_list() {
+async fn a_disabled_blocklist_is_empty() {
     let mut world = World::new().await;
     world.order("nodes/k1", &mark(600_000)).await;
     world
@@ -121,7 +121,7 @@ async fn scenario_27_switched_off_is_the_empty_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_28_an_item_of_one_job_is_no_other_jobs() {
+async fn an_item_of_one_job_does_not_affect_other_jobs() {
     let world = World::new().await;
     let mut order = mark(60_000);
     order["scope"] = json!("JOB:job_1");
@@ -146,7 +146,7 @@ async fn scenario_28_an_item_of_one_job_is_no_other_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn example_1_two_owners_one_node() {
+async fn items_of_two_owners_merge_on_one_node() {
     let world = World::with(Settings {
         max_blocked_percent: 100,
         pool_floor: 0,

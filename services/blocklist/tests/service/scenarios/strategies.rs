@@ -1,4 +1,4 @@
-//! Section 7: strategies and their guards.
+//! Strategies and brakes.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockBatchAnswer, FailureAnswer};
@@ -10,7 +10,7 @@ use super::{announce, item, mark};
 use crate::fixture::{ROOT, World};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_21_23_slow_tasks_and_intended_exits() {
+async fn slow_tasks_block_and_intended_exits_do_not() {
     let world = World::of_machines(10, Settings::default()).await;
     let tell = async |code: &str, intended: bool, at: i64| -> FailureAnswer {
         let body = json!({
@@ -45,7 +45,7 @@ async fn scenarios_21_23_slow_tasks_and_intended_exits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_22_the_third_automatic_block_of_ten_is_refused_with_the_numbers() {
+async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
     let world = World::of_machines(10, Settings::default()).await;
     announce(&world, "detector:disks", item("n1")).await;
     announce(&world, "detector:disks", item("n2")).await;

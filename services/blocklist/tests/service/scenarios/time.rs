@@ -1,4 +1,4 @@
-//! Section 4: ends.
+//! Ends of items.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockOutcome, ChangeKind, ChangeReason, FeedChanges};
@@ -9,7 +9,7 @@ use super::{announce, mark};
 use crate::fixture::{ROOT, World, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_11_an_end_unblocks_once() {
+async fn an_end_unblocks_once() {
     let world = World::new().await;
     let (_, added) = world.order("nodes/k1", &mark(300)).await;
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
@@ -30,7 +30,7 @@ async fn scenario_11_an_end_unblocks_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_12_an_end_in_the_past_has_its_effect_once() {
+async fn a_past_end_has_its_effect_once() {
     let world = World::new().await;
     let end = SystemClock.now().minus_ms(60_000);
     let order = json!({ "action": "MARK_BLOCKLISTED", "cause": "late", "end_timestamp": end });
@@ -42,7 +42,7 @@ async fn scenario_12_an_end_in_the_past_has_its_effect_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenarios_24_25_one_time_at_most_and_permanent_only_when_asked() {
+async fn a_request_names_at_most_one_time_and_permanent_must_be_explicit() {
     let world = World::with(Settings {
         default_duration_ms: 5_000,
         ..Settings::default()
@@ -62,9 +62,8 @@ async fn scenarios_24_25_one_time_at_most_and_permanent_only_when_asked() {
     assert_eq!(item.end, None);
 }
 
-/// Rule 4.3.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_duration_of_0_is_nothing_from_a_strategy_and_one_effect_from_a_person() {
+async fn a_zero_duration_does_nothing_for_a_strategy_and_has_one_effect_for_an_operator() {
     let world = World::new().await;
     let nothing = json!({
         "type": "NODE", "identifier": "k1", "action": "mark", "cause": "slow", "duration_ms": 0,

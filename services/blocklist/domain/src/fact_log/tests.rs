@@ -8,10 +8,10 @@ pub(crate) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn fact(what: What, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
+fn fact(kind: NodeFact, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
     Fact {
         key: key.to_owned(),
-        what,
+        kind,
         at: Timestamp::from_unix_ms(at),
         attempt,
         spent: false,
@@ -31,7 +31,7 @@ fn attempt(work: &str, user: &str, cause: ExitCause, code: Option<&str>) -> Atte
 
 pub(crate) fn failed(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact {
     fact(
-        What::Failed,
+        NodeFact::Failure,
         work,
         at,
         Some(attempt(work, user, cause, None)),
@@ -40,24 +40,24 @@ pub(crate) fn failed(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact 
 
 pub(crate) fn coded(code: &str, at: i64) -> Fact {
     let attempt = attempt("job_9", "cy", ExitCause::LaunchFailed, Some(code));
-    fact(What::Failed, code, at, Some(attempt))
+    fact(NodeFact::Failure, code, at, Some(attempt))
 }
 
 pub(crate) fn worked(work: &str, user: &str, at: i64) -> Fact {
     let attempt = attempt(work, user, ExitCause::Success, None);
-    fact(What::Worked, work, at, Some(attempt))
+    fact(NodeFact::Success, work, at, Some(attempt))
 }
 
-pub(crate) fn about_the_machine(what: What, at: i64) -> Fact {
-    fact(what, "machine", at, None)
+pub(crate) fn about_the_node(kind: NodeFact, at: i64) -> Fact {
+    fact(kind, "machine", at, None)
 }
 
-pub(crate) fn record(facts: &[(&str, Fact)]) -> Record {
-    let mut record = Record::default();
+pub(crate) fn fact_log(facts: &[(&str, Fact)]) -> FactLog {
+    let mut fact_log = FactLog::default();
     for (name, fact) in facts {
-        record.add(&node(name), fact.clone());
+        fact_log.add(&node(name), fact.clone());
     }
-    record
+    fact_log
 }
 
 fn counted(facts: &[(&str, Fact)]) -> usize {
@@ -65,7 +65,7 @@ fn counted(facts: &[(&str, Fact)]) -> usize {
         end: Timestamp::from_unix_ms(100),
         ms: 100,
     };
-    record(facts).against(&node("a"), window, |_| true).len()
+    fact_log(facts).against(&node("a"), window, |_| true).len()
 }
 
 fn launch(work: &str, user: &str, at: i64) -> Fact {
@@ -73,7 +73,7 @@ fn launch(work: &str, user: &str, at: i64) -> Fact {
 }
 
 #[test]
-fn one_users_mistake_blames_no_machine() {
+fn failures_of_one_user_count_against_no_node() {
     let mine: Vec<(&str, Fact)> = ["job_1", "job_2", "job_3", "job_4"]
         .iter()
         .map(|work| ("a", launch(work, "ann", 50)))
@@ -95,7 +95,7 @@ fn one_users_mistake_blames_no_machine() {
 }
 
 #[test]
-fn a_launch_that_works_elsewhere_is_this_machines_fault() {
+fn a_launch_that_works_elsewhere_counts_against_the_node() {
     let (here, there) = (
         ("a", launch("job_1", "ann", 50)),
         ("b", worked("job_1", "ann", 40)),
@@ -113,7 +113,7 @@ fn a_launch_that_works_elsewhere_is_this_machines_fault() {
 }
 
 #[test]
-fn a_program_that_works_speaks_for_the_machine() {
+fn a_success_clears_earlier_ambiguous_failures() {
     let mut facts = vec![
         ("a", launch("job_1", "ann", 50)),
         ("a", launch("job_2", "bob", 51)),
@@ -123,15 +123,11 @@ fn a_program_that_works_speaks_for_the_machine() {
     facts.push(("a", worked("job_4", "dan", 53)));
     assert_eq!(counted(&facts), 0);
     facts.push(("a", coded("disk_full", 49)));
-    assert_eq!(
-        counted(&facts),
-        1,
-        "a class lies with the machine all the same"
-    );
+    assert_eq!(counted(&facts), 1, "a class still counts against the node");
 }
 
 #[test]
-fn classes_count_at_once_and_a_registry_is_not_a_machine() {
+fn classes_count_at_once_unless_the_same_image_fails_elsewhere() {
     assert_eq!(counted(&[("a", coded("disk_full", 50))]), 1);
     assert_eq!(counted(&[("a", coded("image_pull", 50))]), 1);
     let both = [
@@ -142,32 +138,33 @@ fn classes_count_at_once_and_a_registry_is_not_a_machine() {
 }
 
 #[test]
-fn what_a_lost_machine_takes_down_is_one_event() {
+fn failures_of_one_node_loss_count_as_one_event() {
     let lost = |work: &str, at| ("a", failed(work, "ann", ExitCause::Node, at));
     let facts: Vec<_> = (1..=9).map(|n| lost(&format!("job_{n}"), 50)).collect();
     let within = Window {
         end: Timestamp::from_unix_ms(60_000),
         ms: 60_000,
     };
-    let of = |facts: &[(&str, Fact)]| record(facts).against(&node("a"), within, |_| true).len();
-    assert_eq!(of(&facts), 1);
-    assert_eq!(of(&[facts, vec![lost("job_1", 40_000)]].concat()), 2);
+    let count =
+        |facts: &[(&str, Fact)]| fact_log(facts).against(&node("a"), within, |_| true).len();
+    assert_eq!(count(&facts), 1);
+    assert_eq!(count(&[facts, vec![lost("job_1", 40_000)]].concat()), 2);
 }
 
 #[test]
-fn spent_and_old_facts_count_no_more() {
-    let mut record = record(&[("a", coded("disk_full", 1)), ("a", coded("disk_full", 50))]);
+fn spent_and_old_facts_no_longer_count() {
+    let mut fact_log = fact_log(&[("a", coded("disk_full", 1)), ("a", coded("disk_full", 50))]);
     let window = |end| Window {
         end: Timestamp::from_unix_ms(end),
         ms: 50,
     };
-    assert_eq!(record.against(&node("a"), window(50), |_| true).len(), 2);
-    assert_eq!(record.against(&node("a"), window(51), |_| true).len(), 1);
-    let gone = record.trim(|fact| fact.at > Timestamp::from_unix_ms(1));
+    assert_eq!(fact_log.against(&node("a"), window(50), |_| true).len(), 2);
+    assert_eq!(fact_log.against(&node("a"), window(51), |_| true).len(), 1);
+    let gone = fact_log.trim(|fact| fact.at > Timestamp::from_unix_ms(1));
     assert_eq!(gone.len(), 1);
-    assert_eq!(record.of(&node("a")).len(), 1);
-    record.spend(&node("a"));
-    assert_eq!(record.against(&node("a"), window(50), |_| true).len(), 0);
+    assert_eq!(fact_log.facts(&node("a")).len(), 1);
+    fact_log.spend(&node("a"));
+    assert_eq!(fact_log.against(&node("a"), window(50), |_| true).len(), 0);
 }
 
 fn facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
@@ -207,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_told_of_a_works_failure_elsewhere_never_blames(all in facts()) {
+    fn a_failure_on_another_node_never_adds_blame(all in facts()) {
         let mut more = all.clone();
         more.extend((0..4).map(|w| ("z", launch(&format!("job_{w}"), "ann", 99))));
         prop_assert!(counted(&more) <= counted(&all));
