@@ -1,7 +1,7 @@
-//! News of rm-scheduler: how far the emptying of nodes is, and in which pools the policy puts them.
+//! Publications of rm-scheduler: the progress of drains, and the node pools by policy.
 //!
-//! Nothing of it is stored: after a restart everything is read anew. Until then a drain stays where
-//! it was, and brakes count a node in the pool that its agent names.
+//! Nothing of it is stored; after a restart it is read again. Until then a drain keeps its stage,
+//! and the brake counts a node in the pool that its agent names.
 
 use hayward_publication::{Batch, Change, Moment, Update};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, ClearingEntry, MACHINES, MachineEntry};
@@ -18,11 +18,11 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let changes = self.clearings.absorb(update, moment.monotonic_ms);
-        batch.followed(CLEARINGS, self.clearings.cursor());
+        let changes = self.evacuations.absorb(update, moment.monotonic_ms);
+        batch.followed(CLEARINGS, self.evacuations.cursor());
         for change in changes {
             let (Change::Set { key, .. } | Change::Removed { key, .. }) = change;
-            // The others are of blocks, which are not ours.
+            // Other keys belong to blocklist.
             let name = key.strip_prefix("drain/").map(NodeName::new);
             if let Some(Ok(name)) = name {
                 self.judge_drain(&name, moment, batch);
@@ -36,30 +36,30 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let changes = self.machines.absorb(update, moment.monotonic_ms);
-        batch.followed(MACHINES, self.machines.cursor());
+        let changes = self.scheduler_nodes.absorb(update, moment.monotonic_ms);
+        batch.followed(MACHINES, self.scheduler_nodes.cursor());
         for change in changes {
             let (Change::Set { key, .. } | Change::Removed { key, .. }) = change;
             if let Ok(name) = NodeName::new(key) {
-                self.place(&name, moment, batch);
+                self.set_policy_pool(&name, moment, batch);
             }
         }
     }
 
-    /// Counts a node where the policy puts it.
-    fn place(&mut self, name: &NodeName, moment: &Moment, batch: &mut Batch<Rows>) {
-        let placed = self.machines.get(name.as_str());
-        let placed = placed.map(|machine| machine.pool.clone());
+    /// Counts a node in the pool of the policy.
+    fn set_policy_pool(&mut self, name: &NodeName, moment: &Moment, batch: &mut Batch<Rows>) {
+        let policy_pool = self.scheduler_nodes.get(name.as_str());
+        let policy_pool = policy_pool.map(|machine| machine.pool.clone());
         let Some(node) = self
             .nodes
             .get_mut(name)
-            .filter(|node| node.placed != placed)
+            .filter(|node| node.policy_pool != policy_pool)
         else {
             return;
         };
-        let before = node.counted_in().to_owned();
-        node.placed = placed;
-        self.moved(name, &before);
-        self.settle(name, Cause::default(), moment, batch);
+        let before = node.brake_pool().to_owned();
+        node.policy_pool = policy_pool;
+        self.update_pool_counts(name, &before);
+        self.judge_node(name, Cause::default(), moment, batch);
     }
 }

@@ -8,15 +8,15 @@ use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;
-use crate::model::Asked;
+use crate::model::NewEnrolment;
 
 type Answer<T> = Reply<Result<T, Refusal>>;
 
 pub enum Command {
-    /// A heartbeat that is not the same as the last, or of a node that is not well.
+    /// A heartbeat that differs from the last one, or of a node without a standing decision.
     Heartbeat {
         node: NodeName,
-        beat: Box<Heartbeat>,
+        heartbeat: Box<Heartbeat>,
         digest: u64,
         reply: Answer<HeartbeatAnswer>,
     },
@@ -31,7 +31,7 @@ pub enum Command {
         by: String,
         reply: Answer<()>,
     },
-    /// Which of several agents is the node.
+    /// Selects the agent that represents the node.
     Identify {
         node: NodeName,
         instance: String,
@@ -49,23 +49,23 @@ pub enum Command {
         by: String,
         reply: Answer<DrainView>,
     },
-    /// Read here, because what it says of progress is nowhere else.
+    /// A query, because the progress of a drain is in the ledger only.
     ShowDrain {
         node: NodeName,
         reply: Answer<DrainView>,
     },
-    /// News of rm-scheduler.
+    /// Progress of evacuations and drains, published by rm-scheduler.
     Clearings {
         update: Update<ClearingEntry>,
         reply: Reply<()>,
     },
-    /// The same: the machines, with the pools that the policy puts them in.
+    /// Nodes with their pools by policy, published by rm-scheduler.
     Machines {
         update: Update<MachineEntry>,
         reply: Reply<()>,
     },
     Enrol {
-        asked: Asked,
+        enrolment: NewEnrolment,
         reply: Answer<Timestamp>,
     },
     Redeem {
@@ -73,6 +73,6 @@ pub enum Command {
         secret_digest: [u8; 32],
         reply: Answer<()>,
     },
-    /// How the invariants stand.
+    /// Checks the invariants of the ledger.
     Invariants(Reply<Findings>),
 }

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use hayward_node_status_domain::Limits;
-use hayward_node_status_domain::heartbeat_period::Rhythm;
+use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
 use hayward_service::FrameSettings;
 use hayward_vocabulary::Size;
 use schemars::JsonSchema;
@@ -13,53 +13,55 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
-    /// Milliseconds between two heartbeats of an agent; more where the fleet is large. Default
-    /// 1,000: loss is seen within seconds.
+    /// Milliseconds between two heartbeats of an agent; longer in a large fleet. Default 1,000: a
+    /// loss is seen within seconds.
     pub heartbeat_ms: u64,
-    /// Heartbeats of the whole fleet in a second: where there are more nodes, each is heard less
-    /// often, but always three times before it is suspect. Default 1,000, a tenth of a core.
+    /// Target rate of the whole fleet in heartbeats per second. In a large fleet each node reports
+    /// less often, but at least three times before it is suspect. Default 1,000, a tenth of a core.
     pub heartbeats_per_second: u64,
-    /// Milliseconds of silence after which a node takes no new work. Default 15,000 (G5).
+    /// Milliseconds of silence after which a node takes no new work. Default 15,000.
     pub suspect_ms: u64,
-    /// Milliseconds of silence after which a node is given up. Default 60,000 (G5): work started
-    /// elsewhere cannot be taken back, so a reboot of a switch must not be enough.
+    /// Milliseconds of silence after which a node is lost. Default 60,000: work started elsewhere
+    /// cannot be undone, so a rebooting switch must not be enough.
     pub lost_ms: u64,
-    /// Milliseconds by which an agent ends exclusive work before its node could be given up (I4).
-    /// Default: a quarter of `lost_ms`, 15,000: ending takes up to a grace, and clocks drift.
+    /// Milliseconds by which an agent ends exclusive work before its node could be lost (I4).
+    /// Default: a quarter of `lost_ms`, 15,000, because ending takes up to a grace and clocks
+    /// drift.
     pub lease_margin_ms: Option<u64>,
-    /// Milliseconds after our own outage before a node that was not heard since is given up.
+    /// Milliseconds after an outage of this service before a node without a heartbeat is lost.
     /// Default: five times `lost_ms`, 300,000 (B2).
     pub warm_up_ms: Option<u64>,
-    /// Nodes of a pool that have to take work; a drain below that has to be forced. Default 1 (B4).
+    /// Least nodes of a pool that must take work; a drain below that must be forced. Default 1
+    /// (B4).
     pub pool_floor: u64,
-    /// Part of a pool in percent that may be out of work before a drain has to be forced, and two
-    /// nodes always may. Default 25 (B1).
+    /// Percent of a pool that may take no work before a drain must be forced; two nodes are always
+    /// allowed. Default 25.
     pub drain_percent: u64,
-    /// Nodes that are known, with those that are lost and not removed; another is refused (I25).
-    /// Default 20,000: twice what the fleet is planned for.
+    /// Most known nodes, including lost ones that were not removed; another node is refused (I25).
+    /// Default 20,000: twice the planned fleet.
     pub max_nodes: usize,
-    /// Bytes of memory that a node may claim where its enrolment says nothing, as with a token from
-    /// `prepare`; what is more is not believed, and its history says so. 0: no limit. Default
+    /// Most bytes of memory that a node without an enrolment limit may claim, such as with a token
+    /// from `prepare`. A larger claim is reduced and noted in the history. 0: no limit. Default
     /// 70,368,744,177,664 (64 TiB), more than the largest machines have.
     pub node_most_memory_bytes: u64,
-    /// Thousandths of a cpu, likewise. 0: no limit. Default 4,096,000.
+    /// The same for thousandths of a cpu. 0: no limit. Default 4,096,000.
     pub node_most_cpu_milli: u64,
-    /// Thousandths of a gpu, likewise. 0: no limit. Default 256,000.
+    /// The same for thousandths of a gpu. 0: no limit. Default 256,000.
     pub node_most_gpu_milli: u64,
-    /// Where rm-scheduler answers; its `clearings` are followed. Several addresses:
-    /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    /// Addresses of rm-scheduler, comma-separated; its publications `clearings` and `machines` are
+    /// followed. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
 }
 
-/// What keeps people and outages from emptying a pool.
+/// Limits that protect pools from operators and outages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guards {
     pub warm_up_ms: u64,
     pub pool_floor: u64,
     pub drain_percent: u64,
     pub max_nodes: usize,
-    /// What any machine may claim (S15).
-    pub most: Size,
+    /// Most resources that any node may claim (S15).
+    pub max_claim: Size,
 }
 
 impl Default for Settings {
@@ -84,13 +86,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// # Errors
-    /// When the times do not go together.
+    /// When the times contradict each other.
     pub fn limits(&self) -> anyhow::Result<Limits> {
         ensure!(self.heartbeat_ms > 0, "heartbeat_ms must be more than 0");
         ensure!(
             self.suspect_ms > 2 * self.heartbeat_ms,
-            "suspect_ms ({}) must be more than two heartbeats ({} ms each): one may come late",
+            "suspect_ms ({}) must be more than two heartbeats ({} ms each), because one may be late",
             self.suspect_ms,
             self.heartbeat_ms
         );
@@ -106,8 +107,7 @@ impl Settings {
         })
     }
 
-    /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn guards(&self) -> anyhow::Result<Guards> {
         ensure!(
             self.drain_percent <= 100,
@@ -119,7 +119,7 @@ impl Settings {
             pool_floor: self.pool_floor,
             drain_percent: self.drain_percent,
             max_nodes: self.max_nodes,
-            most: Size {
+            max_claim: Size {
                 memory_bytes: self.node_most_memory_bytes,
                 cpu_milli: self.node_most_cpu_milli,
                 gpu_milli: self.node_most_gpu_milli,
@@ -128,24 +128,22 @@ impl Settings {
         })
     }
 
-    /// # Errors
-    /// When nobody would be heard.
-    pub fn rhythm(&self) -> anyhow::Result<Rhythm> {
+    /// When the rate is zero.
+    pub fn heartbeat_period(&self) -> anyhow::Result<HeartbeatPeriod> {
         ensure!(
             self.heartbeats_per_second > 0,
             "heartbeats_per_second must be more than 0"
         );
-        Ok(Rhythm {
-            least_ms: self.heartbeat_ms,
+        Ok(HeartbeatPeriod {
+            min_ms: self.heartbeat_ms,
             per_second: self.heartbeats_per_second,
             suspect_ms: self.suspect_ms,
         })
     }
 
-    /// What an answered heartbeat is good for.
+    /// Lease in milliseconds of an answered heartbeat.
     ///
-    /// # Errors
-    /// When nothing would be left of it.
+    /// # Errors When the lease would be too short.
     pub fn lease_ms(&self) -> anyhow::Result<u64> {
         let margin_ms = self.lease_margin_ms.unwrap_or(self.lost_ms / 4);
         let lease_ms = self.lost_ms.saturating_sub(margin_ms);
@@ -165,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_must_go_together() {
+    fn contradicting_times_are_refused() {
         assert!(Settings::default().limits().is_ok());
         let hasty = Settings {
             suspect_ms: 1_500,
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn i4_a_lease_is_over_before_its_node_can_be_given_up() {
+    fn a_lease_ends_before_its_node_can_be_lost() {
         let settings = Settings::default();
         assert_eq!(settings.lease_ms().unwrap(), 45_000);
         let brief = Settings {

@@ -1,24 +1,24 @@
 //! State shared by the ledger and the handlers.
 
 use hayward_node_status_domain::Limits;
-use hayward_node_status_domain::heartbeat_period::Rhythm;
+use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
 
 use crate::config::Guards;
-use crate::heartbeats::Pulses;
+use crate::heartbeats::Heartbeats;
 
-/// What readers, handlers and the ledger share.
+/// State shared by readers, handlers and the ledger.
 pub struct Context {
-    pub pulses: Pulses,
+    pub heartbeats: Heartbeats,
     pub limits: Limits,
     pub guards: Guards,
-    pub rhythm: Rhythm,
-    /// What each answered heartbeat gives the agent (I4).
+    pub heartbeat_period: HeartbeatPeriod,
+    /// Milliseconds of lease that each answered heartbeat grants (I4).
     pub lease_ms: u64,
 }
 
 impl Context {
-    /// Milliseconds between two heartbeats of a node, as large as the fleet is now.
+    /// Milliseconds between two heartbeats of a node, for the current size of the fleet.
     pub fn period_ms(&self) -> u64 {
-        self.rhythm.period_ms(self.pulses.count())
+        self.heartbeat_period.period_ms(self.heartbeats.count())
     }
 }

@@ -1,4 +1,4 @@
-//! What node-status says when it will not.
+//! Reasons for which the ledger refuses a command.
 
 use hayward_node_status_domain::pool_minimum::TooFew;
 use hayward_service::problem::{Code, Problem};
@@ -8,27 +8,24 @@ use hayward_vocabulary::NodeName;
 pub enum Refusal {
     #[error("node {0}")]
     NoNode(NodeName),
-    #[error(
-        "{1} nodes are known, and {2} at most may be (`max_nodes`), so {0} is not let in; remove \
-         those that are lost"
-    )]
+    #[error("node {0} is refused: {1} nodes are known, and `max_nodes` is {2}; remove lost nodes")]
     Full(NodeName, usize, usize),
     #[error("node {0} is {1}; only a lost node can be removed: {2}")]
     NotLost(NodeName, &'static str, &'static str),
-    #[error("another agent is node {0}: an operator said so; restart this one if that was wrong")]
+    #[error("an operator selected another agent for node {0}; restart this one if that was wrong")]
     OtherAgent(NodeName),
-    /// S14: it was enrolled for one pool, and says that it is in another.
-    #[error("node {node} was enrolled for pool {pool} and says that it is in pool {says}")]
+    /// The node was enrolled for another pool (S14).
+    #[error("node {node} was enrolled for pool {pool} and claims pool {claimed}")]
     OtherPool {
         node: NodeName,
         pool: String,
-        says: String,
+        claimed: String,
     },
     #[error("no agent of that instance reports as node {0}")]
     NoInstance(NodeName, Vec<String>),
     #[error("drain of node {0}")]
     NoDrain(NodeName),
-    #[error("this is no drain that can be ordered")]
+    #[error("invalid drain request")]
     BadDrain(Vec<(&'static str, String)>),
     #[error(
         "pool {pool} has {}, of which {out} take no work; without {node} {}",
@@ -38,16 +35,16 @@ pub enum Refusal {
         node: NodeName,
         pool: String,
         size: u64,
-        /// Take no work already.
+        /// Nodes that already take no work.
         out: u64,
         floor: u64,
         percent: u64,
         few: TooFew,
     },
-    /// Wrong, used, expired or never given: the caller learns no more than that.
-    #[error("this secret is not good for this node")]
+    /// Wrong, used, expired or unknown; the caller learns no more than that.
+    #[error("invalid secret for this node")]
     BadSecret,
-    #[error("this Idempotency-Key was used before with another request")]
+    #[error("this Idempotency-Key was already used with another request")]
     KeyUsedBefore,
 }
 
@@ -60,7 +57,7 @@ fn nodes(count: u64) -> String {
 
 fn numbers(few: TooFew, floor: u64, percent: u64) -> String {
     match few {
-        TooFew::Floor { left } => format!("{left} would, and its floor is {floor}"),
+        TooFew::Floor { left } => format!("{left} would work, and its floor is {floor}"),
         TooFew::Fraction { out, most } => {
             format!("it would be {out}, and at most {most} may be out ({percent} %)")
         }
@@ -76,7 +73,7 @@ impl From<Refusal> for Problem {
             }
             Refusal::OtherPool { .. } => Problem::forbidden(refusal.to_string()),
             Refusal::TooFew { .. } => Problem::new(Code::Conflict, refusal.to_string())
-                .at("/force", "true drains it all the same"),
+                .at("/force", "set true to drain it anyway"),
             Refusal::NoInstance(_, known) => Problem::new(Code::Invalid, refusal.to_string())
                 .at("/agent_instance", format!("one of {}", known.join(", "))),
             Refusal::BadDrain(faults) => faults.iter().fold(

@@ -1,15 +1,14 @@
-//! One health, three spellings: as judged, as published, as stored. The same for drains, and
-//! amounts as people read them.
+//! Text forms of health, drain state and size: as published and as stored.
 
 use std::fmt::Write as _;
 
 use hayward_node_status_api as api;
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::Health;
-use hayward_node_status_domain::drain::Stage;
+use hayward_node_status_domain::drain::DrainStage;
 use hayward_vocabulary::Size;
 
-pub fn published(health: Health) -> api::Health {
+pub fn published_health(health: Health) -> api::Health {
     match health {
         Health::Healthy => api::Health::Healthy,
         Health::Quiesced => api::Health::Quiesced,
@@ -18,7 +17,7 @@ pub fn published(health: Health) -> api::Health {
     }
 }
 
-pub fn stored(health: Health) -> &'static str {
+pub fn stored_health(health: Health) -> &'static str {
     match health {
         Health::Healthy => "healthy",
         Health::Quiesced => "quiesced",
@@ -27,8 +26,8 @@ pub fn stored(health: Health) -> &'static str {
     }
 }
 
-/// The column's own check leaves no fifth word; a suspect is the careful reading of one.
-pub fn read(text: &str) -> Health {
+/// The column allows no fifth value; an unknown one counts as suspect.
+pub fn parse_health(text: &str) -> Health {
     match text {
         "healthy" => Health::Healthy,
         "quiesced" => Health::Quiesced,
@@ -37,8 +36,8 @@ pub fn read(text: &str) -> Health {
     }
 }
 
-/// A change in the history may be older than the words of today.
-pub fn read_published(text: &str) -> api::Health {
+/// An old history entry may hold an unknown value.
+pub fn parse_published_health(text: &str) -> api::Health {
     match text {
         "healthy" => api::Health::Healthy,
         "quiesced" => api::Health::Quiesced,
@@ -48,25 +47,25 @@ pub fn read_published(text: &str) -> api::Health {
     }
 }
 
-pub fn drain_state(stage: Stage) -> DrainState {
+pub fn published_drain_state(stage: DrainStage) -> DrainState {
     match stage {
-        Stage::Draining => DrainState::Draining,
-        Stage::Paused => DrainState::Paused,
-        Stage::Drained => DrainState::Drained,
-        Stage::Failed => DrainState::Failed,
+        DrainStage::Draining => DrainState::Draining,
+        DrainStage::Paused => DrainState::Paused,
+        DrainStage::Drained => DrainState::Drained,
+        DrainStage::Failed => DrainState::Failed,
     }
 }
 
-pub fn drain_stage(state: DrainState) -> Stage {
+pub fn drain_stage(state: DrainState) -> DrainStage {
     match state {
-        DrainState::Paused => Stage::Paused,
-        DrainState::Drained => Stage::Drained,
-        DrainState::Failed => Stage::Failed,
-        DrainState::Draining | DrainState::Cancelled | DrainState::Unknown => Stage::Draining,
+        DrainState::Paused => DrainStage::Paused,
+        DrainState::Drained => DrainStage::Drained,
+        DrainState::Failed => DrainStage::Failed,
+        DrainState::Draining | DrainState::Cancelled | DrainState::Unknown => DrainStage::Draining,
     }
 }
 
-pub fn stored_drain(state: DrainState) -> &'static str {
+pub fn stored_drain_state(state: DrainState) -> &'static str {
     match state {
         DrainState::Draining | DrainState::Unknown => "draining",
         DrainState::Paused => "paused",
@@ -76,8 +75,8 @@ pub fn stored_drain(state: DrainState) -> &'static str {
     }
 }
 
-/// The column's own check leaves no sixth word.
-pub fn read_drain(text: &str) -> DrainState {
+/// The column allows no sixth value.
+pub fn parse_drain_state(text: &str) -> DrainState {
     match text {
         "paused" => DrainState::Paused,
         "drained" => DrainState::Drained,
@@ -87,7 +86,8 @@ pub fn read_drain(text: &str) -> DrainState {
     }
 }
 
-/// `4096 MiB, 2500 milli cpu`: whole units, so that no two sizes read the same.
+/// Size as text, such as `4096 MiB, 2500 milli cpu`: whole units, so that different sizes have
+/// different texts.
 pub fn size(size: &Size) -> String {
     let mib = size.memory_bytes >> 20;
     let mut text = format!("{mib} MiB, {} milli cpu", size.cpu_milli);

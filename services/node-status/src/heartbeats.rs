@@ -1,9 +1,9 @@
-//! Who was heard when: the only thing heartbeats change as a rule, so it is kept in memory, is
-//! written by the handlers themselves, and never goes through the committer.
+//! Last heartbeat and metrics of each node. Most heartbeats change only these, so handlers write
+//! them in memory, without the committer.
 //!
-//! A pulse is *calm* while the last committed word about its node still holds: then a heartbeat
-//! that says the same needs no decision. The ledger sets and clears that; a term begins with none
-//! calm.
+//! The decision about a node *holds* while its last committed judgement still applies: a heartbeat
+//! with the same content then needs no command. The ledger sets and clears that; a new term starts
+//! without any.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -12,50 +12,51 @@ use std::time::Instant;
 
 use hayward_node_status_api::Metrics;
 use hayward_node_status_api::drain::DrainState;
-use hayward_node_status_domain::{Next, lease::Mercy};
+use hayward_node_status_domain::{Next, lease::LossDelay};
 use hayward_vocabulary::{NodeName, Size};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-/// The heartbeats of all nodes.
-pub struct Pulses {
+/// State of the heartbeats of all nodes.
+pub struct Heartbeats {
     started: Instant,
-    /// Keyed anew in each process, so that nobody can choose inventories that collide.
+    /// Keyed per process, so that no agent can choose colliding inventories.
     hasher: RandomState,
-    nodes: RwLock<FxHashMap<NodeName, Arc<Pulse>>>,
+    nodes: RwLock<FxHashMap<NodeName, Arc<HeartbeatState>>>,
     term_began_ms: AtomicU64,
 }
 
-/// The heartbeat of one node.
+/// State of the heartbeats of one node.
 #[derive(Default)]
-pub struct Pulse {
-    /// When it was last heard, plus one; zero while it was not heard in this term.
-    heard: AtomicU64,
-    /// Of what the node said of itself when that was last decided on.
+pub struct HeartbeatState {
+    /// Time of the last heartbeat plus one; zero before the first one of this term.
+    last_heartbeat: AtomicU64,
+    /// Digest of the content that the last judgement was based on.
     digest: AtomicU64,
-    calm: AtomicBool,
+    /// True while the last judgement still applies.
+    decision_holds: AtomicBool,
     schedulable: AtomicBool,
     metrics: Mutex<Metrics>,
-    /// Of the agent.
+    /// Version of the agent.
     version: Mutex<Arc<str>>,
-    shown: Mutex<Shown>,
+    details: Mutex<NodeDetails>,
 }
 
-/// What is shown with a node beside its entry: it may change without being news.
+/// Details returned with a node; a change of these is not published.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct NodeDetails {
     pub next: Option<Next>,
     pub flaps: u64,
     pub rivals: Vec<String>,
-    /// What it says it has, where it is held to less.
+    /// Claimed resources, when they exceed the limit.
     pub claimed: Option<Size>,
     pub drain_state: Option<DrainState>,
-    pub mercy: Mercy,
-    /// The pool of the policy, where its agent names another.
+    pub loss_delay: LossDelay,
+    /// Node pool by policy, when the agent names another one.
     pub counted_in: Option<String>,
 }
 
-impl Default for Pulses {
+impl Default for Heartbeats {
     fn default() -> Self {
         Self {
             started: Instant::now(),
@@ -66,8 +67,8 @@ impl Default for Pulses {
     }
 }
 
-impl Pulses {
-    /// Milliseconds on the clock that all pulses share.
+impl Heartbeats {
+    /// Milliseconds on the monotonic clock of all heartbeats.
     pub fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -76,46 +77,44 @@ impl Pulses {
         self.hasher.hash_one(parts)
     }
 
-    pub fn get(&self, node: &str) -> Option<Arc<Pulse>> {
+    pub fn get(&self, node: &str) -> Option<Arc<HeartbeatState>> {
         self.nodes.read().get(node).cloned()
     }
 
-    /// A term begins: everybody is listened for anew.
-    pub fn begin(&self, nodes: impl Iterator<Item = (NodeName, Arc<Pulse>)>) -> u64 {
+    /// Starts a term with these nodes; no heartbeat counts yet. Returns the current time.
+    pub fn begin(&self, nodes: impl Iterator<Item = (NodeName, Arc<HeartbeatState>)>) -> u64 {
         let now_ms = self.now_ms();
         *self.nodes.write() = nodes.collect();
         self.term_began_ms.store(now_ms, Ordering::Relaxed);
         now_ms
     }
 
-    /// How many nodes are listened for.
+    /// Number of nodes.
     pub fn count(&self) -> usize {
         self.nodes.read().len()
     }
 
-    pub fn insert(&self, node: NodeName, pulse: Arc<Pulse>) {
-        self.nodes.write().insert(node, pulse);
+    pub fn insert(&self, node: NodeName, heartbeat: Arc<HeartbeatState>) {
+        self.nodes.write().insert(node, heartbeat);
     }
 
     pub fn remove(&self, node: &NodeName) {
         self.nodes.write().remove(node);
     }
 
-    /// How long a node has been silent; since the term began where it was not heard in it.
-    pub fn silence_ms(&self, pulse: &Pulse) -> u64 {
-        let since = pulse
-            .heard_ms()
+    /// Milliseconds since the last heartbeat, or since the term began.
+    pub fn silence_ms(&self, heartbeat: &HeartbeatState) -> u64 {
+        let since = heartbeat
+            .last_heartbeat_ms()
             .unwrap_or(self.term_began_ms.load(Ordering::Relaxed));
         self.now_ms().saturating_sub(since)
     }
-}
 
-impl Pulses {
-    /// The same by itself: what is tried on it shows nowhere (A10).
+    /// A detached copy: a dry run on it is not visible.
     pub fn copy(&self) -> Self {
         let nodes = self.nodes.read();
         let copies = nodes.iter();
-        let copies = copies.map(|(node, pulse)| (node.clone(), Arc::new(pulse.copy())));
+        let copies = copies.map(|(node, heartbeat)| (node.clone(), Arc::new(heartbeat.copy())));
         Self {
             started: self.started,
             hasher: self.hasher.clone(),
@@ -125,26 +124,26 @@ impl Pulses {
     }
 }
 
-impl Pulse {
+impl HeartbeatState {
     fn copy(&self) -> Self {
         Self {
-            heard: AtomicU64::new(self.heard.load(Ordering::Relaxed)),
+            last_heartbeat: AtomicU64::new(self.last_heartbeat.load(Ordering::Relaxed)),
             digest: AtomicU64::new(self.digest.load(Ordering::Relaxed)),
-            calm: AtomicBool::new(self.calm.load(Ordering::Relaxed)),
+            decision_holds: AtomicBool::new(self.decision_holds.load(Ordering::Relaxed)),
             schedulable: AtomicBool::new(self.schedulable.load(Ordering::Relaxed)),
             metrics: Mutex::new(self.metrics()),
             version: Mutex::new(self.version()),
-            shown: Mutex::new(self.shown()),
+            details: Mutex::new(self.details()),
         }
     }
 
-    pub fn touch(&self, now_ms: u64) {
-        self.heard
+    pub fn record(&self, now_ms: u64) {
+        self.last_heartbeat
             .fetch_max(now_ms.saturating_add(1), Ordering::Relaxed);
     }
 
-    pub fn heard_ms(&self) -> Option<u64> {
-        self.heard.load(Ordering::Relaxed).checked_sub(1)
+    pub fn last_heartbeat_ms(&self) -> Option<u64> {
+        self.last_heartbeat.load(Ordering::Relaxed).checked_sub(1)
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -155,37 +154,38 @@ impl Pulse {
         self.version.lock().clone()
     }
 
-    pub fn runs(&self, version: &str) {
+    pub fn set_version(&self, version: &str) {
         *self.version.lock() = version.into();
     }
 
-    pub fn shown(&self) -> Shown {
-        self.shown.lock().clone()
+    pub fn details(&self) -> NodeDetails {
+        self.details.lock().clone()
     }
 
-    pub fn show(&self, shown: Shown) {
-        *self.shown.lock() = shown;
+    pub fn set_details(&self, details: NodeDetails) {
+        *self.details.lock() = details;
     }
 
-    pub fn feels(&self, metrics: Metrics) {
+    pub fn set_metrics(&self, metrics: Metrics) {
         *self.metrics.lock() = metrics;
     }
 
-    /// Whether saying this again is no news. If it is not, the answer is whether the node takes
-    /// work as far as operators are concerned.
-    pub fn knows(&self, digest: u64) -> Option<bool> {
-        let calm = self.calm.load(Ordering::Acquire);
-        (calm && self.digest.load(Ordering::Relaxed) == digest)
+    /// Whether the node takes work, as far as operators are concerned, if a heartbeat with this
+    /// digest needs no new decision; else none.
+    pub fn unchanged(&self, digest: u64) -> Option<bool> {
+        let holds = self.decision_holds.load(Ordering::Acquire);
+        (holds && self.digest.load(Ordering::Relaxed) == digest)
             .then(|| self.schedulable.load(Ordering::Relaxed))
     }
 
-    /// The ledger decided on what this digest stands for.
-    pub fn decided(&self, digest: u64) {
+    /// Sets the digest that the last judgement was based on.
+    pub fn set_digest(&self, digest: u64) {
         self.digest.store(digest, Ordering::Relaxed);
     }
 
-    pub fn settle(&self, calm: bool, schedulable: bool) {
+    /// Sets whether the last judgement still applies, and whether the node is varied on.
+    pub fn set_decision(&self, holds: bool, schedulable: bool) {
         self.schedulable.store(schedulable, Ordering::Relaxed);
-        self.calm.store(calm, Ordering::Release);
+        self.decision_holds.store(holds, Ordering::Release);
     }
 }

@@ -1,4 +1,5 @@
-//! The routes of node-status. Handlers check who asks, ask the ledger once, and wrap the answer.
+//! Routes of node-status. Each handler checks the caller, sends one command to the ledger, and maps
+//! the result.
 
 mod admission;
 mod credentials;
@@ -26,14 +27,14 @@ use utoipa_axum::routes;
 
 use crate::command::Command;
 use crate::context::Context;
-use crate::secret_attempts::Patience;
+use crate::secret_attempts::SecretAttempts;
 
 hayward_service::refusals! {
     NotItsAgent = 403, "not the agent of this node";
-    NoNode = 404, "no such node";
+    NoNode = 404, "unknown node";
 }
 
-/// What handlers need.
+/// Shared state of the handlers.
 #[derive(Clone)]
 pub struct App {
     pub handle: Handle<Command>,
@@ -41,10 +42,11 @@ pub struct App {
     pub context: Arc<Context>,
     pub pool: PgPool,
     pub issuer: Arc<Issuer>,
-    /// Answers that held a secret, kept in memory alone so that a repeated request gets it again.
-    pub told: Arc<Memory>,
-    /// How many wrong secrets are still listened to.
-    pub patience: Arc<Patience>,
+    /// Answers that contain a secret, kept in memory only so that a repeated request gets the same
+    /// one.
+    pub secret_answers: Arc<Memory>,
+    /// Limit of wrong secrets.
+    pub secret_attempts: Arc<SecretAttempts>,
 }
 
 pub fn routes() -> OpenApiRouter<App> {
@@ -69,7 +71,7 @@ pub fn routes() -> OpenApiRouter<App> {
     admit(routes, admission::TABLE)
 }
 
-/// A11: what to ask for to read one's own write.
+/// Revision of this write: a read that requests it reflects the write (A11).
 fn revision(revision: u64) -> HeaderMap {
     HeaderMap::from_iter([(
         axum::http::HeaderName::from_static("hayward-revision"),

@@ -1,8 +1,10 @@
-//! The working set: every node as last judged, every pool's brake, and when each node has to be
-//! looked at again. What it decides goes to rows and into `nodes` in one transaction.
+//! Working set of node-status: every node with its last judgement, every pool with its brake, and
+//! the time of each node's next check. Changes go to rows and to the publication `nodes` in one
+//! transaction.
 //!
 //! Invariants: a node is in `due` at most once, at its `due_ms`; `pools` counts exactly the nodes
-//! in `nodes`; a pulse is calm only while the node is well and nothing about it is undecided.
+//! in `nodes`; the decision about a node holds only while the node is well and nothing about it is
+//! open.
 
 mod enrolments;
 
@@ -22,119 +24,123 @@ use crate::command::Command;
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::metrics::{self, NodeReading};
-use crate::model::{Bounds, Drain, Node};
+use crate::model::{ClaimLimits, Drain, Node};
 use crate::store::{self, Rows};
 
 #[derive(Clone)]
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
-    /// What the clock of the pulses showed when that of the term showed zero.
-    pub(crate) ahead_ms: u64,
+    /// Offset of the clock of the heartbeats to the clock of the term, in milliseconds.
+    pub(crate) clock_offset_ms: u64,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
-    pub(crate) pools: BTreeMap<String, Pool>,
+    pub(crate) pools: BTreeMap<String, PoolState>,
     pub(crate) due: BTreeSet<(u64, NodeName)>,
-    /// Pools whose silence changed since their brake was last judged.
-    pub(crate) stirred: BTreeSet<String>,
+    /// Pools whose silent nodes changed since their brake was last judged.
+    pub(crate) dirty_pools: BTreeSet<String>,
     pub(crate) enrolments: Enrolments,
-    /// The most each node may claim, where that was said (S15).
-    pub(crate) bounds: BTreeMap<NodeName, Bounds>,
+    /// Limits of the claims of each node with an enrolment limit (S15).
+    pub(crate) claim_limits: BTreeMap<NodeName, ClaimLimits>,
     /// The last drain of each node.
     pub(crate) drains: BTreeMap<NodeName, Drain>,
-    /// When a drain has to be looked at without news, by the wall clock: deadlines are set by it.
+    /// Next check of each drain, by wall clock like its deadline.
     pub(crate) deadlines: BTreeSet<(Timestamp, NodeName)>,
-    pub(crate) clearings: Followed<ClearingEntry>,
-    pub(crate) machines: Followed<MachineEntry>,
+    pub(crate) evacuations: Followed<ClearingEntry>,
+    pub(crate) scheduler_nodes: Followed<MachineEntry>,
 }
 
-/// What is read when a term begins.
+/// State loaded at the start of a term.
 #[derive(Default)]
-pub(crate) struct Stored {
+pub(crate) struct StoredState {
     pub nodes: Vec<Node>,
     pub enrolments: Enrolments,
-    pub bounds: BTreeMap<NodeName, Bounds>,
+    pub claim_limits: BTreeMap<NodeName, ClaimLimits>,
     pub drains: BTreeMap<NodeName, Drain>,
 }
 
-/// What the brake of a pool looks at (B1).
+/// Counts of a pool, for its brake (B1).
 #[derive(Clone, Default)]
-pub(crate) struct Pool {
+pub(crate) struct PoolState {
     pub size: usize,
-    /// Since when nodes are silent that fell silent in this term.
+    /// Silent nodes of this term, with the time of their loss of contact.
     pub silent: BTreeMap<NodeName, u64>,
     pub brake: Brake,
 }
 
 impl Ledger {
-    /// Now, on the clock of the pulses.
+    /// Current time on the clock of the heartbeats.
     pub(crate) fn now_ms(&self, moment: &Moment) -> u64 {
-        moment.monotonic_ms.saturating_add(self.ahead_ms)
+        moment.monotonic_ms.saturating_add(self.clock_offset_ms)
     }
 
-    pub(crate) fn of(context: &Arc<Context>, moment: &Moment, stored: Stored) -> Self {
-        let began_ms = context.pulses.begin(
+    pub(crate) fn from_stored(
+        context: &Arc<Context>,
+        moment: &Moment,
+        stored: StoredState,
+    ) -> Self {
+        let began_ms = context.heartbeats.begin(
             stored
                 .nodes
                 .iter()
-                .map(|node| (node.name.clone(), node.pulse.clone())),
+                .map(|node| (node.name.clone(), node.heartbeat.clone())),
         );
         let mut ledger = Self {
             context: context.clone(),
-            ahead_ms: began_ms.saturating_sub(moment.monotonic_ms),
+            clock_offset_ms: began_ms.saturating_sub(moment.monotonic_ms),
             nodes: BTreeMap::new(),
             pools: BTreeMap::new(),
             due: BTreeSet::new(),
-            stirred: BTreeSet::new(),
+            dirty_pools: BTreeSet::new(),
             enrolments: stored.enrolments,
-            bounds: stored.bounds,
+            claim_limits: stored.claim_limits,
             drains: stored.drains,
             deadlines: BTreeSet::new(),
-            clearings: Followed::default(),
-            machines: Followed::default(),
+            evacuations: Followed::default(),
+            scheduler_nodes: Followed::default(),
         };
         for mut node in stored.nodes {
-            node.twins.seen_at(began_ms);
-            node.bounds = Some(ledger.may_claim(&node.name));
+            node.agents.restart_watch(began_ms);
+            node.claim_limits = Some(ledger.limits_of(&node.name));
             ledger.add(node, began_ms);
         }
         for (name, drain) in &mut ledger.drains {
-            drain.look = drain.look_at(moment.now);
-            if let Some(at) = drain.look {
+            drain.next_check = drain.next_check_at(moment.now);
+            if let Some(at) = drain.next_check {
                 ledger.deadlines.insert((at, name.clone()));
             }
         }
         ledger
     }
 
-    /// A copy that shares nothing with this one that a command changes (A10).
-    fn apart(&self) -> Self {
-        let pulses = self.context.pulses.copy();
+    /// A copy for dry runs, which shares no state that a command changes.
+    fn detached_copy(&self) -> Self {
+        let heartbeats = self.context.heartbeats.copy();
         let mut copy = self.clone();
         for node in copy.nodes.values_mut() {
-            node.pulse = pulses.get(node.name.as_str()).unwrap_or_default();
+            node.heartbeat = heartbeats.get(node.name.as_str()).unwrap_or_default();
         }
         copy.context = Arc::new(Context {
-            pulses,
+            heartbeats,
             guards: self.context.guards.clone(),
             ..*self.context
         });
         copy
     }
 
-    /// A node as everybody may know it.
+    /// The published entry of a node.
     pub(crate) fn entry_of(&self, name: &NodeName) -> Result<NodeEntry, Refusal> {
         self.nodes
             .get(name)
-            .map(|node| node.entry(self.lasting_drain(name)))
+            .map(|node| node.entry(self.active_drain(name)))
             .ok_or_else(|| Refusal::NoNode(name.clone()))
     }
 
-    /// Takes a node in, to be judged in the next round.
+    /// Adds a node, to be judged in the next round.
     pub(crate) fn add(&mut self, mut node: Node, now_ms: u64) {
-        node.watched_since_ms = now_ms;
+        node.watch_began_ms = now_ms;
         node.due_ms = Some(now_ms);
         self.due.insert((now_ms, node.name.clone()));
-        let counted_in = node.counted_in().to_owned();
-        self.pools.entry(counted_in).or_default().size += 1;
+        let brake_pool = node.brake_pool().to_owned();
+        self.pools.entry(brake_pool).or_default().size += 1;
         self.nodes.insert(node.name.clone(), node);
     }
 }
@@ -149,24 +155,24 @@ impl hayward_publication::Ledger for Ledger {
         moment: &Moment,
         context: &Arc<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let stored = Stored {
+        let stored = StoredState {
             nodes: store::load_nodes(tx).await?,
             enrolments: store::load_enrolments(tx).await?.into_iter().collect(),
-            bounds: store::load_limits(tx).await?,
+            claim_limits: store::load_limits(tx).await?,
             drains: store::load_drains(tx).await?,
         };
-        Ok(Self::of(context, moment, stored))
+        Ok(Self::from_stored(context, moment, stored))
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
             Command::Heartbeat {
                 node,
-                beat,
+                heartbeat,
                 digest,
                 reply,
             } => {
-                let answer = self.heartbeat((node, *beat, digest), moment, batch);
+                let answer = self.heartbeat((node, *heartbeat, digest), moment, batch);
                 batch.answer(reply, answer);
             }
             Command::Vary {
@@ -215,8 +221,10 @@ impl hayward_publication::Ledger for Ledger {
                 self.absorb_machines(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Enrol { asked, reply } => {
-                let answer = self.enrolments.enrol(asked, moment.now, &mut batch.rows);
+            Command::Enrol { enrolment, reply } => {
+                let answer = self
+                    .enrolments
+                    .enrol(enrolment, moment.now, &mut batch.rows);
                 batch.answer(reply, answer);
             }
             Command::Redeem {
@@ -227,33 +235,33 @@ impl hayward_publication::Ledger for Ledger {
                 let answer = self.redeem((&node, &secret_digest), moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
+            Command::Invariants(reply) => batch.answer(reply, self.check_invariants(moment)),
         }
     }
 
-    /// What operators order of nodes is tried on a copy. Enrolments are not: their answer is a
-    /// secret that would be good for nothing.
+    /// Commands of operators can run as a dry run on a copy. Enrolments cannot: their answer would
+    /// be a useless secret.
     fn trial(&self, command: &Command) -> Trial<Self> {
         match command {
             Command::Vary { .. }
             | Command::Remove { .. }
             | Command::Identify { .. }
             | Command::Drain { .. }
-            | Command::CancelDrain { .. } => Trial::OnACopy(Box::new(self.apart())),
+            | Command::CancelDrain { .. } => Trial::OnACopy(Box::new(self.detached_copy())),
             _ => Trial::Never,
         }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.look_at_deadlines(moment, batch);
+        self.check_drain_deadlines(moment, batch);
         self.judge_all_due(moment, batch)
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
         let nodes = self.nodes.values().map(|node| NodeReading {
             node,
-            is_draining: self.lasting_drain(&node.name).is_some(),
-            silent_ms: self.context.pulses.silence_ms(&node.pulse),
+            is_draining: self.active_drain(&node.name).is_some(),
+            silent_ms: self.context.heartbeats.silence_ms(&node.heartbeat),
         });
         let brake_is_on = |pool: &str| self.pools.get(pool).is_some_and(|it| it.brake.is_on());
         metrics::readings(nodes, brake_is_on, self.context.guards.pool_floor)

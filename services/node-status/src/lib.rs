@@ -1,13 +1,13 @@
-//! node-status knows which machines exist and how they are.
+//! node-status knows which nodes exist, and their health.
 //!
-//! It owns nodes, their health, whether an operator has varied them off or has them emptied, the
-//! history of all that, and the enrolment of agents. Agents tell it that they are there; it
-//! publishes `nodes`, which rm-scheduler follows. It follows `clearings` of rm-scheduler, to know
-//! when a node is empty, and `machines`, to count brakes by the pools of the policy.
+//! It owns nodes, their health, their drains, whether an operator varied them off, the history of
+//! these, and the enrolment of agents. Agents send it heartbeats. It publishes `nodes`, which
+//! rm-scheduler follows. It follows `clearings` of rm-scheduler to know when a node is empty, and
+//! `machines` to count nodes in the pools of the policy.
 //!
-//! A heartbeat that changes nothing is a number in memory: it takes no commit and leaves no row. A
-//! node is given up only for its silence, by the monotonic clock of this process, and never for a
-//! silence of ours.
+//! An unchanged heartbeat changes only a number in memory, without commit or row. A node becomes
+//! lost only by its silence, measured by the monotonic clock of this process, and never by an
+//! outage of this service.
 //!
 //! It never tells an agent what to run, and never looks at work.
 
@@ -55,28 +55,28 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::command::Command;
 pub use crate::config::Settings;
 use crate::context::Context;
-use crate::heartbeats::Pulses;
+use crate::heartbeats::Heartbeats;
 use crate::http::App;
 use crate::ledger::Ledger;
-use crate::secret_attempts::Patience;
+use crate::secret_attempts::SecretAttempts;
 
-/// The schema of this service, and the role it works as.
+/// Database schema and role of this service.
 pub const SCHEMA: &str = "node_status";
 
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// The name of this service, of its token and of its scope.
+/// Name of this service, its token and its scope.
 pub const NAME: &str = "node-status";
 const ABOUT: Description = Description {
     title: "Hayward node-status",
     text: "Knows which machines exist and how they are.",
 };
-/// Connections to the database: one commits, the others read history.
+/// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
-/// Answers with a secret that are remembered at once.
-const TOLD: usize = 1024;
+/// Most answers with a secret kept in memory.
+const MAX_SECRET_ANSWERS: usize = 1024;
 
-/// A service that runs.
+/// A running service.
 pub struct Running {
     pub address: SocketAddr,
     pub publisher: Arc<Publisher>,
@@ -85,31 +85,27 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns after the shutdown, when every request is answered and the lease is given back.
+    /// Returns after the shutdown, when every request is answered and the lease is released.
     ///
-    /// # Errors
-    /// When it stopped serving for another reason.
+    /// # Errors When it stopped serving for another reason.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let served = self.server.await.context("the server did not end in order");
         self.committer.stop().await;
         served?
     }
 
-    /// Ends without giving anything back, as a crash would.
+    /// Ends without releasing the lease, as a crash would.
     pub fn kill(self) {
         self.server.abort();
         self.committer.kill();
     }
 }
 
-/// Starts the service; it listens when this returns.
-///
-/// # Errors
-/// When a setting is missing or wrong, or the database or the address cannot be had.
+/// When a setting is missing or invalid, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let limits = settings.limits()?;
     let guards = settings.guards()?;
-    let rhythm = settings.rhythm()?;
+    let heartbeat_period = settings.heartbeat_period()?;
     let lease_ms = settings.lease_ms()?;
     let keys = settings.frame.open_keys()?;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
@@ -117,12 +113,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
     let issuer = Arc::new(keys.issuer(Arc::clone(&clock))?);
 
-    let pulses = Pulses::default();
+    let heartbeats = Heartbeats::default();
     let context = Arc::new(Context {
-        pulses,
+        heartbeats,
         limits,
         guards,
-        rhythm,
+        heartbeat_period,
         lease_ms,
     });
     let holder = format!("{NAME} {}", std::process::id());
@@ -137,9 +133,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let publisher = Arc::clone(handle.publisher());
     let token = TokenSource::file(keys.token_path(NAME));
     let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    Follows::of(rm_scheduler, &handle, &shutdown).start_all();
+    Follows::new(rm_scheduler, &handle, &shutdown).start_all();
 
-    let (told, patience) = (Arc::new(Memory::new(TOLD)), Arc::new(Patience::default()));
+    let (secret_answers, secret_attempts) = (
+        Arc::new(Memory::new(MAX_SECRET_ANSWERS)),
+        Arc::new(SecretAttempts::default()),
+    );
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
     let records = audit::routes(&handle, NAME);
@@ -151,8 +150,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         context,
         pool,
         issuer,
-        told,
-        patience,
+        secret_answers,
+        secret_attempts,
     };
     let listener = server::bind(&settings.frame)?;
     let address = listener.local_addr()?;
@@ -175,10 +174,10 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     })
 }
 
-/// The description of the API as it is kept in `openapi/node-status.json`.
+/// API description, as stored in `openapi/node-status.json`.
 pub fn openapi() -> String {
     let health = Health::new(NAME, Arc::new(Standing::default));
-    // Only the descriptions are looked at, and those need no state.
+    // Only the descriptions are used, and those need no state.
     let (_, document) = http::routes().split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document)
@@ -190,7 +189,7 @@ pub fn openapi() -> String {
     )
 }
 
-/// What rm-scheduler tells.
+/// Followed publications of rm-scheduler.
 struct Follows {
     client: Client,
     handle: Handle<Command>,
@@ -198,7 +197,7 @@ struct Follows {
 }
 
 impl Follows {
-    fn of(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) -> Self {
+    fn new(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) -> Self {
         Self {
             client,
             handle: handle.clone(),

@@ -1,4 +1,4 @@
-//! What node-status tells a collector of its nodes (T6).
+//! Metrics of node-status (T6).
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use hayward_service::metrics::catalogue::{
 
 use crate::model::Node;
 
-/// As the catalogue has them.
+/// States of the metrics catalogue.
 const STATES: [&str; 6] = [
     "healthy", "quiesced", "offline", "draining", "suspect", "lost",
 ];
 
-/// A node that was well fell silent.
-pub(crate) fn went_silent(pool: &str) {
+/// Counts a node that lost contact.
+pub(crate) fn count_loss(pool: &str) {
     NODE_FLAPS.add(1, &[POOL.is(pool.to_owned())]);
 }
 
-/// What matters most about a node.
+/// Most important state of a node.
 fn state(node: &Node, drains: bool) -> &'static str {
     match node.health {
         Health::Lost => "lost",
@@ -33,7 +33,7 @@ fn state(node: &Node, drains: bool) -> &'static str {
 }
 
 #[derive(Default)]
-struct Sum {
+struct PoolSum {
     states: BTreeMap<&'static str, u64>,
     silent_ms: u32,
 }
@@ -51,10 +51,10 @@ pub(crate) fn readings<'a>(
     brake_is_on: impl Fn(&str) -> bool,
     pool_floor: u64,
 ) -> Vec<Reading> {
-    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, PoolSum> = BTreeMap::new();
     for reading in nodes {
         let node = reading.node;
-        let sum = sums.entry(node.counted_in()).or_default();
+        let sum = sums.entry(node.brake_pool()).or_default();
         let state = state(node, reading.is_draining);
         *sum.states.entry(state).or_default() += 1;
         if node.health != Health::Lost {
@@ -64,17 +64,17 @@ pub(crate) fn readings<'a>(
     }
     let mut readings = Vec::new();
     for (pool, sum) in sums {
-        let of_pool = || vec![POOL.is(pool.to_owned())];
+        let attributes_of_pool = || vec![POOL.is(pool.to_owned())];
         for state in STATES {
             let count = sum.states.get(state).copied().unwrap_or(0);
-            let mut attributes = of_pool();
+            let mut attributes = attributes_of_pool();
             attributes.push(NODE_STATE.is(state));
             readings.push(NODE_COUNT.counts(count, attributes));
         }
         let silent = f64::from(sum.silent_ms) / 1_000.0;
-        readings.push(NODE_HEARTBEAT_AGE.reads(silent, of_pool()));
-        readings.push(NODE_BRAKE.counts(u64::from(brake_is_on(pool)), of_pool()));
-        readings.push(POOL_FLOOR.counts(pool_floor, of_pool()));
+        readings.push(NODE_HEARTBEAT_AGE.reads(silent, attributes_of_pool()));
+        readings.push(NODE_BRAKE.counts(u64::from(brake_is_on(pool)), attributes_of_pool()));
+        readings.push(POOL_FLOOR.counts(pool_floor, attributes_of_pool()));
     }
     readings
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t3_states_are_those_of_the_catalogue() {
+    fn states_match_the_metrics_catalogue() {
         assert!(STATES.iter().all(|state| NODE_STATE.allows(state)));
     }
 }

@@ -4,6 +4,6 @@ mod drain;
 mod enrolment;
 mod node;
 
-pub use self::drain::{Drain, checked};
-pub use self::enrolment::{Asked, Bounds, Enrolment, EnrolmentKey};
+pub use self::drain::{Drain, validate};
+pub use self::enrolment::{ClaimLimits, Enrolment, EnrolmentKey, NewEnrolment};
 pub use self::node::{Node, pool_of};

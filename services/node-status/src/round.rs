@@ -1,9 +1,9 @@
-//! Time to decide: nodes whose time has come are judged, nobody else is looked at.
+//! The round: judges the nodes whose check is due.
 
 use std::time::Duration;
 
 use hayward_node_status_api::NODES;
-use hayward_node_status_domain::lease::Mercy;
+use hayward_node_status_domain::lease::LossDelay;
 use hayward_node_status_domain::{self as domain, Health, Judgement, judge};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -16,21 +16,21 @@ use crate::metrics;
 use crate::model::Node;
 use crate::store::{ChangeRow, NodeRow, Rows};
 
-/// The history of a node is trimmed once in this many changes.
+/// The history of a node is trimmed after this many changes.
 const TRIM_EVERY: u32 = 50;
 
 impl Ledger {
-    /// First notes who fell silent, then judges the brakes of their pools, so that an incident is
-    /// seen whole before anybody is given up, and judges the nodes last.
+    /// First records losses of contact, then judges the brakes of the pools, then the nodes. An
+    /// incident is thus seen as a whole before any node becomes lost.
     pub(crate) fn judge_all_due(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         let now_ms = self.now_ms(moment);
         let mut names = self.take_due(now_ms);
         for name in &names {
-            self.note_silence(name, now_ms);
+            self.record_silence(name, now_ms);
         }
         names.extend(self.judge_brakes(now_ms));
         for name in names {
-            self.settle(&name, Cause::default(), moment, batch);
+            self.judge_node(&name, Cause::default(), moment, batch);
         }
         let judged = self.due.first();
         let judged = judged.map(|(due_ms, _)| due_ms.saturating_sub(now_ms));
@@ -40,7 +40,7 @@ impl Ledger {
         pause.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
     }
 
-    pub(crate) fn look_at_deadlines(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn check_drain_deadlines(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let passed = |(at, _): &&(Timestamp, NodeName)| *at <= moment.now;
         let names: Vec<NodeName> = self
             .deadlines
@@ -71,31 +71,31 @@ impl Ledger {
         names
     }
 
-    fn note_silence(&mut self, name: &NodeName, now_ms: u64) {
+    fn record_silence(&mut self, name: &NodeName, now_ms: u64) {
         let Some(node) = self.nodes.get(name) else {
             return;
         };
         if node.health == Health::Lost {
             return;
         }
-        // Judged as with the brake on, because all that matters here is whether it is silent.
-        let record = domain::Record {
-            braked: true,
-            ..node.record(domain::Brake::default(), &self.context, now_ms)
+        // Judged with the brake on, because only silence matters here.
+        let record = domain::NodeFacts {
+            brake_on: true,
+            ..node.facts(domain::Brake::default(), &self.context, now_ms)
         };
         let silent = judge(&record, now_ms).health == Health::Suspect;
-        let counted_in = node.counted_in().to_owned();
-        let pool = self.pools.entry(counted_in.clone()).or_default();
+        let brake_pool = node.brake_pool().to_owned();
+        let pool = self.pools.entry(brake_pool.clone()).or_default();
         if silent && !pool.silent.contains_key(name) {
             pool.silent.insert(name.clone(), now_ms);
-            self.stirred.insert(counted_in);
+            self.dirty_pools.insert(brake_pool);
         }
     }
 
-    /// Judges the brakes of pools whose silence changed; returns who has to be judged again.
+    /// Judges the brakes of changed pools, and returns the nodes to judge again.
     fn judge_brakes(&mut self, now_ms: u64) -> Vec<NodeName> {
-        let mut again = Vec::new();
-        for name in std::mem::take(&mut self.stirred) {
+        let mut to_judge = Vec::new();
+        for name in std::mem::take(&mut self.dirty_pools) {
             let Some(pool) = self.pools.get_mut(&name) else {
                 continue;
             };
@@ -104,12 +104,12 @@ impl Ledger {
                 continue;
             }
             let silent_since_ms: Vec<u64> = pool.silent.values().copied().collect();
-            let seen = domain::Pool {
+            let input = domain::Pool {
                 size: pool.size,
                 silent_since_ms: &silent_since_ms,
             };
             let before = pool.brake.is_on();
-            pool.brake = pool.brake.judged(seen, now_ms);
+            pool.brake = pool.brake.judged(input, now_ms);
             let on = pool.brake.is_on();
             if before != on {
                 let silent = silent_since_ms.len();
@@ -118,18 +118,18 @@ impl Ledger {
                     silent,
                     size = pool.size,
                     on,
-                    "the brake of a pool"
+                    "the brake of a pool changed"
                 );
-                // What is said of the lease of the others changes with it (W7).
-                let here = self.nodes.values().filter(|node| node.counted_in() == name);
-                again.extend(here.map(|node| node.name.clone()));
+                // The lease forecasts of the pool's other nodes change too (W7).
+                let here = self.nodes.values().filter(|node| node.brake_pool() == name);
+                to_judge.extend(here.map(|node| node.name.clone()));
             }
         }
-        again
+        to_judge
     }
 
-    /// Judges one node and tells whoever has to know, if there is anything to tell.
-    pub(crate) fn settle(
+    /// Judges one node, and writes and publishes the result if it changed.
+    pub(crate) fn judge_node(
         &mut self,
         name: &NodeName,
         cause: Cause,
@@ -140,40 +140,41 @@ impl Ledger {
         let Some(node) = self.nodes.get_mut(name) else {
             return;
         };
-        let counted_in = node.counted_in().to_owned();
-        let pool = self.pools.entry(counted_in.clone()).or_default();
+        let brake_pool = node.brake_pool().to_owned();
+        let pool = self.pools.entry(brake_pool.clone()).or_default();
         let before = node.health;
-        if went_silent(
+        if lost_contact(
             before,
-            &node.record(pool.brake, &self.context, now_ms),
+            &node.facts(pool.brake, &self.context, now_ms),
             now_ms,
         ) {
-            node.flaps.went(now_ms);
-            metrics::went_silent(&counted_in);
+            node.flaps.record_loss(now_ms);
+            metrics::count_loss(&brake_pool);
         }
-        let record = node.record(pool.brake, &self.context, now_ms);
+        let record = node.facts(pool.brake, &self.context, now_ms);
         let judged = judge(&record, now_ms);
         let well = is_well(judged.health);
-        let calm = well && record.heard_ms.is_some() && !record.twins;
+        let decision_holds = well && record.last_heartbeat_ms.is_some() && !record.duplicate_agents;
         if well && pool.silent.remove(name).is_some() {
-            self.stirred.insert(counted_in);
+            self.dirty_pools.insert(brake_pool);
         }
-        let mercy = Mercy {
-            braked: record.braked,
-            spared_until_ms: record.spared_until_ms,
+        let loss_delay = LossDelay {
+            brake_on: record.brake_on,
+            not_lost_before_ms: record.not_lost_before_ms,
             lost: judged.health == Health::Lost,
         };
-        let turned = judged.health != before || judged.reason != node.health_reason;
+        let judgement_changed = judged.health != before || judged.reason != node.health_reason;
         if judged.health != before {
             node.since = moment.now;
         }
-        let drain = self.drains.get(name).filter(|drain| drain.lasts());
-        // What a node that is being emptied says of its containers is looked at each time.
-        node.pulse.settle(calm && drain.is_none(), node.schedulable);
+        let drain = self.drains.get(name).filter(|drain| drain.is_active());
+        // During a drain every heartbeat is evaluated, because it reports the containers.
+        node.heartbeat
+            .set_decision(decision_holds && drain.is_none(), node.schedulable);
         let due_ms = due(node, &judged, &self.context, now_ms);
-        let mut shown = node.shown(drain, &self.context, now_ms);
-        (shown.next, shown.mercy) = (Some(judged.next), mercy);
-        node.pulse.show(shown);
+        let mut details = node.details(drain, &self.context, now_ms);
+        (details.next, details.loss_delay) = (Some(judged.next), loss_delay);
+        node.heartbeat.set_details(details);
         node.health = judged.health;
         node.health_reason = judged.reason;
         if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
@@ -182,29 +183,43 @@ impl Ledger {
         if let Some(due_ms) = due_ms {
             self.due.insert((due_ms, name.clone()));
         }
-        if turned || cause.news {
-            self.tell(name, Cause { turned, ..cause }, moment, batch);
+        if judgement_changed || cause.publish {
+            self.publish_node(
+                name,
+                Cause {
+                    judgement_changed,
+                    ..cause
+                },
+                moment,
+                batch,
+            );
         }
     }
 
-    fn tell(&mut self, name: &NodeName, cause: Cause, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn publish_node(
+        &mut self,
+        name: &NodeName,
+        cause: Cause,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let now_ms = self.now_ms(moment);
         let quiet_ms = self.context.limits.lost_ms;
         let Some(node) = self.nodes.get_mut(name) else {
             return;
         };
-        let drain = self.drains.get(name).filter(|drain| drain.lasts());
+        let drain = self.drains.get(name).filter(|drain| drain.is_active());
         let entry = node.entry(drain);
-        if cause.turned || cause.event.is_some() || cause.by.is_some() {
+        if cause.judgement_changed || cause.event.is_some() || cause.by.is_some() {
             let reason = match cause.event {
-                Some(event) if cause.turned => format!("{event}; {}", entry.reason),
+                Some(event) if cause.judgement_changed => format!("{event}; {}", entry.reason),
                 Some(event) => event,
                 None => entry.reason.clone(),
             };
             batch.rows.changes.push(ChangeRow {
                 node: name.clone(),
                 at: moment.now,
-                health: format::stored(node.health),
+                health: format::stored_health(node.health),
                 schedulable: node.schedulable,
                 reason,
                 by: cause.by,
@@ -212,10 +227,10 @@ impl Ledger {
             node.changes += 1;
             if node.changes >= TRIM_EVERY {
                 node.changes = 0;
-                batch.rows.crowded.push(name.clone());
+                batch.rows.histories_to_trim.push(name.clone());
             }
         }
-        let row = NodeRow::of(node, quiet_ms, now_ms);
+        let row = NodeRow::from_node(node, quiet_ms, now_ms);
         batch.rows.nodes.insert(name.clone(), Some(row));
         batch.publish(NODES, "", name.as_str(), &entry);
     }
@@ -225,17 +240,18 @@ fn is_well(health: Health) -> bool {
     matches!(health, Health::Healthy | Health::Quiesced)
 }
 
-/// F33: counted once a time, and not where the whole pool went: that is no fault of the node's.
-fn went_silent(before: Health, record: &domain::Record<'_>, now_ms: u64) -> bool {
-    let heard = record.heard_ms.is_some();
-    is_well(before) && heard && !record.braked && !is_well(judge(record, now_ms).health)
+/// True for a new loss of contact. Losses during an incident of the pool do not count as flapping
+/// (F33).
+fn lost_contact(before: Health, record: &domain::NodeFacts<'_>, now_ms: u64) -> bool {
+    let heard = record.last_heartbeat_ms.is_some();
+    is_well(before) && heard && !record.brake_on && !is_well(judge(record, now_ms).health)
 }
 
-/// When a node has to be looked at without news: it is silent for too long, one of two agents has
-/// been, or its comings and goings are forgotten.
+/// Time of the next check: the next limit of silence, the end of a conflict of agents, or the end
+/// of the flap count.
 fn due(node: &Node, judged: &Judgement, context: &Context, now_ms: u64) -> Option<u64> {
-    let twins = node.twins.until_ms(context.limits.lost_ms);
+    let conflict = node.agents.conflict_until_ms(context.limits.lost_ms);
     let flaps = node.flaps.until_ms();
-    let later = twins.into_iter().chain(flaps).filter(|at| now_ms < *at);
-    judged.again_ms.into_iter().chain(later).min()
+    let later = conflict.into_iter().chain(flaps).filter(|at| now_ms < *at);
+    judged.next_check_ms.into_iter().chain(later).min()
 }

@@ -1,38 +1,38 @@
-//! How many wrong secrets are listened to (S28). Right ones cost nothing, so a fleet that enrols
-//! at once is not slowed down, and guessing is hopeless at any speed anyway.
+//! Token bucket for wrong secrets (S28). Valid secrets cost nothing, so enrolling a fleet is not
+//! slowed down.
 
 use parking_lot::Mutex;
 
-/// Wrong secrets in a row before patience ends.
-const MOST: u64 = 50;
-/// Milliseconds in which one more is earned.
-const EARNED_MS: u64 = 200;
+/// Capacity of the bucket.
+const MAX_ATTEMPTS: u64 = 50;
+/// Milliseconds in which one attempt is refilled.
+const REFILL_MS: u64 = 200;
 
 #[derive(Default)]
-pub struct Patience(Mutex<Spent>);
+pub struct SecretAttempts(Mutex<Used>);
 
 #[derive(Default)]
-struct Spent {
-    tries: u64,
+struct Used {
+    attempts: u64,
     at_ms: u64,
 }
 
-impl Patience {
-    /// Takes one try; false when there is none left.
-    pub fn spend(&self, now_ms: u64) -> bool {
-        let mut spent = self.0.lock();
-        let earned = now_ms.saturating_sub(spent.at_ms) / EARNED_MS;
-        spent.tries = spent.tries.saturating_sub(earned);
-        spent.at_ms += earned * EARNED_MS;
-        let left = spent.tries < MOST;
-        spent.tries += u64::from(left);
+impl SecretAttempts {
+    /// Takes one attempt; false when none is left.
+    pub fn take(&self, now_ms: u64) -> bool {
+        let mut used = self.0.lock();
+        let refilled = now_ms.saturating_sub(used.at_ms) / REFILL_MS;
+        used.attempts = used.attempts.saturating_sub(refilled);
+        used.at_ms += refilled * REFILL_MS;
+        let left = used.attempts < MAX_ATTEMPTS;
+        used.attempts += u64::from(left);
         left
     }
 
-    /// The try was a good one.
-    pub fn give_back(&self) {
-        let mut spent = self.0.lock();
-        spent.tries = spent.tries.saturating_sub(1);
+    /// Returns the attempt of a valid secret.
+    pub fn refund(&self) {
+        let mut used = self.0.lock();
+        used.attempts = used.attempts.saturating_sub(1);
     }
 }
 
@@ -41,15 +41,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_ends_and_comes_back() {
-        let patience = Patience::default();
-        for _ in 0..MOST {
-            assert!(patience.spend(1_000_000));
+    fn attempts_run_out_and_are_refilled() {
+        let attempts = SecretAttempts::default();
+        for _ in 0..MAX_ATTEMPTS {
+            assert!(attempts.take(1_000_000));
         }
-        assert!(!patience.spend(1_000_000));
-        assert!(patience.spend(1_000_000 + EARNED_MS));
-        assert!(!patience.spend(1_000_000 + EARNED_MS));
-        patience.give_back();
-        assert!(patience.spend(1_000_000 + EARNED_MS));
+        assert!(!attempts.take(1_000_000));
+        assert!(attempts.take(1_000_000 + REFILL_MS));
+        assert!(!attempts.take(1_000_000 + REFILL_MS));
+        attempts.refund();
+        assert!(attempts.take(1_000_000 + REFILL_MS));
     }
 }

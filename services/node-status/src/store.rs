@@ -17,25 +17,25 @@ pub use self::claimed_size::load_limits;
 pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
 pub use self::node::{NodeRow, load_nodes};
-use crate::model::{Bounds, Enrolment};
+use crate::model::{ClaimLimits, Enrolment};
 
-/// What one batch changes.
+/// Rows that one batch changes.
 #[derive(Default)]
 pub struct Rows {
-    /// The node as it is now, or that it is gone.
+    /// The new row of a node, or none to delete it.
     pub nodes: BTreeMap<NodeName, Option<NodeRow>>,
     pub changes: Vec<ChangeRow>,
-    /// Nodes whose history has grown long enough to be trimmed.
-    pub crowded: Vec<NodeName>,
+    /// Nodes whose history must be trimmed.
+    pub histories_to_trim: Vec<NodeName>,
     pub enrolments: BTreeMap<(String, String), Enrolment>,
     pub forgotten_enrolments: Vec<(String, String)>,
-    /// What a node may claim, or that nothing is said of it any more.
-    pub limits: BTreeMap<NodeName, Option<Bounds>>,
+    /// The limits of a node, or none to delete them.
+    pub limits: BTreeMap<NodeName, Option<ClaimLimits>>,
     pub drains: BTreeMap<NodeName, DrainRow>,
 }
 
 impl Rows {
-    /// Rows that are to be written.
+    /// Number of rows to write.
     pub fn weight(&self) -> usize {
         let all = [
             self.nodes.len(),
@@ -52,7 +52,7 @@ impl Rows {
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     node::write(rows.nodes, tx).await?;
     change::append(&rows.changes, tx).await?;
-    change::trim(&rows.crowded, tx).await?;
+    change::trim(&rows.histories_to_trim, tx).await?;
     enrolment::write(rows.enrolments, tx).await?;
     enrolment::forget(rows.forgotten_enrolments, tx).await?;
     claimed_size::write(rows.limits, tx).await?;

@@ -1,4 +1,4 @@
-//! node-status as its callers meet it: over HTTP, on a real Postgres, killed and started again.
+//! Service tests of node-status over HTTP, on a real Postgres, with crashes and restarts.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ mod scheduler;
 mod truth;
 
 #[test]
-fn the_description_is_the_one_that_was_agreed() {
+fn the_api_description_matches_the_golden_file() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../openapi/node-status.json"

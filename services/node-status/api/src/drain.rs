@@ -1,4 +1,4 @@
-//! Emptying a machine (W5): the order, and how far it is.
+//! Drain of a node: the request and its progress.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use utoipa::ToSchema;
 
 use crate::{DrainOrder, Next};
 
-/// `PUT /v1/nodes/{node}/drain`: begins a drain, or changes the one that lasts. What is not named
-/// stays as it is.
+/// `PUT /v1/nodes/{node}/drain`: begins a drain, or changes the active one. Absent fields stay
+/// unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DrainRequest {
-    /// Why; shown to everyone who asks about the node. Needed to begin.
+    /// Reason, shown with the node. Required to begin a drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub reason: Option<String>,
-    /// Milliseconds from now after which work is moved without regard to its disruption limits.
+    /// Milliseconds from now after which work is moved regardless of its disruption limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2_592_000_000_i64)]
     pub deadline_ms: Option<i64>,
-    /// The same as an instant. One of the two.
+    /// The deadline as an instant; give this or `deadline_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// True: nothing more is taken off for now. The node takes no new work either.
+    /// True pauses the drain: no further work is moved, and the node takes no new work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// Begins even where too little of the pool would be left (B4).
+    /// True begins the drain even if too few nodes of the pool would be left (B4).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -38,54 +38,54 @@ pub struct DrainView {
     pub order: DrainOrder,
     pub by: String,
     pub state: DrainState,
-    /// When it came to this state.
+    /// Instant at which this state began.
     pub state_since: Timestamp,
-    /// Why it is in this state, for people.
+    /// Reason of this state, as text.
     pub why: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
-    /// What rm-scheduler says of it; absent until it took the order up.
+    /// Progress reported by rm-scheduler; absent until it applies the drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<DrainMoves>,
-    /// What the agent said since the drain began; absent until it did.
+    /// Running containers reported by the agent since the drain began; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<u64>,
 }
 
-/// I17: asked to stop, and stopped, are two states.
+/// State of a drain. `drained` requires proof that the node is empty (I17).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DrainState {
-    /// Work is being taken off, or is awaited to end.
+    /// Work is being moved, or its end is awaited.
     Draining,
-    /// The operator stopped it half-way; the node takes no new work.
+    /// An operator paused the drain; the node takes no new work.
     Paused,
-    /// The agent said that nothing is alive, and rm-scheduler that nothing is left.
+    /// The agent reported no running container, and rm-scheduler no remaining allocation.
     Drained,
-    /// The deadline has passed, and something stays. The order holds on.
+    /// The deadline passed and work remains. The drain stays active.
     Failed,
-    /// Over; the node takes work again as far as the drain is concerned.
+    /// The drain ended; it no longer prevents new work.
     Cancelled,
     #[serde(other)]
     Unknown,
 }
 
-/// Allocations, as rm-scheduler counts them.
+/// Numbers of allocations, counted by rm-scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainMoves {
-    /// There when it began, and came since.
+    /// Present at the begin, or started since.
     pub total: u64,
-    /// Ended, and going on elsewhere or not wanted any more.
+    /// Ended, and restarted on another node or no longer wanted.
     pub moved: u64,
-    /// Ended, with no successor yet.
+    /// Ended, without a successor so far.
     pub failed: u64,
-    /// Still there.
+    /// Still on the node.
     pub remaining: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<DrainBlocker>,
 }
 
-/// Something that stays where it is for now.
+/// An allocation that stays for now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainBlocker {
     pub allocation: String,

@@ -1,4 +1,4 @@
-//! The words of node-status: what agents tell it, what it answers, and the entries of its
+//! Wire types of node-status: heartbeats of agents, their answers, and the entries of its
 //! publication `nodes`, which rm-scheduler follows.
 
 pub mod drain;
@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 /// Name of the publication; its keys are node names.
 pub const NODES: &str = "nodes";
 
-/// One entry of `nodes`: everything the scheduler may know of a machine.
+/// One entry of `nodes`: all data of a node that the scheduler gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeEntry {
     pub node: NodeName,
-    /// The nodepool this node belongs to.
+    /// Node pool of the node.
     pub pool: String,
-    /// What may be handed out, already without what the system itself needs.
+    /// Resources for work, without the reserve of the system.
     pub capacity: Size,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -28,11 +28,11 @@ pub struct NodeEntry {
     pub health: Health,
     /// False while an operator has varied the node off.
     pub schedulable: bool,
-    /// Why the node is as it is, for people.
+    /// Reason of the current state, as text.
     pub reason: String,
-    /// When health or schedulable last changed, by node-status' clock.
+    /// Instant of the last change of `health` or `schedulable`, by the clock of node-status.
     pub since: Timestamp,
-    /// Present while the node is being emptied, and once it is empty.
+    /// Present while a drain is active, including after the node is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainOrder>,
     /// Changes with each boot of the machine.
@@ -41,23 +41,23 @@ pub struct NodeEntry {
     pub agent_instance: String,
 }
 
-/// An operator wants a node emptied (W5). What is there moves as the disruption limits of its work
-/// allow; after the deadline, without them.
+/// The drain of a node. Its work moves within its disruption limits, and after the deadline without
+/// them (W5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainOrder {
-    /// Counts the drains of this node; what is told of an earlier one does not concern this one.
+    /// Number of this drain among the drains of the node. Reports about earlier drains are ignored.
     pub number: u64,
     pub since: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Nothing more is taken off while it lasts; the node takes no new work either.
+    /// True while the drain is paused; the node takes no new work either.
     #[serde(default)]
     pub paused: bool,
     pub reason: String,
 }
 
 impl NodeEntry {
-    /// takes new work.
+    /// True when the node takes new work.
     pub fn takes_work(&self) -> bool {
         self.schedulable && self.drain.is_none() && self.health == Health::Healthy
     }
@@ -68,13 +68,13 @@ impl NodeEntry {
 pub enum Health {
     /// Heartbeats arrive.
     Healthy,
-    /// Heartbeats are missing, but not for long enough to give the node up. Takes no new work.
+    /// Heartbeats are missing, but the node is not lost yet. It takes no new work.
     Suspect,
-    /// Given up: what ran there is gone as far as the scheduler is concerned.
+    /// The node is lost: the scheduler treats its work as ended.
     Lost,
-    /// The node itself asks for no new work.
+    /// The agent asks for no new work.
     Quiesced,
-    /// A word of a later version: hold, and report.
+    /// A value of a later version.
     #[serde(other)]
     Unknown,
 }
@@ -97,10 +97,11 @@ pub struct Heartbeat {
     pub inventory: Inventory,
     #[serde(default)]
     pub metrics: Metrics,
-    /// True while the node itself asks for no new work.
+    /// True while the agent asks for no new work.
     #[serde(default)]
     pub quiesced: bool,
-    /// Why it does, for people. Without running numbers: another text is news.
+    /// Reason for that, as text. It must not contain changing numbers, because each new text counts
+    /// as a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         min_length = 1,
@@ -110,7 +111,7 @@ pub struct Heartbeat {
     pub quiesce_reason: Option<String>,
 }
 
-/// What the machine is. A change of this is news.
+/// Hardware and configuration of the node. A change is published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Inventory {
     pub capacity: Size,
@@ -132,13 +133,13 @@ pub struct Inventory {
     pub version: String,
 }
 
-/// How the machine feels at the moment. Never news; shown with the node.
+/// Current load of the node. Changes are not published; they are shown with the node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Metrics {
-    /// Load average of one minute, in hundredths.
+    /// One-minute load average, in hundredths.
     #[serde(default)]
     pub load_centi: u64,
-    /// Zero, like all that cannot be read.
+    /// Zero when it cannot be read, like all values here.
     #[serde(default)]
     pub memory_total_bytes: u64,
     #[serde(default)]
@@ -147,24 +148,24 @@ pub struct Metrics {
     pub swap_total_bytes: u64,
     #[serde(default)]
     pub swap_free_bytes: u64,
-    /// Of the disk the agent keeps its state on.
+    /// Size of the disk with the agent's state.
     #[serde(default)]
     pub disk_total_bytes: u64,
     #[serde(default)]
     pub disk_free_bytes: u64,
-    /// Absent where the kernel does not tell.
+    /// Absent when the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<Pressure>,
-    /// Containers alive on the node.
+    /// Running containers on the node.
     #[serde(default)]
     pub containers: u64,
-    /// The agent has looked through its journal and its machine: `containers` are all there are.
+    /// True when the agent has read its journal, so that `containers` is complete.
     #[serde(default)]
     pub complete: bool,
 }
 
-/// Pressure stall information: hundredths of a percent of the last ten seconds in which something
-/// waited.
+/// Pressure stall information: hundredths of a percent of the last ten seconds in which some task
+/// was stalled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Pressure {
     #[serde(default)]
@@ -175,16 +176,16 @@ pub struct Pressure {
     pub io_centi: u64,
 }
 
-/// What the agent is told in return.
+/// Answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatAnswer {
     pub health: Health,
     pub schedulable: bool,
     /// Milliseconds until the next heartbeat is due.
     pub heartbeat_ms: u64,
-    /// From the moment this heartbeat was sent, by the node's own clock: when so many milliseconds
-    /// have gone by without another answer, exclusive work has to end (I4). Shorter than what
-    /// node-status waits before it gives the node up. Absent: no lease.
+    /// Milliseconds, counted from when this heartbeat was sent by the node's own clock. Without
+    /// another answer in that time, exclusive work must end (I4). Shorter than the time after which
+    /// the node is lost; absent means no lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
@@ -200,47 +201,47 @@ pub struct NodeView {
     /// Heartbeats missed in a row.
     pub missed: u64,
     pub version: String,
-    /// What happens to the node if nothing else does.
+    /// Next change of the node if no other event occurs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
-    /// How long exclusive work may run there if nothing is heard of the node any more (W7).
+    /// How long exclusive work may still run on the node without another heartbeat (W7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseView>,
-    /// How often it fell silent and came back lately.
+    /// Number of recent losses followed by a return.
     #[serde(default)]
     pub flaps: u64,
-    /// Agents that report as this node, where there is more than one.
+    /// Agent instances that report as this node, when there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rivals: Vec<String>,
-    /// What it says it has, where it is held to less (S15).
+    /// Claimed resources, when they exceed the limit of the node (S15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Size>,
-    /// Where the drain is that lasts.
+    /// State of the active drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_state: Option<drain::DrainState>,
-    /// The pool that the policy puts it in and brakes count it in, where its agent names another.
+    /// Node pool by policy, when the agent names another one; the brake counts the node there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_in: Option<String>,
 }
 
-/// What a node was granted last (I4), from this answer on and if no other heartbeat comes.
+/// Lease of a node (I4), counted from this answer and without another heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseView {
     /// Milliseconds that each answered heartbeat grants.
     pub lasts_ms: u64,
-    /// Milliseconds until no exclusive work runs there any more; 0: none does.
+    /// Milliseconds until no exclusive work runs on the node; 0 means none does.
     pub ends_after_ms: u64,
-    /// Milliseconds until the node is given up and a successor may start elsewhere; 0: it may.
-    /// Absent: nobody can tell, for too many of its pool fell silent together.
+    /// Milliseconds until the node is lost and a successor may start elsewhere; 0 means it may now.
+    /// Absent while the brake of the pool is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement_after_ms: Option<u64>,
 }
 
-/// What happens next, and when.
+/// The next change, and when it happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Next {
     pub what: String,
-    /// Milliseconds until then, from this answer. Absent: nobody can tell.
+    /// Milliseconds until then, from this answer; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
 }
@@ -249,19 +250,19 @@ pub struct Next {
 pub struct NodeList {
     pub nodes: Vec<NodeView>,
     pub revision: u64,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// One change of a node, as its history keeps it.
+/// One entry of the history of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeChange {
     pub at: Timestamp,
     pub health: Health,
     pub schedulable: bool,
     pub reason: String,
-    /// Who caused it; absent where node-status judged.
+    /// Caller that caused the change; absent for a judgement of node-status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -270,10 +271,10 @@ pub struct NodeChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeHistory {
     pub changes: Vec<NodeChange>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// What is listed is at least as new.
+    /// Revision that this page reflects at least.
     #[serde(default)]
     pub revision: u64,
 }
@@ -283,7 +284,7 @@ pub struct NodeHistory {
 #[serde(deny_unknown_fields)]
 pub struct Schedulable {
     pub schedulable: bool,
-    /// Why; shown to everyone who asks about the node.
+    /// Reason, shown with the node.
     #[serde(default)]
     #[schema(max_length = 4096, pattern = "^[^\\x00]*$")]
     pub reason: Option<String>,
@@ -294,25 +295,25 @@ pub struct Schedulable {
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentRequest {
     pub node: NodeName,
-    /// The most that the node may say it has (S15). What is zero or not named is not limited. It
-    /// holds from the moment the secret is exchanged, until the node is enrolled again.
+    /// Most resources that the node may claim (S15). Zero or absent means unlimited. The limit
+    /// applies from the exchange of the secret until the next enrolment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
-    /// The pool that the node may say it is in, as it says it; `default` where it names none. Its
-    /// heartbeats are refused while it says another (S14). Absent: any.
+    /// Node pool that the agent must name; an agent that names none is in `default`. Heartbeats
+    /// with another pool are refused (S14). Absent means any pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 }
 
-/// `PUT /v1/nodes/{node}/identity`: which of two agents with one name is the node (F28).
+/// `PUT /v1/nodes/{node}/identity`: selects the agent that represents the node (F28).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// The instance that stays. The others are not listened to any more.
+    /// Instance that represents the node; the others are refused.
     pub agent_instance: String,
 }
 
-/// A secret that is shown once and can be used once.
+/// A secret that is returned once and can be used once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Enrolment {
     pub node: NodeName,

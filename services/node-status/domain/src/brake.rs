@@ -1,36 +1,36 @@
-//! B1: when many nodes of a pool fall silent within minutes, the network or ourselves are a
-//! likelier cause than the machines, and giving them all up would stop work that still runs. The
-//! brake then holds until enough of them are heard again; an operator who knows better varies a
-//! node off. When it comes off, the others are likely to be on their way: they are spared a while.
+//! Brake against mass loss. When many nodes of a pool lose contact within minutes, the network or
+//! this service is the likelier cause, so no node of the pool becomes lost. The brake releases when
+//! enough nodes are back; the others then get a further grace. An operator can override it by
+//! varying a node off (B1).
 
-/// Nodes that fell silent this recently belong to one incident.
+/// Losses within this time, in milliseconds, belong to one incident.
 pub const WINDOW_MS: u64 = 5 * 60 * 1000;
-/// Fewer than this are never an incident, so the smallest pools still lose single nodes.
-pub const LEAST_NODES: usize = 3;
-/// So many are one however large the pool is: a rack, a switch.
-pub const MOST_NODES: usize = 10;
-/// The part of a pool that must be silent: one in this many, and more.
+/// Smallest incident. Small pools therefore still lose single nodes.
+pub const MIN_NODES: usize = 3;
+/// This many losses are an incident in a pool of any size, such as the loss of a rack.
+pub const ALWAYS_NODES: usize = 10;
+/// More than one node in this many must be silent.
 const ONE_IN: usize = 4;
 
-/// Since when the brake of a pool is on, and when it last came off.
+/// Brake of one pool: when it came on, and when it last released.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Brake {
     since_ms: Option<u64>,
     released_ms: Option<u64>,
 }
 
-/// What the brake of a pool looks at.
+/// Input of the brake.
 #[derive(Debug, Clone, Copy)]
 pub struct Pool<'a> {
     /// All nodes of the pool.
     pub size: usize,
-    /// When each node that is silent now fell silent.
+    /// When each silent node lost contact, in milliseconds.
     pub silent_since_ms: &'a [u64],
 }
 
-/// Whether so many of a pool that fall silent together are an incident.
+/// True when this many simultaneous losses are an incident.
 pub fn incident(together: usize, size: usize) -> bool {
-    together >= LEAST_NODES && (together * ONE_IN > size || together >= MOST_NODES)
+    together >= MIN_NODES && (together * ONE_IN > size || together >= ALWAYS_NODES)
 }
 
 impl Brake {
@@ -38,16 +38,16 @@ impl Brake {
         self.since_ms.is_some()
     }
 
-    /// Until when nobody is given up after the brake came off.
-    pub fn spares_until_ms(self, grace_ms: u64) -> u64 {
+    /// Instant before which no node becomes lost after the brake released.
+    pub fn not_lost_before_ms(self, grace_ms: u64) -> u64 {
         self.released_ms
             .map_or(0, |released| released.saturating_add(grace_ms))
     }
 
-    /// The brake at `now_ms`, given how it was.
+    /// The new state of the brake at `now_ms`.
     #[must_use]
     pub fn judged(self, pool: Pool<'_>, now_ms: u64) -> Self {
-        // While it holds, the incident is what fell silent since shortly before it came on.
+        // While the brake is on, the incident includes losses from shortly before it came on.
         let since = self.since_ms.unwrap_or(now_ms);
         let from = since.saturating_sub(WINDOW_MS);
         let together = pool

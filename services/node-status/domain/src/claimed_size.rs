@@ -1,7 +1,7 @@
-//! S15: what a node claims to have is held to what it was enrolled for.
+//! Clamps the claimed resources of a node to the limit of its enrolment (S15).
 
-/// The smaller of the two; nothing was said where the limit is zero.
-pub fn held_to(claimed: u64, limit: u64) -> u64 {
+/// The smaller value; a limit of zero means unlimited.
+pub fn clamp_to_limit(claimed: u64, limit: u64) -> u64 {
     if limit == 0 {
         claimed
     } else {
@@ -11,11 +11,12 @@ pub fn held_to(claimed: u64, limit: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::held_to;
+    use super::clamp_to_limit;
 
     #[test]
-    fn a_claim_is_held_to_its_limit() {
-        let held = [(8, 0), (8, 4), (8, 8), (8, 16), (0, 4)].map(|(is, most)| held_to(is, most));
-        assert_eq!(held, [8, 4, 8, 8, 0]);
+    fn a_claim_is_clamped_to_its_limit() {
+        let clamped = [(8, 0), (8, 4), (8, 8), (8, 16), (0, 4)]
+            .map(|(claimed, limit)| clamp_to_limit(claimed, limit));
+        assert_eq!(clamped, [8, 4, 8, 8, 0]);
     }
 }

@@ -1,108 +1,118 @@
-//! I17: drained means empty. That work was told to leave is one thing; that the agent looked and
-//! found nothing, and that the scheduler knows of nothing, is another, and only the two together
-//! end a drain.
+//! Judges the progress of a drain. A node is drained only when the agent reports no running
+//! container and the scheduler reports no remaining allocation (I17).
 
-use crate::format::length;
+use crate::format::duration_text;
 
-/// What is still there this long after the deadline stays: stopping by force takes a minute (6.3).
+/// Milliseconds after the deadline at which a drain with remaining work fails. Killing work takes
+/// up to a minute.
 pub const LATE_MS: u64 = 60_000;
 
-/// How far a drain is.
+/// Stage of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum DrainStage {
     Draining,
     Paused,
     Drained,
-    /// Past its deadline with something that stays. It holds on, and may still come to an end.
+    /// The deadline passed and work remains. The drain stays active and may still finish.
     Failed,
 }
 
-/// What rm-scheduler says of this very drain.
+/// Progress that rm-scheduler reports for this drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cleared {
+pub struct SchedulerProgress {
     pub remaining: u64,
-    /// Of those, what will not move by itself: reservations, and what cannot be reached.
+    /// Remaining allocations that never move by themselves: reservations and unreachable ones.
     pub stuck: u64,
 }
 
+/// Input of [`judge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    pub before: Stage,
+pub struct DrainFacts {
+    pub before: DrainStage,
     pub paused: bool,
-    /// Milliseconds since the deadline passed.
+    /// Milliseconds since the deadline; absent before it or without one.
     pub late_ms: Option<u64>,
-    /// Absent while rm-scheduler has not taken the order up.
-    pub cleared: Option<Cleared>,
-    /// Containers alive: what the agent said since the drain began, once it had looked through its
-    /// journal.
-    pub alive: Option<u64>,
+    /// Absent until rm-scheduler applies the drain.
+    pub scheduler: Option<SchedulerProgress>,
+    /// Running containers, from a complete report of the agent since the drain began; absent until
+    /// then.
+    pub running: Option<u64>,
 }
 
-/// Where a drain stands and why, for people.
-pub fn judge(facts: &Facts) -> (Stage, String) {
-    let Facts {
+/// Stage of a drain, and the reason as text.
+pub fn judge(facts: &DrainFacts) -> (DrainStage, String) {
+    let DrainFacts {
         before,
-        cleared,
-        alive,
+        scheduler,
+        running,
         ..
     } = *facts;
-    let nothing_left = cleared.map(|cleared| cleared.remaining == 0);
-    let nothing_alive = alive.map(|alive| alive == 0);
-    // What was found empty stays so until somebody says otherwise: a restart of ours is no news.
-    let stays =
-        before == Stage::Drained && nothing_left != Some(false) && nothing_alive != Some(false);
-    if stays || (nothing_left == Some(true) && nothing_alive == Some(true)) {
-        let why = "the agent reports nothing alive, and nothing is placed here";
-        return (Stage::Drained, why.to_owned());
+    let none_left = scheduler.map(|scheduler| scheduler.remaining == 0);
+    let none_running = running.map(|count| count == 0);
+    // A drained node stays drained until a report contradicts it, so a restart of this service
+    // changes nothing.
+    let stays_drained = before == DrainStage::Drained
+        && none_left != Some(false)
+        && none_running != Some(false);
+    if stays_drained || (none_left == Some(true) && none_running == Some(true)) {
+        let why = "no container runs and no allocation remains";
+        return (DrainStage::Drained, why.to_owned());
     }
     let why = waits_for(facts);
-    if facts.late_ms.is_some_and(|late| is_late(late, cleared)) {
-        return (Stage::Failed, format!("the deadline has passed; {why}"));
+    if facts.late_ms.is_some_and(|late| is_late(late, scheduler)) {
+        return (
+            DrainStage::Failed,
+            format!("the deadline has passed; {why}"),
+        );
     }
     if facts.paused {
-        return (Stage::Paused, format!("paused by the operator; {why}"));
+        return (DrainStage::Paused, format!("paused by the operator; {why}"));
     }
-    (Stage::Draining, why)
+    (DrainStage::Draining, why)
 }
 
-fn is_late(late_ms: u64, cleared: Option<Cleared>) -> bool {
-    let hopeless = cleared.is_some_and(|it| it.remaining > 0 && it.stuck >= it.remaining);
-    hopeless || late_ms >= LATE_MS
+fn is_late(late_ms: u64, scheduler: Option<SchedulerProgress>) -> bool {
+    let never_ends = scheduler.is_some_and(|it| it.remaining > 0 && it.stuck >= it.remaining);
+    never_ends || late_ms >= LATE_MS
 }
 
-fn waits_for(facts: &Facts) -> String {
-    match (facts.cleared, facts.alive) {
-        (None, _) => "rm-scheduler has not taken it up yet".to_owned(),
-        (Some(cleared), _) if cleared.remaining > 0 && cleared.stuck > 0 => format!(
-            "{} still placed here, {} of them stay by themselves",
-            cleared.remaining, cleared.stuck
+fn waits_for(facts: &DrainFacts) -> String {
+    match (facts.scheduler, facts.running) {
+        (None, _) => "rm-scheduler has not applied it yet".to_owned(),
+        (Some(scheduler), _) if scheduler.remaining > 0 && scheduler.stuck > 0 => format!(
+            "{} allocations remain, and {} of them never move by themselves",
+            scheduler.remaining, scheduler.stuck
         ),
-        (Some(cleared), _) if cleared.remaining > 0 => {
-            format!("{} still placed here", cleared.remaining)
+        (Some(scheduler), _) if scheduler.remaining > 0 => {
+            format!("{} allocations remain", scheduler.remaining)
         }
-        (Some(_), None) => "nothing is placed here; the agent has not said yet that nothing is \
-                            alive"
+        (Some(_), None) => "no allocation remains; the agent has not reported yet that no \
+                            container runs"
             .to_owned(),
-        (Some(_), Some(alive)) => format!("nothing is placed here, but {alive} still alive"),
+        (Some(_), Some(running)) => {
+            format!("no allocation remains, but {running} containers still run")
+        }
     }
 }
 
-/// What happens next, for people.
-pub fn next(stage: Stage, has_deadline: bool) -> String {
+/// Next change, as text.
+pub fn next(stage: DrainStage, has_deadline: bool) -> String {
     match (stage, has_deadline) {
-        (Stage::Drained, _) => {
+        (DrainStage::Drained, _) => {
             "takes no work until the drain is cancelled or the node is forgotten".to_owned()
         }
-        (Stage::Paused, _) => "nothing moves until it is resumed".to_owned(),
-        (Stage::Failed, _) => {
-            "stays so until what blocks it is gone, or it is cancelled".to_owned()
+        (DrainStage::Paused, _) => "nothing moves until it is resumed".to_owned(),
+        (DrainStage::Failed, _) => {
+            "stays failed until nothing remains, or it is cancelled".to_owned()
         }
-        (Stage::Draining, true) => format!(
-            "what is still here is moved without regard to its disruption limits, and the drain \
-             fails if something stays {} longer",
-            length(LATE_MS)
+        (DrainStage::Draining, true) => format!(
+            "remaining work is moved regardless of its disruption limits, and the drain fails \
+             if some of it stays {} longer",
+            duration_text(LATE_MS)
         ),
-        (Stage::Draining, false) => "goes on until it is empty: there is no deadline".to_owned(),
+        (DrainStage::Draining, false) => {
+            "continues until the node is empty; there is no deadline".to_owned()
+        }
     }
 }
 
@@ -112,28 +122,28 @@ mod tests {
 
     use super::*;
 
-    const BUSY: Option<Cleared> = Some(Cleared {
+    const BUSY: Option<SchedulerProgress> = Some(SchedulerProgress {
         remaining: 2,
         stuck: 0,
     });
-    const RESERVED: Option<Cleared> = Some(Cleared {
+    const RESERVED: Option<SchedulerProgress> = Some(SchedulerProgress {
         remaining: 2,
         stuck: 2,
     });
-    const CLEAR: Option<Cleared> = Some(Cleared {
+    const CLEAR: Option<SchedulerProgress> = Some(SchedulerProgress {
         remaining: 0,
         stuck: 0,
     });
 
     #[test]
-    fn the_table_of_drains() {
-        use Stage::{Drained, Draining, Failed, Paused};
-        // (before, paused, late, cleared, alive) -> stage
+    fn each_input_has_its_stage() {
+        use DrainStage::{Drained, Draining, Failed, Paused};
+        // (before, paused, late, scheduler, running) -> stage
         let table = [
             ((Draining, false, None, None, None), Draining),
             ((Draining, false, None, None, Some(0)), Draining),
             ((Draining, false, None, BUSY, Some(2)), Draining),
-            // Asked to stop is not stopped: either word alone is not enough.
+            // One report alone is not enough.
             ((Draining, false, None, CLEAR, None), Draining),
             ((Draining, false, None, CLEAR, Some(1)), Draining),
             ((Draining, false, None, BUSY, Some(0)), Draining),
@@ -141,14 +151,14 @@ mod tests {
             ((Paused, true, None, CLEAR, Some(0)), Drained),
             ((Draining, true, None, BUSY, Some(2)), Paused),
             ((Paused, false, None, BUSY, Some(2)), Draining),
-            // A restart of ours forgets the words, not what they led to.
+            // A restart of this service forgets the reports but not the stage.
             ((Drained, false, None, None, None), Drained),
             ((Drained, false, None, None, Some(0)), Drained),
             ((Drained, false, None, CLEAR, None), Drained),
-            // What turns up after all is told.
+            // A contradicting report reopens the drain.
             ((Drained, false, None, None, Some(1)), Draining),
             ((Drained, false, None, BUSY, None), Draining),
-            // After the deadline, what still ends has its minute; what stays for good has not.
+            // After the deadline, ending work has one minute, and work that never moves has none.
             ((Draining, false, Some(0), BUSY, Some(2)), Draining),
             ((Draining, false, Some(LATE_MS), BUSY, Some(2)), Failed),
             ((Draining, false, Some(0), RESERVED, Some(2)), Failed),
@@ -156,39 +166,39 @@ mod tests {
             ((Failed, false, Some(LATE_MS), CLEAR, Some(0)), Drained),
             ((Failed, false, None, BUSY, Some(2)), Draining),
         ];
-        for ((before, paused, late_ms, cleared, alive), stage) in table {
-            let facts = Facts {
+        for ((before, paused, late_ms, scheduler, running), stage) in table {
+            let facts = DrainFacts {
                 before,
                 paused,
                 late_ms,
-                cleared,
-                alive,
+                scheduler,
+                running,
             };
             assert_eq!(judge(&facts).0, stage, "{facts:?}");
         }
     }
 
     proptest! {
-        /// I17: whatever is known, nobody calls a node drained while somebody knows better.
+        /// No report may contradict a drained stage (I17).
         #[test]
-        fn drained_is_never_said_against_a_word(
+        fn a_node_is_never_drained_against_a_report(
             before in prop::sample::select(vec![
-                Stage::Draining, Stage::Paused, Stage::Drained, Stage::Failed,
+                DrainStage::Draining, DrainStage::Paused, DrainStage::Drained, DrainStage::Failed,
             ]),
             paused: bool,
             late_ms in prop::option::of(0..120_000_u64),
-            cleared in prop::option::of((0..3_u64, 0..3_u64)),
-            alive in prop::option::of(0..3_u64),
+            scheduler in prop::option::of((0..3_u64, 0..3_u64)),
+            running in prop::option::of(0..3_u64),
         ) {
-            let cleared = cleared.map(|(remaining, stuck)| Cleared { remaining, stuck });
-            let facts = Facts { before, paused, late_ms, cleared, alive };
+            let scheduler = scheduler.map(|(remaining, stuck)| SchedulerProgress { remaining, stuck });
+            let facts = DrainFacts { before, paused, late_ms, scheduler, running };
             let (stage, why) = judge(&facts);
             prop_assert!(!why.is_empty());
-            if stage == Stage::Drained {
-                prop_assert!(alive.unwrap_or(0) == 0);
-                prop_assert!(cleared.is_none_or(|cleared| cleared.remaining == 0));
-                let both = cleared.is_some() && alive.is_some();
-                prop_assert!(both || before == Stage::Drained);
+            if stage == DrainStage::Drained {
+                prop_assert!(running.unwrap_or(0) == 0);
+                prop_assert!(scheduler.is_none_or(|scheduler| scheduler.remaining == 0));
+                let both = scheduler.is_some() && running.is_some();
+                prop_assert!(both || before == DrainStage::Drained);
             }
         }
     }

@@ -1,71 +1,76 @@
-//! F28: a cloned disk makes two agents report as one node. Each start of an agent has an instance
-//! name that never comes back, so an instance that reports after a later one did proves a twin.
+//! Detects two agents that report as one node, such as after cloning a disk. Each start of an agent
+//! has a new instance name, so an instance that reports again after a later one proves a duplicate
+//! (F28).
 
 use std::collections::VecDeque;
 
-/// Earlier instances that are remembered: an agent that starts again and again leaves many.
-const REMEMBERED: usize = 8;
+/// Most earlier instances remembered; an agent that restarts often leaves many.
+const MAX_FORMER: usize = 8;
 
-/// What is known of the instances that report as one node.
+/// Instances that report as one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Twins {
+pub struct AgentInstances {
     current: String,
-    /// With when each was last heard, the latest last.
+    /// Earlier instances with the time of their last report, latest last.
     former: VecDeque<(String, u64)>,
-    seen_ms: Option<u64>,
+    /// Last time a former instance reported again; absent without a conflict.
+    conflict_seen_ms: Option<u64>,
 }
 
-impl Twins {
-    /// Starts with what was written down: the instance that was current, and those it was torn
-    /// between.
-    pub fn of(instance: impl Into<String>, rivals: Vec<String>) -> Self {
+impl AgentInstances {
+    /// Restores the stored state: the current instance and its rivals.
+    pub fn new(instance: impl Into<String>, rivals: Vec<String>) -> Self {
         Self {
             current: instance.into(),
             former: rivals.into_iter().map(|name| (name, 0)).collect(),
-            seen_ms: None,
+            conflict_seen_ms: None,
         }
     }
 
-    /// A watch begins: those that were undecided count as seen now, because an outage of ours
-    /// settles nothing.
-    pub fn seen_at(&mut self, now_ms: u64) {
-        self.seen_ms = (!self.former.is_empty()).then_some(now_ms);
+    /// Restarts the watch. An unresolved conflict counts as seen now, because an outage of this
+    /// service resolves nothing.
+    pub fn restart_watch(&mut self, now_ms: u64) {
+        self.conflict_seen_ms = (!self.former.is_empty()).then_some(now_ms);
         for (_, heard) in &mut self.former {
             *heard = now_ms;
         }
     }
 
-    /// An instance reports. True when it is a new one that takes the place of the current one.
-    pub fn heard(&mut self, instance: &str, now_ms: u64) -> bool {
+    /// Records a report. True when a new instance replaces the current one.
+    pub fn report(&mut self, instance: &str, now_ms: u64) -> bool {
         if instance == self.current {
             return false;
         }
-        let place = self.former.iter().position(|(name, _)| name == instance);
-        if let Some(place) = place {
-            self.former.remove(place);
-            self.seen_ms = Some(now_ms);
+        let position = self.former.iter().position(|(name, _)| name == instance);
+        if let Some(position) = position {
+            self.former.remove(position);
+            self.conflict_seen_ms = Some(now_ms);
         }
         let current = std::mem::replace(&mut self.current, instance.to_owned());
         self.former.push_back((current, now_ms));
-        if self.former.len() > REMEMBERED {
+        if self.former.len() > MAX_FORMER {
             self.former.pop_front();
         }
-        place.is_none()
+        position.is_none()
     }
 
-    /// Who reported last.
+    /// The instance that reported last.
     pub fn current(&self) -> &str {
         &self.current
     }
 
-    /// Until when the node is not to be trusted: `quiet_ms` after two last took turns.
-    pub fn until_ms(&self, quiet_ms: u64) -> Option<u64> {
-        self.seen_ms.map(|seen| seen.saturating_add(quiet_ms))
+    /// End of the conflict: `quiet_ms` after the last alternation. Absent without a conflict.
+    pub fn conflict_until_ms(&self, quiet_ms: u64) -> Option<u64> {
+        self.conflict_seen_ms
+            .map(|seen| seen.saturating_add(quiet_ms))
     }
 
-    /// Everyone but the current one that was heard within `quiet_ms`, while it is undecided.
+    /// Other instances that reported within `quiet_ms`, during a conflict.
     pub fn rivals(&self, quiet_ms: u64, now_ms: u64) -> Vec<String> {
-        if self.until_ms(quiet_ms).is_none_or(|until| now_ms >= until) {
+        if self
+            .conflict_until_ms(quiet_ms)
+            .is_none_or(|until| now_ms >= until)
+        {
             return Vec::new();
         }
         self.former
@@ -75,9 +80,9 @@ impl Twins {
             .collect()
     }
 
-    /// Somebody said which one stays: the others are forgotten here.
-    pub fn settle(&mut self, instance: &str) {
-        *self = Self::of(instance, Vec::new());
+    /// Ends the conflict in favour of one instance.
+    pub fn resolve(&mut self, instance: &str) {
+        *self = Self::new(instance, Vec::new());
     }
 }
 
@@ -86,51 +91,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restart_is_no_twin_and_a_return_is() {
-        let mut twins = Twins::of("a", Vec::new());
-        assert!(!twins.heard("a", 1));
-        assert!(twins.heard("b", 2));
-        assert!(twins.heard("c", 3));
-        assert_eq!(twins.until_ms(60), None);
-        assert!(twins.rivals(60, 3).is_empty());
-        assert!(!twins.heard("b", 4));
-        assert_eq!(twins.until_ms(60), Some(64));
-        assert!(!twins.heard("c", 10));
-        assert_eq!(twins.until_ms(60), Some(70));
-        assert_eq!(twins.rivals(60, 61), ["a", "b"]);
-        assert_eq!(twins.rivals(60, 69), ["b"]);
-        assert!(twins.rivals(60, 70).is_empty(), "one has been silent");
+    fn a_restart_is_no_duplicate_and_a_return_is() {
+        let mut agents = AgentInstances::new("a", Vec::new());
+        assert!(!agents.report("a", 1));
+        assert!(agents.report("b", 2));
+        assert!(agents.report("c", 3));
+        assert_eq!(agents.conflict_until_ms(60), None);
+        assert!(agents.rivals(60, 3).is_empty());
+        assert!(!agents.report("b", 4));
+        assert_eq!(agents.conflict_until_ms(60), Some(64));
+        assert!(!agents.report("c", 10));
+        assert_eq!(agents.conflict_until_ms(60), Some(70));
+        assert_eq!(agents.rivals(60, 61), ["a", "b"]);
+        assert_eq!(agents.rivals(60, 69), ["b"]);
+        assert!(agents.rivals(60, 70).is_empty(), "one instance is silent");
     }
 
     #[test]
-    fn three_that_take_turns_are_seen_too() {
-        let mut twins = Twins::of("a", Vec::new());
+    fn three_alternating_instances_are_detected() {
+        let mut agents = AgentInstances::new("a", Vec::new());
         for (at, name) in ["b", "c"].into_iter().enumerate() {
-            assert!(twins.heard(name, at as u64));
+            assert!(agents.report(name, at as u64));
         }
         for (at, name) in ["a", "b", "c", "a"].into_iter().enumerate() {
-            assert!(!twins.heard(name, 10 + at as u64), "{name} returns");
+            assert!(!agents.report(name, 10 + at as u64), "{name} returns");
         }
-        assert!(twins.until_ms(60).is_some());
+        assert!(agents.conflict_until_ms(60).is_some());
     }
 
     #[test]
-    fn an_outage_of_ours_settles_nothing_and_an_operator_does() {
-        let mut twins = Twins::of("a", vec!["b".to_owned()]);
-        twins.seen_at(100);
-        assert_eq!(twins.until_ms(60), Some(160));
-        assert!(!twins.heard("b", 101), "known to be a twin");
-        twins.settle("a");
-        assert_eq!(twins.until_ms(60), None);
-        assert!(!twins.heard("a", 102));
+    fn only_an_operator_ends_a_conflict_early() {
+        let mut agents = AgentInstances::new("a", vec!["b".to_owned()]);
+        agents.restart_watch(100);
+        assert_eq!(agents.conflict_until_ms(60), Some(160));
+        assert!(!agents.report("b", 101), "known as a duplicate");
+        agents.resolve("a");
+        assert_eq!(agents.conflict_until_ms(60), None);
+        assert!(!agents.report("a", 102));
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let mut twins = Twins::of("0", Vec::new());
+    fn the_number_of_former_instances_is_bounded() {
+        let mut agents = AgentInstances::new("0", Vec::new());
         for number in 1..100 {
-            assert!(twins.heard(&number.to_string(), number));
+            assert!(agents.report(&number.to_string(), number));
         }
-        assert_eq!(twins.former.len(), REMEMBERED);
+        assert_eq!(agents.former.len(), MAX_FORMER);
     }
 }

@@ -1,46 +1,46 @@
-//! How one node is. Spoken words win over silence, silence over old words: a heartbeat revives at
-//! once (R-6.5), and what has not been heard since the watch began keeps its old word until its
-//! silence is long enough for a worse one (B2).
+//! Judges the health of one node. A heartbeat revives a node at once (R-6.5). After a restart of
+//! this service, a node keeps its stored health until its silence is long enough for a worse one
+//! (B2).
 
-use crate::format::{length, times};
+use crate::format::{duration_text, times_text};
 
-/// How a node is, as far as its reports go. Being varied off and being blocked are other matters.
+/// Health of a node by its heartbeats. Being varied off or blocked is separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     Healthy,
-    /// The node itself asks for no new work, or cannot be trusted with any.
+    /// The agent asks for no new work, or two agents report.
     Quiesced,
-    /// Silent, but not for long enough to give it up.
+    /// Heartbeats are missing, but the node is not lost yet.
     Suspect,
-    /// Given up.
+    /// The node is lost.
     Lost,
 }
 
-/// How long a node may be silent.
+/// Milliseconds of silence after which a node is suspect or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub suspect_ms: u64,
     pub lost_ms: u64,
 }
 
-/// All that a judgement depends on.
+/// Input of [`judge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct NodeFacts<'a> {
     /// The last judgement.
     pub before: Health,
-    /// When this watch began: nobody is judged for silence before it.
-    pub watched_since_ms: u64,
-    /// The last heartbeat of this watch.
-    pub heard_ms: Option<u64>,
-    /// The node asked for no new work, and why.
+    /// When this watch began. Silence before it does not count.
+    pub watch_began_ms: u64,
+    /// The last heartbeat of this watch; absent before the first one.
+    pub last_heartbeat_ms: Option<u64>,
+    /// Reason for which the agent asks for no new work; absent if it does not.
     pub quiesced: Option<&'a str>,
     /// Two agents report as this node (F28).
-    pub twins: bool,
-    /// Its pool has the brake on: nobody there is given up (B1).
-    pub braked: bool,
-    /// Nobody is given up before: those who are back first wait for the others (B2).
-    pub spared_until_ms: u64,
-    /// How often it came and went lately, where that is worth a word.
+    pub duplicate_agents: bool,
+    /// The brake of its pool is on, so the node cannot become lost (B1).
+    pub brake_on: bool,
+    /// The node cannot become lost before this instant (B2).
+    pub not_lost_before_ms: u64,
+    /// Recent losses of contact, if enough to report, else 0.
     pub flaps: u64,
     pub limits: Limits,
 }
@@ -48,14 +48,14 @@ pub struct Record<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     pub health: Health,
-    /// For people. It holds no running numbers, so the same state always reads the same.
+    /// Reason as text, without changing numbers, so that the same state has the same text.
     pub reason: String,
     pub next: Next,
-    /// When silence alone would lead to another judgement.
-    pub again_ms: Option<u64>,
+    /// When silence alone would change the judgement; absent if never.
+    pub next_check_ms: Option<u64>,
 }
 
-/// What happens if nothing else does, for people.
+/// The next change without another event, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Next {
     pub what: String,
@@ -64,47 +64,47 @@ pub struct Next {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Nobody can tell.
+    /// Unknown.
     Open,
-    /// Once it has been silent for so long.
+    /// After this many milliseconds of silence.
     Silence(u64),
     /// At this instant of the watch.
     At(u64),
 }
 
-/// How a node is at `now_ms`.
-pub fn judge(record: &Record<'_>, now_ms: u64) -> Judgement {
-    let mut judged = judge_silence(record, now_ms).unwrap_or_else(|| judge_words(record));
+/// Judges a node at `now_ms`.
+pub fn judge(record: &NodeFacts<'_>, now_ms: u64) -> Judgement {
+    let mut judged = judge_silence(record, now_ms).unwrap_or_else(|| judge_reports(record));
     if record.flaps > 0 {
         judged.reason.push_str("; came and went ");
-        judged.reason.push_str(&times(record.flaps));
+        judged.reason.push_str(&times_text(record.flaps));
     }
     judged
 }
 
-/// When a node that stays silent is given up, unless the brake is on.
-pub(crate) fn given_up_at(since_ms: u64, limits: Limits, spared_until_ms: u64) -> u64 {
+/// Instant at which a silent node becomes lost while the brake is off.
+pub(crate) fn lost_at(since_ms: u64, limits: Limits, not_lost_before_ms: u64) -> u64 {
     let limit = since_ms.saturating_add(limits.lost_ms);
-    limit.max(spared_until_ms)
+    limit.max(not_lost_before_ms)
 }
 
-fn judge_silence(record: &Record<'_>, now_ms: u64) -> Option<Judgement> {
+fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
     let Limits {
         suspect_ms,
         lost_ms,
     } = record.limits;
     let was_lost = record.before == Health::Lost;
-    let since = record.heard_ms.unwrap_or(record.watched_since_ms);
+    let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
     let silence = now_ms.saturating_sub(since);
-    let lost_at = given_up_at(since, record.limits, record.spared_until_ms);
-    // Neither brake nor mercy take back what was decided before.
-    if was_lost && (record.heard_ms.is_none() || silence >= lost_ms) {
+    let lost_at = lost_at(since, record.limits, record.not_lost_before_ms);
+    // Neither the brake nor a delay revives a lost node.
+    if was_lost && (record.last_heartbeat_ms.is_none() || silence >= lost_ms) {
         return Some(lost(lost_ms));
     }
-    if silence >= lost_ms && record.braked {
-        let reason = "not given up, because too many of its pool fell silent together";
+    if silence >= lost_ms && record.brake_on {
+        let reason = "not given up, because too many nodes of its pool lost contact together";
         let next = Next {
-            what: "is given up when enough of its pool are heard again and it is not, or when an \
+            what: "is given up when enough nodes of its pool are back and it is not, or when an \
                    operator varies it off"
                 .to_owned(),
             due: Due::Open,
@@ -115,39 +115,40 @@ fn judge_silence(record: &Record<'_>, now_ms: u64) -> Option<Judgement> {
     if silence >= lost_ms && now_ms >= lost_at {
         return Some(lost(lost_ms));
     }
-    let unheard_suspect = record.heard_ms.is_none() && record.before == Health::Suspect;
-    if silence < suspect_ms && !unheard_suspect {
+    let suspect_since_restart =
+        record.last_heartbeat_ms.is_none() && record.before == Health::Suspect;
+    if silence < suspect_ms && !suspect_since_restart {
         return None;
     }
     let reason = if silence >= lost_ms {
-        let reason = "not given up yet, because others are only just coming back";
+        let reason = "not given up yet, because other nodes are only just coming back";
         format!("{}; {reason}", silent(lost_ms))
     } else {
         silent(suspect_ms)
     };
-    // Said anew when the longer limit has passed, even where that changes nothing else.
-    let again_ms = match since.saturating_add(lost_ms) {
+    // Checked again when `lost_ms` has passed, because the reason then changes.
+    let next_check_ms = match since.saturating_add(lost_ms) {
         limit if limit > now_ms => limit,
         _ => lost_at,
     };
     let next = Next {
-        what: "is given up: what runs there counts as gone and is started elsewhere".to_owned(),
+        what: "is given up: its work counts as ended and is started elsewhere".to_owned(),
         due: Due::At(lost_at),
     };
-    Some(verdict(Health::Suspect, reason, next, Some(again_ms)))
+    Some(verdict(Health::Suspect, reason, next, Some(next_check_ms)))
 }
 
-/// Of a node that is heard.
-fn judge_words(record: &Record<'_>) -> Judgement {
-    let since = record.heard_ms.unwrap_or(record.watched_since_ms);
+/// Judges a node with recent heartbeats by what they report.
+fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
+    let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
     let suspect_at = Some(since.saturating_add(record.limits.suspect_ms));
-    if record.twins {
+    if record.duplicate_agents {
         let reason = "two agents report as this node; stop one of them";
         let next = Next {
             what: format!(
-                "takes work again when one of the two has been silent for {}, or an operator says \
-                 which of them stays",
-                length(record.limits.lost_ms)
+                "takes work again when one of the two has been silent for {}, or an operator \
+                 chooses one of them",
+                duration_text(record.limits.lost_ms)
             ),
             due: Due::Open,
         };
@@ -180,17 +181,17 @@ fn lost(limit_ms: u64) -> Judgement {
     verdict(Health::Lost, silent(limit_ms), next, None)
 }
 
-fn verdict(health: Health, reason: String, next: Next, again_ms: Option<u64>) -> Judgement {
+fn verdict(health: Health, reason: String, next: Next, next_check_ms: Option<u64>) -> Judgement {
     Judgement {
         health,
         reason,
         next,
-        again_ms,
+        next_check_ms,
     }
 }
 
 fn silent(limit_ms: u64) -> String {
-    format!("no heartbeat for more than {}", length(limit_ms))
+    format!("no heartbeat for more than {}", duration_text(limit_ms))
 }
 
 #[cfg(test)]

@@ -1,39 +1,43 @@
-//! W7, I4: how long exclusive work may still run on a node that is heard no more, and from when on
-//! its successor may start. The node counts its lease from when its heartbeat left and so ends
-//! earlier than is said here, never later.
+//! Forecast for exclusive work on a silent node: when it has ended there, and when a successor may
+//! start. The node counts its lease from when it sent the heartbeat, so it ends earlier than
+//! forecast, never later (W7).
 
-use crate::health::{Limits, given_up_at};
+use crate::health::{Limits, lost_at};
 
-/// What of it is not said by the last heartbeat.
+/// Conditions that delay the loss of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mercy {
-    /// Its pool has the brake on (B1).
-    pub braked: bool,
-    /// It is not given up before (B2).
-    pub spared_until_ms: u64,
-    /// It is given up.
+pub struct LossDelay {
+    /// The brake of its pool is on (B1).
+    pub brake_on: bool,
+    /// The node cannot become lost before this instant (B2).
+    pub not_lost_before_ms: u64,
+    /// The node is lost already.
     pub lost: bool,
 }
 
-/// If no other heartbeat comes.
+/// Forecast without another heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tenure {
-    /// From then on no exclusive work runs there.
+pub struct LeaseForecast {
+    /// From this instant no exclusive work runs on the node.
     pub ends_ms: u64,
-    /// From then on the node is given up, and a successor may start; nobody can tell while the
-    /// brake is on.
-    pub given_up_ms: Option<u64>,
+    /// From this instant the node is lost and a successor may start; absent while the brake is on.
+    pub lost_at_ms: Option<u64>,
 }
 
-/// Of a node that was last heard at `since_ms`, or not since this watch began then.
-pub fn tenure(since_ms: u64, lease_ms: u64, limits: Limits, mercy: Mercy) -> Tenure {
-    let at = given_up_at(since_ms, limits, mercy.spared_until_ms);
-    Tenure {
+/// Forecast for a node whose last heartbeat, or whose watch without one, began at `since_ms`.
+pub fn forecast(
+    since_ms: u64,
+    lease_ms: u64,
+    limits: Limits,
+    loss_delay: LossDelay,
+) -> LeaseForecast {
+    let at = lost_at(since_ms, limits, loss_delay.not_lost_before_ms);
+    LeaseForecast {
         ends_ms: since_ms.saturating_add(lease_ms),
-        given_up_ms: if mercy.lost {
+        lost_at_ms: if loss_delay.lost {
             Some(since_ms)
         } else {
-            (!mercy.braked).then_some(at)
+            (!loss_delay.brake_on).then_some(at)
         },
     }
 }
@@ -43,7 +47,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::health::{Health, Record, judge};
+    use crate::health::{Health, NodeFacts, judge};
 
     const LIMITS: Limits = Limits {
         suspect_ms: 15_000,
@@ -51,31 +55,31 @@ mod tests {
     };
 
     proptest! {
-        /// The judge gives a silent node up exactly when it is said, and after its lease.
+        /// A silent node becomes lost exactly at the forecast instant, and after its lease (W7).
         #[test]
-        fn w_7_what_is_said_is_what_the_judge_does(
-            since in 0..100_000_u64, spared_until_ms in 0..300_000_u64, braked: bool,
+        fn a_node_becomes_lost_exactly_when_forecast(
+            since in 0..100_000_u64, not_lost_before_ms in 0..300_000_u64, brake_on: bool,
         ) {
-            let mercy = Mercy { braked, spared_until_ms, lost: false };
-            let said = tenure(since, 45_000, LIMITS, mercy);
+            let loss_delay = LossDelay { brake_on, not_lost_before_ms, lost: false };
+            let forecast = forecast(since, 45_000, LIMITS, loss_delay);
             let health = |now| {
-                let record = Record {
+                let record = NodeFacts {
                     before: Health::Suspect,
-                    watched_since_ms: 0,
-                    heard_ms: Some(since),
+                    watch_began_ms: 0,
+                    last_heartbeat_ms: Some(since),
                     quiesced: None,
-                    twins: false,
-                    braked,
-                    spared_until_ms,
+                    duplicate_agents: false,
+                    brake_on,
+                    not_lost_before_ms,
                     flaps: 0,
                     limits: LIMITS,
                 };
                 judge(&record, now).health
             };
-            match said.given_up_ms {
+            match forecast.lost_at_ms {
                 None => prop_assert_eq!(health(since + 10_000_000), Health::Suspect),
                 Some(at) => {
-                    prop_assert!(said.ends_ms < at);
+                    prop_assert!(forecast.ends_ms < at);
                     prop_assert_eq!(health(at - 1), if at - 1 < since + 15_000 {
                         Health::Healthy
                     } else {

@@ -1,14 +1,14 @@
-//! The pure heart of node-status: from what is known of a node to how it is.
+//! Decisions of node-status, without clock or I/O.
 //!
-//! [`judge`] sees one node and its silence; [`brake`] sees a whole pool and says when so many nodes
-//! fell silent together that the fault is more likely ours than theirs (B1); [`twins`] notices two
-//! agents that report as one node (F28), [`flaps`] one that comes and goes (F33). [`drain`] says
-//! how far the emptying of a node is (I17), and [`room`] whether its pool can do without it (B4).
-//! [`limit`] holds a node to what it was enrolled for (S15), [`lease`] says how long exclusive work
-//! may still run there (W7), [`rhythm`] how often a node of so large a fleet has to be heard.
+//! [`judge`] judges one node by its silence. [`brake`] stops losses while many nodes of a pool lose
+//! contact together (B1). [`duplicate_agents`] detects two agents that report as one node, and
+//! [`flapping`] counts repeated losses. [`drain`] judges the progress of a drain, and
+//! [`pool_minimum`] checks whether a pool can spare a node. [`claimed_size`] limits the resources a
+//! node may claim, [`lease`] forecasts how long exclusive work may still run, and
+//! [`heartbeat_period`] adapts the period to the size of the fleet.
 //!
-//! Nothing here reads a clock: instants are milliseconds of one monotonic clock that the caller
-//! owns, so an outage of ours is never held against a node (B2).
+//! Instants are milliseconds of a monotonic clock that the caller owns, so an outage of this
+//! service never counts against a node.
 
 pub mod brake;
 pub mod claimed_size;
@@ -23,6 +23,6 @@ pub mod overdue;
 pub mod pool_minimum;
 
 pub use brake::{Brake, Pool};
-pub use duplicate_agents::Twins;
-pub use flapping::Flaps;
-pub use health::{Due, Health, Judgement, Limits, Next, Record, judge};
+pub use duplicate_agents::AgentInstances;
+pub use flapping::FlapCounter;
+pub use health::{Due, Health, Judgement, Limits, Next, NodeFacts, judge};

@@ -1,24 +1,24 @@
-//! I24: a judgement that should have been made and was not. It is reckoned apart from [`judge`], so
-//! that a fault there is seen here.
+//! Finds judgements that are overdue. It shares no code with [`judge`], so that a fault there is
+//! found here (I24).
 //!
 //! [`judge`]: crate::judge
 
-use crate::{Health, Record};
+use crate::{Health, NodeFacts};
 
-/// Milliseconds for which a node has been as it is, as `before` says, although its silence should
-/// have led to something else; and how it is, in words.
-pub fn overstays(record: &Record<'_>, now_ms: u64) -> Option<(&'static str, u64)> {
-    let since = record.heard_ms.unwrap_or(record.watched_since_ms);
+/// State of the node as text, and the milliseconds for which its silence should already have led to
+/// another state.
+pub fn late_judgement(record: &NodeFacts<'_>, now_ms: u64) -> Option<(&'static str, u64)> {
+    let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
     let limits = record.limits;
     let (state, deadline) = match record.before {
         Health::Healthy | Health::Quiesced => {
             ("counts as heard", since.saturating_add(limits.suspect_ms))
         }
-        // The brake holds everybody back for as long as it is on (B1).
-        Health::Suspect if record.braked => return None,
+        // No loss is due while the brake is on (B1).
+        Health::Suspect if record.brake_on => return None,
         Health::Suspect => {
             let lost = since.saturating_add(limits.lost_ms);
-            ("is suspect", lost.max(record.spared_until_ms))
+            ("is suspect", lost.max(record.not_lost_before_ms))
         }
         Health::Lost => return None,
     };
@@ -31,15 +31,15 @@ mod tests {
     use super::*;
     use crate::Limits;
 
-    fn record(before: Health) -> Record<'static> {
-        Record {
+    fn record(before: Health) -> NodeFacts<'static> {
+        NodeFacts {
             before,
-            watched_since_ms: 0,
-            heard_ms: Some(1_000),
+            watch_began_ms: 0,
+            last_heartbeat_ms: Some(1_000),
             quiesced: None,
-            twins: false,
-            braked: false,
-            spared_until_ms: 0,
+            duplicate_agents: false,
+            brake_on: false,
+            not_lost_before_ms: 0,
             flaps: 0,
             limits: Limits {
                 suspect_ms: 15_000,
@@ -49,8 +49,8 @@ mod tests {
     }
 
     #[test]
-    fn i24_who_should_be_suspect_or_lost_by_now() {
-        let late = |record: &Record<'_>, now| overstays(record, now).map(|(_, late)| late);
+    fn a_missing_judgement_is_overdue() {
+        let late = |record: &NodeFacts<'_>, now| late_judgement(record, now).map(|(_, late)| late);
         assert_eq!(late(&record(Health::Healthy), 16_000), None);
         assert_eq!(late(&record(Health::Healthy), 20_000), Some(4_000));
         assert_eq!(late(&record(Health::Quiesced), 20_000), Some(4_000));
@@ -60,17 +60,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_back_is_not_late() {
-        let braked = Record {
-            braked: true,
+    fn a_delayed_loss_is_not_overdue() {
+        let braked = NodeFacts {
+            brake_on: true,
             ..record(Health::Suspect)
         };
-        assert_eq!(overstays(&braked, 1_000_000), None);
-        let spared = Record {
-            spared_until_ms: 300_000,
+        assert_eq!(late_judgement(&braked, 1_000_000), None);
+        let delayed = NodeFacts {
+            not_lost_before_ms: 300_000,
             ..record(Health::Suspect)
         };
-        assert_eq!(overstays(&spared, 300_000), None);
-        assert_eq!(overstays(&spared, 300_500), Some(("is suspect", 500)));
+        assert_eq!(late_judgement(&delayed, 300_000), None);
+        assert_eq!(late_judgement(&delayed, 300_500), Some(("is suspect", 500)));
     }
 }

@@ -1,38 +1,36 @@
-//! B4, I16: whether a pool can do without one more node. Whoever empties one knows better only if
-//! they say so.
+//! Checks whether a pool can spare one more node for a drain; `force` skips the check (B4).
 
-/// A pool as a drain of one more of its working nodes finds it.
+/// The pool of the node to drain, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct PoolMinimum {
     /// All nodes of the pool.
     pub size: u64,
-    /// Those that take no work already, for whatever reason.
+    /// Nodes that already take no work, for any reason.
     pub out: u64,
-    /// At least so many have to take work.
+    /// Least nodes that must take work.
     pub floor: u64,
-    /// At most this part may be out, in percent. Two nodes always may.
+    /// Most nodes that may take no work, in percent; two are always allowed.
     pub percent: u64,
 }
 
-/// Why not.
+/// Limit that the drain would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooFew {
     Floor { left: u64 },
     Fraction { out: u64, most: u64 },
 }
 
-/// As of the brake: a third node of a small pool is an incident, the second is not.
-const ALWAYS: u64 = 2;
+/// As in [`crate::brake`]: three missing nodes are an incident, two are not.
+const ALWAYS_ALLOWED: u64 = 2;
 
-/// # Errors
 /// When too few nodes would be left.
-pub fn for_one_more(room: Room) -> Result<(), TooFew> {
-    let out = room.out + 1;
-    let left = room.size.saturating_sub(out);
-    if left < room.floor {
+pub fn check_one_more(pool: PoolMinimum) -> Result<(), TooFew> {
+    let out = pool.out + 1;
+    let left = pool.size.saturating_sub(out);
+    if left < pool.floor {
         return Err(TooFew::Floor { left });
     }
-    let most = (room.size.saturating_mul(room.percent) / 100).max(ALWAYS);
+    let most = (pool.size.saturating_mul(pool.percent) / 100).max(ALWAYS_ALLOWED);
     if out > most {
         return Err(TooFew::Fraction { out, most });
     }
@@ -46,16 +44,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_nodes_that_may_be_out() {
-        let ask = |size, out| {
-            for_one_more(Room {
+    fn a_pool_spares_nodes_up_to_its_limits() {
+        let check = |size, out| {
+            check_one_more(PoolMinimum {
                 size,
                 out,
                 floor: 1,
                 percent: 25,
             })
         };
-        // (size, out before) -> answer
+        // (size, out before) -> result
         let table = [
             ((1, 0), Err(TooFew::Floor { left: 0 })),
             ((2, 0), Ok(())),
@@ -74,21 +72,21 @@ mod tests {
             ),
         ];
         for ((size, out), answer) in table {
-            assert_eq!(ask(size, out), answer, "{out} of {size}");
+            assert_eq!(check(size, out), answer, "{out} of {size}");
         }
     }
 
     proptest! {
         #[test]
-        fn however_many_are_asked_for_the_pool_keeps_its_floor_and_its_part(
+        fn repeated_drains_never_break_the_limits(
             size in 0..500_u64, floor in 0..20_u64, percent in 0..=100_u64,
         ) {
             let mut out = 0;
-            while for_one_more(Room { size, out, floor, percent }).is_ok() {
+            while check_one_more(PoolMinimum { size, out, floor, percent }).is_ok() {
                 out += 1;
             }
             prop_assert!(out == 0 || size - out >= floor);
-            prop_assert!(out <= ALWAYS || out * 100 <= size * percent);
+            prop_assert!(out <= ALWAYS_ALLOWED || out * 100 <= size * percent);
         }
     }
 }

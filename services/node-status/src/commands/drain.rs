@@ -1,8 +1,8 @@
-//! Emptying a node: begun, changed, cancelled and looked at by operators; carried on by what the
-//! agent and rm-scheduler say (see [`crate::absorb`]).
+//! Drains of nodes: begin, change, cancel and show. Reports of the agent and of rm-scheduler
+//! advance them (see [`crate::absorb`]).
 
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
-use hayward_node_status_domain::pool_minimum::{self, Room};
+use hayward_node_status_domain::pool_minimum::{self, PoolMinimum};
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -11,11 +11,11 @@ use super::Cause;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
-use crate::model::{Drain, Node, checked};
+use crate::model::{Drain, Node, validate};
 use crate::store::{DrainRow, Rows};
 
 impl Ledger {
-    /// Begins a drain, or changes the one that lasts. Saying the same twice is no news.
+    /// Begins a drain, or changes the active one. Repeating a request changes nothing.
     pub(crate) fn drain(
         &mut self,
         (name, request, by): (&NodeName, DrainRequest, String),
@@ -25,25 +25,25 @@ impl Ledger {
         if !self.nodes.contains_key(name) {
             return Err(Refusal::NoNode(name.clone()));
         }
-        let lasts = self.lasting_drain(name).is_some();
-        let deadline = checked(&request, !lasts, moment.now)?;
-        let event = if lasts {
+        let active = self.active_drain(name).is_some();
+        let deadline = validate(&request, !active, moment.now)?;
+        let event = if active {
             self.change_drain(name, &request, deadline, moment.now)
         } else {
             if !request.force {
-                self.can_spare(name)?;
+                self.check_pool_minimum(name)?;
             }
             Some(self.begin_drain((name, &request, &by), deadline, moment.now))
         };
         if let Some(event) = event {
             let cause = Cause {
-                news: true,
+                publish: true,
                 event: Some(event),
                 by: Some(by),
-                turned: false,
+                judgement_changed: false,
             };
-            self.note_drain(name, &mut batch.rows);
-            self.settle(name, cause, moment, batch);
+            self.write_drain_row(name, &mut batch.rows);
+            self.judge_node(name, cause, moment, batch);
         }
         self.judge_drain(name, moment, batch);
         self.show_drain(name, moment)
@@ -67,15 +67,15 @@ impl Ledger {
             paused,
             state: order_state(paused),
             state_since: now,
-            alive: None,
-            look: None,
+            running: None,
+            next_check: None,
         };
         self.drains.insert(name.clone(), drain);
         let forced = if request.force { ", forced" } else { "" };
         format!("drain {number} begun{forced}: {reason}")
     }
 
-    /// What of the request is another order; none when all of it was so before.
+    /// Applies a request to the active drain. None when it changes nothing.
     fn change_drain(
         &mut self,
         name: &NodeName,
@@ -93,9 +93,9 @@ impl Ledger {
         if drain.order() == before {
             return None;
         }
-        // A pause is a state of its own, and this line of the history is all there is to say of it.
-        let turned = before.paused != drain.paused;
-        if turned && matches!(drain.state, DrainState::Draining | DrainState::Paused) {
+        // A pause changes the state here; no further history entry follows.
+        let pause_changed = before.paused != drain.paused;
+        if pause_changed && matches!(drain.state, DrainState::Draining | DrainState::Paused) {
             drain.state = order_state(drain.paused);
             drain.state_since = now;
         }
@@ -107,24 +107,24 @@ impl Ledger {
         Some(format!("drain {} {what}: {}", drain.number, drain.reason))
     }
 
-    /// I16, B4: a pool keeps its floor and its part, unless somebody says otherwise.
-    fn can_spare(&self, name: &NodeName) -> Result<(), Refusal> {
-        let works = |node: &NodeName| {
+    /// Refuses a drain that would leave too few working nodes in the pool (B4).
+    fn check_pool_minimum(&self, name: &NodeName) -> Result<(), Refusal> {
+        let takes_work = |node: &NodeName| {
             self.nodes
                 .get(node)
-                .is_some_and(|it| it.entry(self.lasting_drain(node)).takes_work())
+                .is_some_and(|it| it.entry(self.active_drain(node)).takes_work())
         };
-        let Some(node) = self.nodes.get(name).filter(|_| works(name)) else {
+        let Some(node) = self.nodes.get(name).filter(|_| takes_work(name)) else {
             return Ok(());
         };
         let (mut size, mut out) = (0, 0);
-        let here = |it: &&Node| it.counted_in() == node.counted_in();
+        let here = |it: &&Node| it.brake_pool() == node.brake_pool();
         for other in self.nodes.values().filter(here) {
             size += 1;
-            out += u64::from(!works(&other.name));
+            out += u64::from(!takes_work(&other.name));
         }
         let guards = &self.context.guards;
-        pool_minimum::for_one_more(Room {
+        pool_minimum::check_one_more(PoolMinimum {
             size,
             out,
             floor: guards.pool_floor,
@@ -132,7 +132,7 @@ impl Ledger {
         })
         .map_err(|few| Refusal::TooFew {
             node: name.clone(),
-            pool: node.counted_in().to_owned(),
+            pool: node.brake_pool().to_owned(),
             size,
             out,
             floor: guards.pool_floor,
@@ -150,7 +150,7 @@ impl Ledger {
         if !self.nodes.contains_key(name) {
             return Err(Refusal::NoNode(name.clone()));
         }
-        let number = match self.drains.get_mut(name).filter(|drain| drain.lasts()) {
+        let number = match self.drains.get_mut(name).filter(|drain| drain.is_active()) {
             None => return Err(Refusal::NoDrain(name.clone())),
             Some(drain) => {
                 drain.state = DrainState::Cancelled;
@@ -159,14 +159,14 @@ impl Ledger {
             }
         };
         let cause = Cause {
-            news: true,
+            publish: true,
             event: Some(format!("drain {number} cancelled")),
             by: Some(by.to_owned()),
-            turned: false,
+            judgement_changed: false,
         };
-        self.note_drain(name, &mut batch.rows);
-        self.look_again(name, moment.now);
-        self.settle(name, cause, moment, batch);
+        self.write_drain_row(name, &mut batch.rows);
+        self.reschedule_check(name, moment.now);
+        self.judge_node(name, cause, moment, batch);
         self.show_drain(name, moment)
     }
 
@@ -182,65 +182,69 @@ impl Ledger {
             .drains
             .get(name)
             .ok_or_else(|| Refusal::NoDrain(name.clone()))?;
-        Ok(drain.view(name.clone(), self.clearing(name, drain), moment.now))
+        Ok(drain.view(name.clone(), self.evacuation(name, drain), moment.now))
     }
 
-    pub(crate) fn lasting_drain(&self, name: &NodeName) -> Option<&Drain> {
-        self.drains.get(name).filter(|drain| drain.lasts())
+    pub(crate) fn active_drain(&self, name: &NodeName) -> Option<&Drain> {
+        self.drains.get(name).filter(|drain| drain.is_active())
     }
 
-    /// What rm-scheduler says of this drain, and not of one before it.
-    fn clearing(&self, name: &NodeName, drain: &Drain) -> Option<&ClearingEntry> {
-        let entry = self.clearings.get(&format!("drain/{name}"))?;
+    /// Progress that rm-scheduler reports for this drain; none if it reports about an earlier one.
+    fn evacuation(&self, name: &NodeName, drain: &Drain) -> Option<&ClearingEntry> {
+        let entry = self.evacuations.get(&format!("drain/{name}"))?;
         (entry.number == drain.number).then_some(entry)
     }
 
-    /// I17: moves a drain on when what is known says so.
+    /// Advances a drain when the reports allow it (I17).
     pub(crate) fn judge_drain(
         &mut self,
         name: &NodeName,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(drain) = self.lasting_drain(name) else {
+        let Some(drain) = self.active_drain(name) else {
             return;
         };
-        let (stage, why) = drain.judged(self.clearing(name, drain), moment.now);
-        let state = format::drain_state(stage);
+        let (stage, why) = drain.judged(self.evacuation(name, drain), moment.now);
+        let state = format::published_drain_state(stage);
         let number = drain.number;
         if state != drain.state {
             if let Some(drain) = self.drains.get_mut(name) {
                 drain.state = state;
                 drain.state_since = moment.now;
             }
-            let event = format!("drain {number} {}: {why}", format::stored_drain(state));
+            let event = format!(
+                "drain {number} {}: {why}",
+                format::stored_drain_state(state)
+            );
             let cause = Cause {
-                news: true,
+                publish: true,
                 event: Some(event),
                 ..Cause::default()
             };
-            self.note_drain(name, &mut batch.rows);
-            self.settle(name, cause, moment, batch);
+            self.write_drain_row(name, &mut batch.rows);
+            self.judge_node(name, cause, moment, batch);
         }
-        self.look_again(name, moment.now);
+        self.reschedule_check(name, moment.now);
     }
 
-    pub(crate) fn note_drain(&self, name: &NodeName, rows: &mut Rows) {
+    pub(crate) fn write_drain_row(&self, name: &NodeName, rows: &mut Rows) {
         if let Some(drain) = self.drains.get(name) {
-            rows.drains.insert(name.clone(), DrainRow::of(drain));
+            rows.drains
+                .insert(name.clone(), DrainRow::from_drain(drain));
         }
     }
 
-    /// Keeps its place among the deadlines right.
-    pub(crate) fn look_again(&mut self, name: &NodeName, now: Timestamp) {
+    /// Updates the scheduled check of a drain.
+    pub(crate) fn reschedule_check(&mut self, name: &NodeName, now: Timestamp) {
         let Some(drain) = self.drains.get_mut(name) else {
             return;
         };
-        let look = drain.look_at(now);
-        if let Some(old) = std::mem::replace(&mut drain.look, look) {
+        let next_check = drain.next_check_at(now);
+        if let Some(old) = std::mem::replace(&mut drain.next_check, next_check) {
             self.deadlines.remove(&(old, name.clone()));
         }
-        if let Some(at) = look {
+        if let Some(at) = next_check {
             self.deadlines.insert((at, name.clone()));
         }
     }

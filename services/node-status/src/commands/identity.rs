@@ -1,4 +1,4 @@
-//! Who a node is, and what it may claim.
+//! Identity of a node, and the limits of its claims.
 
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Moment};
@@ -8,15 +8,15 @@ use super::Cause;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
-use crate::model::Bounds;
+use crate::model::ClaimLimits;
 use crate::store::Rows;
 
-/// Agents that are remembered as not being the node.
-const REFUSED: usize = 16;
+/// Most refused agent instances per node.
+const MAX_REFUSED: usize = 16;
 
 impl Ledger {
-    /// F28: an operator says which of several agents is the node. The others are not heard any
-    /// more; one that starts anew is a stranger again.
+    /// An operator selects the agent that represents the node. The others are refused; a restarted
+    /// one counts as new (F28).
     pub(crate) fn identify(
         &mut self,
         (name, instance, by): (&NodeName, String, String),
@@ -36,61 +36,62 @@ impl Ledger {
         known.retain(|other| *other != instance);
         let others = known.len();
         node.refused.extend(known);
-        let over = node.refused.len().saturating_sub(REFUSED);
+        let over = node.refused.len().saturating_sub(MAX_REFUSED);
         node.refused.drain(..over);
-        node.twins.settle(&instance);
-        // Whatever was decided on was said by nobody in particular.
-        node.pulse.decided(0);
+        node.agents.resolve(&instance);
+        // The last accepted heartbeat may come from another agent.
+        node.heartbeat.set_digest(0);
         let cause = Cause {
-            news: true,
+            publish: true,
             event: (others > 0).then(|| format!("agent {instance} stays, {others} refused")),
             by: Some(by),
-            turned: false,
+            judgement_changed: false,
         };
-        self.settle(name, cause, moment, batch);
+        self.judge_node(name, cause, moment, batch);
         self.entry_of(name)
     }
 
-    /// S8, S15: the agent is let in, and from now on held to what it was enrolled for.
+    /// Redeems an enrolment; its limits apply from now on (S15).
     pub(crate) fn redeem(
         &mut self,
         (name, secret_digest): (&NodeName, &[u8; 32]),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        let bounds = self
-            .enrolments
-            .redeem(name, secret_digest, moment.now, &mut batch.rows)?;
-        if self.bounds.get(name) == bounds.as_ref() {
+        let claim_limits =
+            self.enrolments
+                .redeem(name, secret_digest, moment.now, &mut batch.rows)?;
+        if self.claim_limits.get(name) == claim_limits.as_ref() {
             return Ok(());
         }
-        match &bounds {
-            Some(bounds) => self.bounds.insert(name.clone(), bounds.clone()),
-            None => self.bounds.remove(name),
+        match &claim_limits {
+            Some(claim_limits) => self.claim_limits.insert(name.clone(), claim_limits.clone()),
+            None => self.claim_limits.remove(name),
         };
-        let event = told(bounds.as_ref());
-        batch.rows.limits.insert(name.clone(), bounds.clone());
-        let may_claim = self.may_claim(name);
+        let event = limits_text(claim_limits.as_ref());
+        batch.rows.limits.insert(name.clone(), claim_limits.clone());
+        let limits = self.limits_of(name);
         if let Some(node) = self.nodes.get_mut(name) {
-            node.bounds = Some(may_claim);
-            // What it says is looked at again, also where it says the same as before.
-            node.pulse.decided(0);
+            node.claim_limits = Some(limits);
+            // The next heartbeat is evaluated even if it is unchanged.
+            node.heartbeat.set_digest(0);
             let cause = Cause {
-                news: true,
+                publish: true,
                 event: Some(event),
                 ..Cause::default()
             };
-            self.settle(name, cause, moment, batch);
+            self.judge_node(name, cause, moment, batch);
         }
         Ok(())
     }
 }
 
-fn told(bounds: Option<&Bounds>) -> String {
-    let Some(Bounds { most, pool }) = bounds else {
+fn limits_text(claim_limits: Option<&ClaimLimits>) -> String {
+    let Some(ClaimLimits { max_size, pool }) = claim_limits else {
         return "enrolled without a limit".to_owned();
     };
-    let limit = (*most != Size::default()).then(|| format!("for {} at most", format::size(most)));
+    let limit =
+        (*max_size != Size::default()).then(|| format!("for at most {}", format::size(max_size)));
     let pool = pool.as_ref().map(|pool| format!("in pool {pool}"));
     let parts: Vec<String> = limit.into_iter().chain(pool).collect();
     format!("enrolled {}", parts.join(", "))

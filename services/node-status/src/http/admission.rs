@@ -1,8 +1,8 @@
-//! Who may use which route of node-status (S6).
+//! Callers allowed per route (S6).
 
 use hayward_service::http::authorization::{Table, Who};
 
-/// An agent sees its own node in what it is answered, and no other (S14).
+/// Agents see their own node in the answers to heartbeats, and no other (S14).
 const READERS: &[Who] = &[
     Who::Operator,
     Who::Viewer,
@@ -28,7 +28,7 @@ pub const TABLE: Table = &[
     ("put_heartbeat", AGENT),
     ("create_enrolment", OPERATORS),
     ("renew_credentials", AGENT),
-    // The enrolment token in its body is the proof.
+    // The secret in the body is the proof.
     ("redeem_enrolment", &[Who::Anyone]),
     ("follow_changes", READERS),
 ];

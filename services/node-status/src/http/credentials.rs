@@ -1,4 +1,4 @@
-//! `/v1/nodes/{node}/credentials`: how an agent gets its token and keeps it fresh.
+//! `/v1/nodes/{node}/credentials`: obtaining and renewing the token of an agent.
 
 use anyhow::Context as _;
 use axum::extract::State;
@@ -13,10 +13,10 @@ use sha2::{Digest as _, Sha256};
 use super::{App, NotItsAgent};
 use crate::command::Command;
 
-/// How long a token of an agent is good. It renews its token well before.
+/// Lifetime of an agent token in milliseconds; the agent renews it earlier.
 const TOKEN_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Exchanges the secret of an enrolment for a token. The only route that takes no token.
+/// Exchanges the secret of an enrolment for a token. This route needs no token.
 #[utoipa::path(
     post, path = "/v1/nodes/{node}/credentials", operation_id = "redeem_enrolment",
     tag = "agents", security(()),
@@ -24,7 +24,7 @@ const TOKEN_MS: u64 = 24 * 60 * 60 * 1000;
     request_body = EnrolmentSecret,
     responses(
         (status = 201, description = "a token for the agent of this node", body = AgentCredentials),
-        (status = 401, description = "not a good secret for this node", body = Problem,
+        (status = 401, description = "invalid secret for this node", body = Problem,
             content_type = "application/problem+json"),
         (status = 429, description = "too many wrong secrets", body = Problem,
             content_type = "application/problem+json"),
@@ -35,25 +35,25 @@ pub async fn redeem_enrolment(
     Path(node): Path<NodeName>,
     Json(EnrolmentSecret { secret }): Json<EnrolmentSecret>,
 ) -> Result<(StatusCode, Json<AgentCredentials>), Problem> {
-    if !app.patience.spend(app.context.pulses.now_ms()) {
+    if !app.secret_attempts.take(app.context.heartbeats.now_ms()) {
         return Err(Problem::new(
             Code::TooManyRequests,
-            "too many wrong secrets were tried",
+            "too many wrong secrets",
         ));
     }
     let secret_digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-    let asked = node.clone();
+    let redeemed = node.clone();
     let command = |reply| Command::Redeem {
-        node: asked,
+        node: redeemed,
         secret_digest,
         reply,
     };
     app.handle.ask(command).await?.value?;
-    app.patience.give_back();
+    app.secret_attempts.refund();
     Ok((StatusCode::CREATED, Json(mint(&app, &node)?)))
 }
 
-/// A fresh token for an agent that still has a good one.
+/// Returns a new token to an agent with a valid one.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/credentials", operation_id = "renew_credentials",
     tag = "agents",
@@ -77,7 +77,7 @@ fn mint(app: &App, node: &NodeName) -> Result<AgentCredentials, Problem> {
     let token = app
         .issuer
         .mint(&format!("agent-{node}"), &scopes, TOKEN_MS)?;
-    let life = TokenLife::of(&token).context("a token that says no end")?;
+    let life = TokenLife::of(&token).context("a token without an end")?;
     Ok(AgentCredentials {
         expires_at: Timestamp::from_unix_ms(life.ends_s() * 1000),
         token,

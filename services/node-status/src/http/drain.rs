@@ -1,4 +1,4 @@
-//! `/v1/nodes/{node}/drain`: emptying a machine as an operation that can be watched (W5).
+//! `/v1/nodes/{node}/drain`: draining a node.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -12,13 +12,13 @@ use hayward_vocabulary::NodeName;
 use super::{App, NoNode, if_match, revision};
 use crate::command::Command;
 
-/// How far the emptying of a node is; of the last drain, also when it is over.
+/// State and progress of the last drain of a node, also after its end.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}/drain", operation_id = "show_drain", tag = "nodes",
     params(("node" = NodeName, Path, description = "name of the node")),
     responses(
         (status = 200, description = "the drain", body = DrainView),
-        (status = 404, description = "no such node, or it was never drained", body = Problem,
+        (status = 404, description = "unknown node, or it was never drained", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -31,8 +31,8 @@ pub async fn show_drain(
     Ok(Json(app.handle.read(show).await?.value?))
 }
 
-/// Begins to empty a node, or changes the drain that lasts: its reason, its deadline, a pause.
-/// Saying the same again changes nothing.
+/// Begins a drain, or changes the reason, the deadline or the pause of the active one. Repeating
+/// the request changes nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "nodes",
     params(
@@ -42,12 +42,12 @@ pub async fn show_drain(
     ),
     request_body = DrainRequest,
     responses(
-        (status = 200, description = "the drain as it is now", body = DrainView,
+        (status = 200, description = "the drain", body = DrainView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NoNode,
-        (status = 409, description = "too little of its pool would be left", body = Problem,
+        (status = 409, description = "too few nodes of its pool would be left", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a reason or a deadline that cannot be meant",
+        (status = 422, description = "invalid reason or deadline",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -59,11 +59,11 @@ pub async fn drain_node(
     Json(request): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = if_match::seen(&headers, &node)?;
+    let expected = if_match::parse(&headers, &node)?;
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask_if(seen, |reply| Command::Drain {
+        .ask_if(expected, |reply| Command::Drain {
             node,
             request,
             by,
@@ -73,7 +73,7 @@ pub async fn drain_node(
     Ok((revision(done.revision), Json(done.value?)))
 }
 
-/// Ends a drain, half-way or after it was empty: the node takes work again.
+/// Cancels a drain, before or after the node is empty: the node takes work again.
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}/drain", operation_id = "cancel_drain", tag = "nodes",
     params(
@@ -82,10 +82,10 @@ pub async fn drain_node(
             whatever it is"),
     ),
     responses(
-        (status = 200, description = "the drain, cancelled", body = DrainView,
+        (status = 200, description = "the cancelled drain", body = DrainView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator,
-        (status = 404, description = "no such node, or it is not being drained",
+        (status = 404, description = "unknown node, or it is not being drained",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -96,9 +96,9 @@ pub async fn cancel_drain(
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = if_match::seen(&headers, &node)?;
+    let expected = if_match::parse(&headers, &node)?;
     let by = caller.name.clone();
     let cancel = |reply| Command::CancelDrain { node, by, reply };
-    let done = app.handle.ask_if(seen, cancel).await?;
+    let done = app.handle.ask_if(expected, cancel).await?;
     Ok((revision(done.revision), Json(done.value?)))
 }

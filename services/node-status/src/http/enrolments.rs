@@ -1,4 +1,4 @@
-//! `POST /v1/enrolments`: an operator lets one agent in.
+//! `POST /v1/enrolments`: an operator admits one agent.
 
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -14,20 +14,20 @@ use sha2::{Digest as _, Sha256};
 
 use super::{App, revision};
 use crate::command::Command;
-use crate::model::{Asked, Bounds};
+use crate::model::{ClaimLimits, NewEnrolment};
 
-/// Makes a secret with which the agent of one node can fetch its first token, once.
+/// Creates a secret with which the agent of one node can fetch its first token, once.
 #[utoipa::path(
     post, path = "/v1/enrolments", operation_id = "create_enrolment", tag = "agents",
     params(("Idempotency-Key" = String, Header, description = "1 to 128 visible characters")),
     request_body = EnrolmentRequest,
     responses(
-        (status = 201, description = "the secret, shown this once", body = Enrolment, headers(
+        (status = 201, description = "the secret, returned only this once", body = Enrolment, headers(
             ("Location" = String, description = "where the secret is exchanged"),
             ("Hayward-Revision" = u64, description = "revision of this write"),
         )),
         NotOperator,
-        (status = 409, description = "the first request with this key is under way",
+        (status = 409, description = "the first request with this key is in progress",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -40,22 +40,25 @@ pub async fn create_enrolment(
     caller.require(&[Scope::Operator])?;
     let request_digest = digest_of(&Method::POST, "/v1/enrolments", &request)?;
     let location = format!("/v1/nodes/{}/credentials", request.node);
-    let running = match app.told.begin(&caller.name, key.clone(), request_digest) {
+    let running = match app
+        .secret_answers
+        .begin(&caller.name, key.clone(), request_digest)
+    {
         Ok(running) => running,
-        Err(before) => return Ok(located(before.answer()?.into_response(), &location)),
+        Err(before) => return Ok(with_location(before.answer()?.into_response(), &location)),
     };
     let (secret, node) = (random_secret(), request.node);
-    let asked = Asked {
+    let enrolment = NewEnrolment {
         principal: caller.name.clone(),
         key: key.as_str().to_owned(),
         request_digest,
         node: node.clone(),
-        bounds: Bounds::of(request.limit, request.pool),
+        claim_limits: ClaimLimits::new(request.limit, request.pool),
         secret_digest: Sha256::digest(secret.as_bytes()).into(),
     };
     let done = app
         .handle
-        .ask(|reply| Command::Enrol { asked, reply })
+        .ask(|reply| Command::Enrol { enrolment, reply })
         .await?;
     let enrolment = Enrolment {
         node,
@@ -73,10 +76,10 @@ pub async fn create_enrolment(
         revision(done.revision),
         Json(enrolment),
     );
-    Ok(located(answer.into_response(), &location))
+    Ok(with_location(answer.into_response(), &location))
 }
 
-fn located(mut response: Response, location: &str) -> Response {
+fn with_location(mut response: Response, location: &str) -> Response {
     if let Ok(location) = HeaderValue::from_str(location) {
         response.headers_mut().insert(header::LOCATION, location);
     }

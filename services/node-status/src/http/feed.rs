@@ -1,5 +1,4 @@
-//! What of node-status can be followed as it changes (A7). Heartbeats are no change: what they
-//! alone tell, such as their age, is read from the node itself.
+//! Change feed of nodes (A7). Heartbeats are not part of it; their age is in the node itself.
 
 use hayward_node_status_api::NODES;
 use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};

@@ -1,7 +1,7 @@
-//! `PUT /v1/nodes/{node}/heartbeat`, the one route that is called all the time.
+//! `PUT /v1/nodes/{node}/heartbeat`, the most frequent request.
 //!
-//! A heartbeat that says what the last one said is parsed only as far as needed to see that, and
-//! touches a number in memory. Anything else goes to the ledger.
+//! An unchanged heartbeat is parsed only as far as needed to see that, and only its time is
+//! recorded. Any other one goes to the ledger.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,15 +16,15 @@ use serde_json::value::RawValue;
 use super::{App, NotItsAgent};
 use crate::command::Command;
 
-/// S27: labels of one node.
-const LABELS: usize = 64;
-const RUNTIMES: usize = 16;
-/// Bytes of a name, a label or an instance.
-const TEXT: usize = 256;
+/// Most labels of one node (S27).
+const MAX_LABELS: usize = 64;
+const MAX_RUNTIMES: usize = 16;
+/// Most bytes of a name, a label or an instance.
+const MAX_TEXT: usize = 256;
 
-/// The heartbeat as far as it has to be read to know that it is no news.
+/// The heartbeat, parsed only as far as needed to see whether it changed.
 #[derive(Deserialize)]
-struct Glance<'a> {
+struct HeartbeatPeek<'a> {
     #[serde(borrow)]
     boot_id: &'a RawValue,
     #[serde(borrow)]
@@ -39,9 +39,9 @@ struct Glance<'a> {
     quiesce_reason: Option<&'a RawValue>,
 }
 
-impl Glance<'_> {
+impl HeartbeatPeek<'_> {
     fn digest(&self, app: &App) -> u64 {
-        app.context.pulses.digest(&[
+        app.context.heartbeats.digest(&[
             self.boot_id.get().as_bytes(),
             self.agent_instance.get().as_bytes(),
             self.inventory.get().as_bytes(),
@@ -51,17 +51,17 @@ impl Glance<'_> {
     }
 }
 
-/// An agent says that its node is there, and how it is.
+/// Reports that a node is alive, and its inventory and load.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/heartbeat", operation_id = "put_heartbeat", tag = "agents",
     params(("node" = NodeName, Path, description = "name of the node")),
     request_body = Heartbeat,
     responses(
-        (status = 200, description = "what node-status makes of it", body = HeartbeatAnswer),
+        (status = 200, description = "health and lease of the node", body = HeartbeatAnswer),
         NotItsAgent,
-        (status = 409, description = "another agent is this node", body = Problem,
+        (status = 409, description = "another agent represents this node", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "an inventory that cannot be", body = Problem,
+        (status = 422, description = "invalid inventory", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -73,35 +73,35 @@ pub async fn put_heartbeat(
 ) -> Result<Json<HeartbeatAnswer>, Problem> {
     caller.require_agent(&node)?;
     app.publisher.leading()?;
-    let glance = serde_json::from_slice::<Glance>(&body).ok();
-    let digest = glance.as_ref().map_or(0, |glance| glance.digest(&app));
-    if let Some(answer) = glance.and_then(|glance| nothing_new(&app, &node, digest, glance)) {
+    let peek = serde_json::from_slice::<HeartbeatPeek>(&body).ok();
+    let digest = peek.as_ref().map_or(0, |peek| peek.digest(&app));
+    if let Some(answer) = peek.and_then(|peek| answer_unchanged(&app, &node, digest, peek)) {
         return Ok(Json(answer));
     }
-    let beat: Heartbeat = parse(&body)?;
-    check(&beat)?;
-    let beat = Box::new(beat);
+    let heartbeat: Heartbeat = parse(&body)?;
+    validate(&heartbeat)?;
+    let heartbeat = Box::new(heartbeat);
     let command = |reply| Command::Heartbeat {
         node,
-        beat,
+        heartbeat,
         digest,
         reply,
     };
     Ok(Json(app.handle.ask(command).await?.value?))
 }
 
-fn nothing_new(
+fn answer_unchanged(
     app: &App,
     node: &NodeName,
     digest: u64,
-    glance: Glance<'_>,
+    peek: HeartbeatPeek<'_>,
 ) -> Option<HeartbeatAnswer> {
-    let pulse = app.context.pulses.get(node.as_str())?;
-    let schedulable = pulse.knows(digest)?;
-    pulse.touch(app.context.pulses.now_ms());
-    pulse.feels(glance.metrics);
+    let heartbeat = app.context.heartbeats.get(node.as_str())?;
+    let schedulable = heartbeat.unchanged(digest)?;
+    heartbeat.record(app.context.heartbeats.now_ms());
+    heartbeat.set_metrics(peek.metrics);
     Some(HeartbeatAnswer {
-        health: if glance.quiesced {
+        health: if peek.quiesced {
             Health::Quiesced
         } else {
             Health::Healthy
@@ -112,60 +112,63 @@ fn nothing_new(
     })
 }
 
-/// S15, S27: what an agent claims is bounded. All faults at once.
-fn check(beat: &Heartbeat) -> Result<(), Problem> {
+/// Checks the size of all fields, collecting all faults (S27).
+fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
     let Inventory {
         pool,
         labels,
         runtimes,
         version,
         ..
-    } = &beat.inventory;
+    } = &heartbeat.inventory;
     let mut faults: Vec<(&str, String)> = Vec::new();
-    let long = format!("takes 1 to {TEXT} bytes without control characters");
-    let plain =
-        |text: &str| (1..=TEXT).contains(&text.len()) && !text.chars().any(char::is_control);
-    if !plain(&beat.boot_id) {
-        faults.push(("/boot_id", long.clone()));
+    let text_limit = format!("takes 1 to {MAX_TEXT} bytes without control characters");
+    let is_valid =
+        |text: &str| (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control);
+    if !is_valid(&heartbeat.boot_id) {
+        faults.push(("/boot_id", text_limit.clone()));
     }
-    if !plain(&beat.agent_instance) {
-        faults.push(("/agent_instance", long.clone()));
+    if !is_valid(&heartbeat.agent_instance) {
+        faults.push(("/agent_instance", text_limit.clone()));
     }
-    if beat
+    if heartbeat
         .quiesce_reason
         .as_deref()
-        .is_some_and(|why| !plain(why))
+        .is_some_and(|why| !is_valid(why))
     {
-        faults.push(("/quiesce_reason", long.clone()));
+        faults.push(("/quiesce_reason", text_limit.clone()));
     }
-    if pool.as_deref().is_some_and(|pool| !plain(pool)) {
-        faults.push(("/inventory/pool", long.clone()));
+    if pool.as_deref().is_some_and(|pool| !is_valid(pool)) {
+        faults.push(("/inventory/pool", text_limit.clone()));
     }
-    if version.len() > TEXT {
-        faults.push(("/inventory/version", long.clone()));
+    if version.len() > MAX_TEXT {
+        faults.push(("/inventory/version", text_limit.clone()));
     }
-    if labels.len() > LABELS {
-        faults.push(("/inventory/labels", format!("takes up to {LABELS} labels")));
+    if labels.len() > MAX_LABELS {
+        faults.push((
+            "/inventory/labels",
+            format!("takes up to {MAX_LABELS} labels"),
+        ));
     }
     if labels
         .iter()
-        .any(|(name, value)| !plain(name) || value.len() > TEXT)
+        .any(|(name, value)| !is_valid(name) || value.len() > MAX_TEXT)
     {
         faults.push((
             "/inventory/labels",
-            format!("each name {long}, each value up to as many"),
+            format!("each name {text_limit}, each value up to as many"),
         ));
     }
-    if runtimes.len() > RUNTIMES || !runtimes.iter().all(|runtime| plain(runtime)) {
+    if runtimes.len() > MAX_RUNTIMES || !runtimes.iter().all(|runtime| is_valid(runtime)) {
         faults.push((
             "/inventory/runtimes",
-            format!("takes up to {RUNTIMES}, each of which {long}"),
+            format!("takes up to {MAX_RUNTIMES}, each of which {text_limit}"),
         ));
     }
     if faults.is_empty() {
         return Ok(());
     }
-    let problem = Problem::new(Code::Invalid, "this is not an inventory we can believe");
+    let problem = Problem::new(Code::Invalid, "implausible inventory");
     Err(faults
         .into_iter()
         .fold(problem, |problem, (pointer, detail)| {

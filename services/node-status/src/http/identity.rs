@@ -1,4 +1,4 @@
-//! `PUT /v1/nodes/{node}/identity`: an operator says which of two agents is the node (F28).
+//! `PUT /v1/nodes/{node}/identity`: selects the agent that represents a node (F28).
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -12,7 +12,7 @@ use hayward_vocabulary::NodeName;
 use super::{App, NoNode, if_match, revision};
 use crate::command::Command;
 
-/// Says which of several agents with one name is the node; the others are refused from now on.
+/// Selects one of several agents with the same name; the others are refused from now on.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/identity", operation_id = "identify_node", tag = "nodes",
     params(
@@ -22,10 +22,10 @@ use crate::command::Command;
     ),
     request_body = Identity,
     responses(
-        (status = 200, description = "the node as it is now", body = NodeEntry,
+        (status = 200, description = "the node", body = NodeEntry,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NoNode,
-        (status = 422, description = "no such instance reports", body = Problem,
+        (status = 422, description = "no agent of that instance reports", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -37,11 +37,11 @@ pub async fn identify_node(
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = if_match::seen(&headers, &node)?;
+    let expected = if_match::parse(&headers, &node)?;
     let (instance, by) = (identity.agent_instance, caller.name.clone());
     let done = app
         .handle
-        .ask_if(seen, |reply| Command::Identify {
+        .ask_if(expected, |reply| Command::Identify {
             node,
             instance,
             by,

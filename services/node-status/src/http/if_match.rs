@@ -1,6 +1,6 @@
-//! `If-Match` of nodes (A5): a change is made only if the node is still what its reader saw. The
-//! version of a node is the revision at which it changed last; heartbeats do not change it. Who has
-//! not looked, as at night, says `*`: whatever it is now (RFC 9110).
+//! `If-Match` of nodes: a change requires that the node is still what the caller read (A5). The
+//! version of a node is the revision of its last change; heartbeats do not change it. A caller that
+//! has read nothing sends `*`.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use hayward_node_status_api::NODES;
@@ -8,20 +8,19 @@ use hayward_publication::{Generation, Publisher};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::NodeName;
 
-/// The version of a node as it is now.
+/// `ETag` of the current version of a node.
 pub fn etag(publisher: &Publisher, node: &NodeName) -> HeaderMap {
     let generation = publisher.generation(NODES, node.as_str());
     let tag = generation.and_then(|it| HeaderValue::try_from(format!("\"{it}\"")).ok());
     HeaderMap::from_iter(tag.map(|tag| (header::ETAG, tag)))
 }
 
-/// What the caller saw; `None` for `*`.
+/// Version that the caller requires; `None` for `*`.
 ///
-/// # Errors
-/// 428 when there is no `If-Match`, and 400 when it is no version of a node.
-pub fn seen(headers: &HeaderMap, node: &NodeName) -> Result<Option<Generation>, Problem> {
+/// # Errors 428 without `If-Match`, and 400 when it is not a version of a node.
+pub fn parse(headers: &HeaderMap, node: &NodeName) -> Result<Option<Generation>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
-        let detail = "send the ETag of the node you looked at as If-Match, or * for whatever it is";
+        let detail = "send the ETag of the node as If-Match, or * for any version";
         return Err(Problem::new(Code::PreconditionRequired, detail));
     };
     if value == "*" {

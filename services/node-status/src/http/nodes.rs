@@ -1,4 +1,4 @@
-//! `/v1/nodes`: nodes as people see and steer them.
+//! `/v1/nodes`: reading, varying off and removing nodes.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -24,10 +24,10 @@ use crate::store;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Entries at most; 100 when absent, no more than 1000.
+    /// Most entries of a page: 100 when absent, at most 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
 }
@@ -39,22 +39,22 @@ impl Page {
 }
 
 fn view(app: &App, entry: NodeEntry) -> NodeView {
-    let pulses = &app.context.pulses;
-    let pulse = pulses.get(entry.node.as_str()).unwrap_or_default();
-    let heartbeat_age_ms = pulses.silence_ms(&pulse);
-    let shown = pulse.shown();
-    let now_ms = pulses.now_ms();
+    let heartbeats = &app.context.heartbeats;
+    let heartbeat = heartbeats.get(entry.node.as_str()).unwrap_or_default();
+    let heartbeat_age_ms = heartbeats.silence_ms(&heartbeat);
+    let details = heartbeat.details();
+    let now_ms = heartbeats.now_ms();
     let (limits, lease_ms) = (app.context.limits, app.context.lease_ms);
     let since_ms = now_ms.saturating_sub(heartbeat_age_ms);
-    let tenure = lease::tenure(since_ms, lease_ms, limits, shown.mercy);
+    let forecast = lease::forecast(since_ms, lease_ms, limits, details.loss_delay);
     let left = |at: u64| at.saturating_sub(now_ms);
     NodeView {
         entry,
-        metrics: pulse.metrics(),
+        metrics: heartbeat.metrics(),
         heartbeat_age_ms,
         missed: missed(heartbeat_age_ms, app.context.period_ms()),
-        version: pulse.version().to_string(),
-        next: shown.next.map(|next| Next {
+        version: heartbeat.version().to_string(),
+        next: details.next.map(|next| Next {
             what: next.what,
             after_ms: match next.due {
                 Due::Open => None,
@@ -64,18 +64,18 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
         }),
         lease: Some(LeaseView {
             lasts_ms: lease_ms,
-            ends_after_ms: left(tenure.ends_ms),
-            replacement_after_ms: tenure.given_up_ms.map(left),
+            ends_after_ms: left(forecast.ends_ms),
+            replacement_after_ms: forecast.lost_at_ms.map(left),
         }),
-        flaps: shown.flaps,
-        rivals: shown.rivals,
-        claimed: shown.claimed,
-        drain_state: shown.drain_state,
-        counted_in: shown.counted_in,
+        flaps: details.flaps,
+        rivals: details.rivals,
+        claimed: details.claimed,
+        drain_state: details.drain_state,
+        counted_in: details.counted_in,
     }
 }
 
-/// R-6.2: the first miss is tolerated silently because of timing.
+/// Missed heartbeats. The first miss is not counted, because of timing (R-6.2).
 fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
     match age_ms / heartbeat_ms.max(1) {
         0 | 1 => 0,
@@ -140,7 +140,7 @@ pub async fn show_node(
     Ok((tag, Json(view(&app, entry))))
 }
 
-/// Varies a node off or on. Off survives everything but being varied on.
+/// Varies a node off or on. It stays off until it is varied on.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/schedulable", operation_id = "vary_node", tag = "nodes",
     params(
@@ -150,10 +150,10 @@ pub async fn show_node(
     ),
     request_body = Schedulable,
     responses(
-        (status = 200, description = "the node as it is now", body = NodeEntry,
+        (status = 200, description = "the node", body = NodeEntry,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NoNode,
-        (status = 422, description = "a reason that cannot be kept", body = Problem,
+        (status = 422, description = "invalid reason", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -165,16 +165,16 @@ pub async fn vary_node(
     Json(change): Json<Schedulable>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = if_match::seen(&headers, &node)?;
+    let expected = if_match::parse(&headers, &node)?;
     let reason = change.reason.as_deref().unwrap_or_default();
     if reason.len() > 4096 || reason.contains('\0') {
         let detail = "takes up to 4096 bytes without zero characters";
-        return Err(Problem::new(Code::Invalid, "this is no reason").at("/reason", detail));
+        return Err(Problem::new(Code::Invalid, "invalid reason").at("/reason", detail));
     }
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask_if(seen, |reply| Command::Vary {
+        .ask_if(expected, |reply| Command::Vary {
             node,
             change,
             by,
@@ -184,7 +184,7 @@ pub async fn vary_node(
     Ok((revision(done.revision), Json(done.value?)))
 }
 
-/// Forgets a node that was given up.
+/// Removes a lost node.
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}", operation_id = "remove_node", tag = "nodes",
     params(
@@ -193,7 +193,7 @@ pub async fn vary_node(
             whatever it is"),
     ),
     responses(
-        (status = 204, description = "forgotten",
+        (status = 204, description = "removed",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NoNode,
         (status = 409, description = "the node is not lost", body = Problem,
@@ -207,17 +207,17 @@ pub async fn remove_node(
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
-    let seen = if_match::seen(&headers, &node)?;
+    let expected = if_match::parse(&headers, &node)?;
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask_if(seen, |reply| Command::Remove { node, by, reply })
+        .ask_if(expected, |reply| Command::Remove { node, by, reply })
         .await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
 }
 
-/// What became of a node, newest first. The last few hundred changes are kept.
+/// History of a node, newest first. The last few hundred changes are stored.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}/history", operation_id = "list_node_changes", tag = "nodes",
     params(("node" = NodeName, Path, description = "name of the node"), Page),
@@ -235,7 +235,7 @@ pub async fn list_node_changes(
     let limit = page.limit()?;
     app.publisher.rows_readable()?;
     let known = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
-    // R9: a process that was started in a read-only fleet knows rows alone.
+    // A process in a read-only fleet has only rows and no publication (R9).
     if known.is_none() && app.publisher.readable().is_ok() {
         return Err(Problem::not_found(format!("node {node}")));
     }
@@ -246,7 +246,7 @@ pub async fn list_node_changes(
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut found = store::history(&app.pool, &node, before, fetch)
         .await
-        .map_err(|error| Problem::unavailable("the database is away", error))?;
+        .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
     let more = found.len() > limit;
     found.truncate(limit);
     let last = found.last().filter(|_| more);
@@ -263,9 +263,10 @@ pub async fn list_node_changes(
 mod tests {
     use super::missed;
 
+    /// (R-6.2)
     #[test]
-    fn r_6_2_misses_are_shown_from_the_second_on() {
-        let shown = [0, 999, 1_000, 1_999, 2_000, 5_999, 6_000].map(|age| missed(age, 1_000));
-        assert_eq!(shown, [0, 0, 0, 0, 2, 5, 6]);
+    fn missed_heartbeats_count_from_the_second_on() {
+        let counts = [0, 999, 1_000, 1_999, 2_000, 5_999, 6_000].map(|age| missed(age, 1_000));
+        assert_eq!(counts, [0, 0, 0, 0, 2, 5, 6]);
     }
 }

@@ -10,12 +10,12 @@ use hayward_service::http::refusal::NotAService;
 
 use super::App;
 
-/// What changed of the nodes since a cursor, or all of them.
+/// Changes of the publication since a cursor, or all entries.
 #[utoipa::path(
     get, path = "/v1/nodes/publication", operation_id = "follow_nodes", tag = "publication",
     params(Since),
     responses(
-        (status = 200, description = "news, or nothing after the wait", body = Update<NodeEntry>),
+        (status = 200, description = "changes, or none after the wait", body = Update<NodeEntry>),
         NotAService,
     ),
 )]

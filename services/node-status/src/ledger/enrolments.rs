@@ -1,26 +1,26 @@
-//! Permissions for agents to fetch their first token (S8): a secret is stored as its digest, good
-//! for one node, once, for a quarter of an hour.
+//! Enrolments: permissions for agents to fetch their first token. A secret is stored as its digest;
+//! it is valid for one node, once, for a quarter of an hour (S8).
 //!
-//! Asked again with the same key, there is still one enrolment. Its secret cannot be told a second
-//! time, because it is nowhere, so it is replaced: the older one, used or not, is dead.
+//! A repeated request keeps its enrolment. Its secret is not stored and cannot be returned again,
+//! so it is replaced and the older one becomes invalid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;
-use crate::model::{Asked, Bounds, Enrolment, EnrolmentKey};
+use crate::model::{ClaimLimits, Enrolment, EnrolmentKey, NewEnrolment};
 use crate::store::Rows;
 
-/// How long a secret is good.
-pub const LIFE_MS: u64 = 15 * 60 * 1000;
-/// How long a key is recognised (A4).
-const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+/// Milliseconds for which a secret is valid.
+pub const SECRET_LIFETIME_MS: u64 = 15 * 60 * 1000;
+/// Milliseconds for which an idempotency key is remembered (A4).
+const KEY_MEMORY_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Default)]
 pub struct Enrolments {
-    kept: BTreeMap<EnrolmentKey, Enrolment>,
-    of_node: BTreeMap<NodeName, BTreeSet<EnrolmentKey>>,
+    by_key: BTreeMap<EnrolmentKey, Enrolment>,
+    by_node: BTreeMap<NodeName, BTreeSet<EnrolmentKey>>,
     by_age: BTreeSet<(Timestamp, EnrolmentKey)>,
 }
 
@@ -37,85 +37,85 @@ impl FromIterator<(EnrolmentKey, Enrolment)> for Enrolments {
 impl Enrolments {
     fn insert(&mut self, key: EnrolmentKey, enrolment: Enrolment) {
         self.drop_key(&key);
-        self.of_node
+        self.by_node
             .entry(enrolment.node.clone())
             .or_default()
             .insert(key.clone());
         self.by_age.insert((enrolment.created, key.clone()));
-        self.kept.insert(key, enrolment);
+        self.by_key.insert(key, enrolment);
     }
 
     fn drop_key(&mut self, key: &EnrolmentKey) {
-        let Some(old) = self.kept.remove(key) else {
+        let Some(old) = self.by_key.remove(key) else {
             return;
         };
         self.by_age.remove(&(old.created, key.clone()));
-        if let Some(keys) = self.of_node.get_mut(&old.node) {
+        if let Some(keys) = self.by_node.get_mut(&old.node) {
             keys.remove(key);
             if keys.is_empty() {
-                self.of_node.remove(&old.node);
+                self.by_node.remove(&old.node);
             }
         }
     }
 
     pub fn enrol(
         &mut self,
-        asked: Asked,
+        new: NewEnrolment,
         now: Timestamp,
         rows: &mut Rows,
     ) -> Result<Timestamp, Refusal> {
         self.forget(now, rows);
-        let key = (asked.principal, asked.key);
+        let key = (new.principal, new.key);
         if self
-            .kept
+            .by_key
             .get(&key)
-            .is_some_and(|old| old.request_digest != asked.request_digest)
+            .is_some_and(|old| old.request_digest != new.request_digest)
         {
             return Err(Refusal::KeyUsedBefore);
         }
         let enrolment = Enrolment {
-            request_digest: asked.request_digest.to_vec(),
-            node: asked.node,
-            bounds: asked.bounds,
-            secret_digest: asked.secret_digest.to_vec(),
+            request_digest: new.request_digest.to_vec(),
+            node: new.node,
+            claim_limits: new.claim_limits,
+            secret_digest: new.secret_digest.to_vec(),
             created: now,
-            expires: now.plus_ms(LIFE_MS),
+            expires: now.plus_ms(SECRET_LIFETIME_MS),
             used: false,
         };
         rows.enrolments.insert(key.clone(), enrolment.clone());
         self.insert(key, enrolment);
-        Ok(now.plus_ms(LIFE_MS))
+        Ok(now.plus_ms(SECRET_LIFETIME_MS))
     }
 
-    /// Every live secret of the node is compared, in a time that does not depend on how much of it
-    /// is right. Returns what the node may claim.
+    /// Redeems a secret and returns the limits of its enrolment. Every live secret of the node is
+    /// compared in constant time.
     pub fn redeem(
         &mut self,
         node: &NodeName,
         secret_digest: &[u8; 32],
         now: Timestamp,
         rows: &mut Rows,
-    ) -> Result<Option<Bounds>, Refusal> {
+    ) -> Result<Option<ClaimLimits>, Refusal> {
         let mut found = None;
-        for key in self.of_node.get(node).into_iter().flatten() {
-            let Some(enrolment) = self.kept.get(key) else {
+        for key in self.by_node.get(node).into_iter().flatten() {
+            let Some(enrolment) = self.by_key.get(key) else {
                 continue;
             };
-            let good = same(&enrolment.secret_digest, secret_digest);
-            if good && !enrolment.used && now < enrolment.expires {
+            let matches = equal_in_constant_time(&enrolment.secret_digest, secret_digest);
+            if matches && !enrolment.used && now < enrolment.expires {
                 found = Some(key.clone());
             }
         }
         let key = found.ok_or(Refusal::BadSecret)?;
-        let enrolment = self.kept.get_mut(&key).ok_or(Refusal::BadSecret)?;
+        let enrolment = self.by_key.get_mut(&key).ok_or(Refusal::BadSecret)?;
         enrolment.used = true;
         rows.enrolments.insert(key, enrolment.clone());
-        Ok(enrolment.bounds.clone())
+        Ok(enrolment.claim_limits.clone())
     }
 
     fn forget(&mut self, now: Timestamp, rows: &mut Rows) {
         while let Some((created, key)) = self.by_age.first().cloned() {
-            if now.ms_since(created) <= KEPT_MS {
+            if now.ms_since(created) <= KEY_MEMORY_MS {
                 return;
             }
             self.drop_key(&key);
@@ -124,7 +124,7 @@ impl Enrolments {
     }
 }
 
-fn same(one: &[u8], other: &[u8]) -> bool {
+fn equal_in_constant_time(one: &[u8], other: &[u8]) -> bool {
     let differs = one
         .iter()
         .zip(other)
@@ -136,23 +136,23 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(key: &str, secret: u8) -> Asked {
-        Asked {
+    fn enrolment(key: &str, secret: u8) -> NewEnrolment {
+        NewEnrolment {
             principal: "ann".into(),
             key: key.into(),
             request_digest: [0; 32],
             node: NodeName::new("n1").unwrap(),
-            bounds: None,
+            claim_limits: None,
             secret_digest: [secret; 32],
         }
     }
 
     #[test]
-    fn a_secret_is_good_once_for_its_node_and_its_time() {
+    fn a_secret_is_valid_once_for_its_node_until_it_expires() {
         let node = NodeName::new("n1").unwrap();
         let now = Timestamp::from_unix_ms(1_000);
         let (mut all, mut rows) = (Enrolments::default(), Rows::default());
-        let expires = all.enrol(asked("k", 7), now, &mut rows).unwrap();
+        let expires = all.enrol(enrolment("k", 7), now, &mut rows).unwrap();
         let other = NodeName::new("n2").unwrap();
         assert_eq!(
             all.redeem(&other, &[7; 32], now, &mut rows),
@@ -174,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn asking_again_leaves_one_good_secret() {
+    fn a_repeated_request_leaves_one_valid_secret() {
         let node = NodeName::new("n1").unwrap();
         let now = Timestamp::from_unix_ms(1_000);
         let (mut all, mut rows) = (Enrolments::default(), Rows::default());
-        all.enrol(asked("k", 1), now, &mut rows).unwrap();
-        all.enrol(asked("k", 2), now, &mut rows).unwrap();
+        all.enrol(enrolment("k", 1), now, &mut rows).unwrap();
+        all.enrol(enrolment("k", 2), now, &mut rows).unwrap();
         assert_eq!(
             all.redeem(&node, &[1; 32], now, &mut rows),
             Err(Refusal::BadSecret)
         );
         assert_eq!(all.redeem(&node, &[2; 32], now, &mut rows), Ok(None));
-        let other = Asked {
+        let other = NewEnrolment {
             request_digest: [9; 32],
-            ..asked("k", 3)
+            ..enrolment("k", 3)
         };
         assert_eq!(
             all.enrol(other, now, &mut rows),
@@ -199,10 +199,10 @@ mod tests {
     fn keys_are_forgotten_after_a_day() {
         let now = Timestamp::from_unix_ms(1_000);
         let (mut all, mut rows) = (Enrolments::default(), Rows::default());
-        all.enrol(asked("k", 1), now, &mut rows).unwrap();
-        all.enrol(asked("l", 2), now.plus_ms(KEPT_MS + 1), &mut rows)
+        all.enrol(enrolment("k", 1), now, &mut rows).unwrap();
+        all.enrol(enrolment("l", 2), now.plus_ms(KEY_MEMORY_MS + 1), &mut rows)
             .unwrap();
-        assert_eq!(all.kept.len(), 1);
+        assert_eq!(all.by_key.len(), 1);
         assert_eq!(
             rows.forgotten_enrolments,
             [("ann".to_owned(), "k".to_owned())]

@@ -1,20 +1,22 @@
-//! The drain of one node in the working set (W5).
+//! The drain of one node.
 
 use hayward_node_status_api::drain::{
     DrainBlocker, DrainMoves, DrainRequest, DrainState, DrainView,
 };
 use hayward_node_status_api::{DrainOrder, Next};
-use hayward_node_status_domain::drain::{self as domain, Cleared, Facts, LATE_MS, Stage};
+use hayward_node_status_domain::drain::{
+    self as domain, DrainFacts, DrainStage, LATE_MS, SchedulerProgress,
+};
 use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, ClearingEntry};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;
 use crate::format;
 
-/// Longer than this nobody means.
-const LONGEST_MS: u64 = 30 * 24 * 60 * 60 * 1000;
-/// Bytes of a reason.
-const TEXT: usize = 4096;
+/// Longest deadline from now, in milliseconds.
+const MAX_DEADLINE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+/// Most bytes of a reason.
+const MAX_REASON: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
@@ -26,16 +28,16 @@ pub struct Drain {
     pub paused: bool,
     pub state: DrainState,
     pub state_since: Timestamp,
-    /// What the agent said since the drain began, by its complete word. It is not stored: after a
-    /// restart of ours it has to be said again.
-    pub alive: Option<u64>,
-    /// Its place among the deadlines of the ledger.
-    pub look: Option<Timestamp>,
+    /// Running containers, from a complete report of the agent since the drain began. Not stored:
+    /// absent after a restart until the next report.
+    pub running: Option<u64>,
+    /// Scheduled check of the drain; absent when none is needed.
+    pub next_check: Option<Timestamp>,
 }
 
 impl Drain {
-    /// The order holds: the node takes no work.
-    pub fn lasts(&self) -> bool {
+    /// True until the drain is cancelled; the node takes no work.
+    pub fn is_active(&self) -> bool {
         self.state != DrainState::Cancelled
     }
 
@@ -49,8 +51,8 @@ impl Drain {
         }
     }
 
-    /// As part of why a node is as it is.
-    pub fn phrase(&self) -> String {
+    /// Reason text of the drain, as part of the node's reason.
+    pub fn reason_text(&self) -> String {
         let Self { by, reason, .. } = self;
         match self.state {
             DrainState::Drained => format!("drained by {by}: {reason}"),
@@ -60,8 +62,8 @@ impl Drain {
         }
     }
 
-    /// When it has to be looked at again without news.
-    pub fn look_at(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Instant of the next check: the deadline, then the end of its grace.
+    pub fn next_check_at(&self, now: Timestamp) -> Option<Timestamp> {
         if !matches!(self.state, DrainState::Draining | DrainState::Paused) {
             return None;
         }
@@ -70,39 +72,43 @@ impl Drain {
         Some(if now < deadline { deadline } else { late })
     }
 
-    pub fn judged(&self, clearing: Option<&ClearingEntry>, now: Timestamp) -> (Stage, String) {
+    pub fn judged(
+        &self,
+        evacuation: Option<&ClearingEntry>,
+        now: Timestamp,
+    ) -> (DrainStage, String) {
         let stuck = |blocker: &&Blocker| {
             matches!(
                 blocker.why,
                 BlockerReason::Reservation | BlockerReason::Unreachable
             )
         };
-        let cleared = clearing.map(|clearing| Cleared {
-            remaining: clearing.remaining,
-            stuck: clearing.blockers.iter().filter(stuck).count() as u64,
+        let scheduler = evacuation.map(|evacuation| SchedulerProgress {
+            remaining: evacuation.remaining,
+            stuck: evacuation.blockers.iter().filter(stuck).count() as u64,
         });
         let late = self.deadline.filter(|deadline| *deadline <= now);
-        domain::judge(&Facts {
+        domain::judge(&DrainFacts {
             before: format::drain_stage(self.state),
             paused: self.paused,
             late_ms: late.map(|deadline| now.ms_since(deadline)),
-            cleared,
-            alive: self.alive,
+            scheduler,
+            running: self.running,
         })
     }
 
     pub fn view(
         &self,
         node: NodeName,
-        clearing: Option<&ClearingEntry>,
+        evacuation: Option<&ClearingEntry>,
         now: Timestamp,
     ) -> DrainView {
-        let (stage, why) = self.judged(clearing, now);
-        let (why, next) = if self.lasts() {
+        let (stage, why) = self.judged(evacuation, now);
+        let (why, next) = if self.is_active() {
             let left = self.deadline.map(|deadline| deadline.ms_since(now));
             let next = Next {
                 what: domain::next(stage, self.deadline.is_some()),
-                after_ms: left.filter(|left| *left > 0 && stage == Stage::Draining),
+                after_ms: left.filter(|left| *left > 0 && stage == DrainStage::Draining),
             };
             (why, Some(next))
         } else {
@@ -116,30 +122,30 @@ impl Drain {
             state_since: self.state_since,
             why,
             next,
-            moves: clearing.map(moves),
-            containers: self.alive,
+            moves: evacuation.map(moves),
+            containers: self.running,
         }
     }
 }
 
-fn moves(clearing: &ClearingEntry) -> DrainMoves {
+fn moves(evacuation: &ClearingEntry) -> DrainMoves {
     let blocker = |it: &Blocker| DrainBlocker {
         allocation: it.allocation.to_string(),
         work: it.work.to_string(),
         user: it.user.to_string(),
-        why: said(it.why).to_owned(),
+        why: blocker_code(it.why).to_owned(),
         detail: it.detail.clone(),
     };
     DrainMoves {
-        total: clearing.total,
-        moved: clearing.moved,
-        failed: clearing.failed,
-        remaining: clearing.remaining,
-        blockers: clearing.blockers.iter().map(blocker).collect(),
+        total: evacuation.total,
+        moved: evacuation.moved,
+        failed: evacuation.failed,
+        remaining: evacuation.remaining,
+        blockers: evacuation.blockers.iter().map(blocker).collect(),
     }
 }
 
-fn said(why: BlockerReason) -> &'static str {
+fn blocker_code(why: BlockerReason) -> &'static str {
     match why {
         BlockerReason::Reservation => "reservation",
         BlockerReason::DisruptionLimit => "disruption_limit",
@@ -152,17 +158,17 @@ fn said(why: BlockerReason) -> &'static str {
     }
 }
 
-/// What a request means at `now`: its deadline, if it names one. All faults at once.
-pub fn checked(
+/// Validates a request and returns its deadline at `now`, if it names one. Collects all faults.
+pub fn validate(
     request: &DrainRequest,
     begins: bool,
     now: Timestamp,
 ) -> Result<Option<Timestamp>, Refusal> {
     let mut faults: Vec<(&'static str, String)> = Vec::new();
     match request.reason.as_deref() {
-        None if begins => faults.push(("/reason", "say why; everyone who asks sees it".into())),
-        Some(text) if text.trim().is_empty() || text.len() > TEXT || text.contains('\0') => {
-            let detail = format!("takes 1 to {TEXT} bytes without zero characters");
+        None if begins => faults.push(("/reason", "required; it is shown with the node".into())),
+        Some(text) if text.trim().is_empty() || text.len() > MAX_REASON || text.contains('\0') => {
+            let detail = format!("takes 1 to {MAX_REASON} bytes without zero characters");
             faults.push(("/reason", detail));
         }
         _ => {}
@@ -171,15 +177,15 @@ pub fn checked(
         let detail = "give one of `deadline` and `deadline_ms`, not both";
         faults.push(("/deadline_ms", detail.into()));
     }
-    let longest = format!("takes 1 to {LONGEST_MS} (30 days)");
+    let range = format!("takes 1 to {MAX_DEADLINE_MS} (30 days)");
     let named = request
         .deadline_ms
-        .map(|ms| u64::try_from(ms).ok().filter(|ms| in_reach(*ms)));
+        .map(|ms| u64::try_from(ms).ok().filter(|ms| is_in_range(*ms)));
     if named == Some(None) {
-        faults.push(("/deadline_ms", longest));
+        faults.push(("/deadline_ms", range));
     }
     let instant = request.deadline;
-    if instant.is_some_and(|at| !in_reach(at.ms_since(now))) {
+    if instant.is_some_and(|at| !is_in_range(at.ms_since(now))) {
         faults.push((
             "/deadline",
             "takes an instant within the next 30 days".into(),
@@ -191,8 +197,8 @@ pub fn checked(
     Ok(instant.or(named.flatten().map(|ms| now.plus_ms(ms))))
 }
 
-fn in_reach(ms: u64) -> bool {
-    (1..=LONGEST_MS).contains(&ms)
+fn is_in_range(ms: u64) -> bool {
+    (1..=MAX_DEADLINE_MS).contains(&ms)
 }
 
 #[cfg(test)]
@@ -202,14 +208,14 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000);
 
     fn pointers(request: &DrainRequest, begins: bool) -> Vec<&'static str> {
-        match checked(request, begins, NOW) {
+        match validate(request, begins, NOW) {
             Err(Refusal::BadDrain(faults)) => faults.into_iter().map(|(at, _)| at).collect(),
             _ => Vec::new(),
         }
     }
 
     #[test]
-    fn both_forms_of_a_deadline_mean_the_same() {
+    fn both_forms_of_a_deadline_are_equal() {
         let in_a_minute = DrainRequest {
             reason: Some("new disk".into()),
             deadline_ms: Some(60_000),
@@ -220,13 +226,13 @@ mod tests {
             deadline: Some(NOW.plus_ms(60_000)),
             ..in_a_minute.clone()
         };
-        let meant = checked(&in_a_minute, true, NOW).unwrap();
-        assert_eq!(meant, Some(NOW.plus_ms(60_000)));
-        assert_eq!(checked(&at, true, NOW).unwrap(), meant);
+        let deadline = validate(&in_a_minute, true, NOW).unwrap();
+        assert_eq!(deadline, Some(NOW.plus_ms(60_000)));
+        assert_eq!(validate(&at, true, NOW).unwrap(), deadline);
     }
 
     #[test]
-    fn what_cannot_be_meant_is_named() {
+    fn all_faults_of_a_request_are_reported() {
         let because = DrainRequest {
             reason: Some("new disk".into()),
             ..DrainRequest::default()
@@ -241,7 +247,7 @@ mod tests {
             };
             assert_eq!(pointers(&request, true), ["/deadline_ms"], "{bad}");
         }
-        for bad in [NOW, NOW.minus_ms(5), NOW.plus_ms(LONGEST_MS + 1)] {
+        for bad in [NOW, NOW.minus_ms(5), NOW.plus_ms(MAX_DEADLINE_MS + 1)] {
             let request = DrainRequest {
                 deadline: Some(bad),
                 ..because.clone()

@@ -1,43 +1,43 @@
-//! One enrolment, and what it lets a node claim.
+//! One enrolment, and the limits of its node.
 
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
-/// Who asked, and the key they asked with.
+/// Principal and idempotency key of the request.
 pub type EnrolmentKey = (String, String);
 
-/// What a node may claim (S14, S15).
+/// Limits of the claims of a node (S15).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
-    /// What is zero in it is not limited.
-    pub most: Size,
-    /// Absent: any.
+pub struct ClaimLimits {
+    /// Most resources; zero means unlimited.
+    pub max_size: Size,
+    /// Pool that the node must name; absent means any.
     pub pool: Option<String>,
 }
 
-impl Bounds {
-    /// None where nothing is bounded.
-    pub fn of(most: Option<Size>, pool: Option<String>) -> Option<Self> {
-        let bounded = most.is_some() || pool.is_some();
+impl ClaimLimits {
+    /// None without any limit.
+    pub fn new(max_size: Option<Size>, pool: Option<String>) -> Option<Self> {
+        let bounded = max_size.is_some() || pool.is_some();
         bounded.then(|| Self {
-            most: most.unwrap_or_default(),
+            max_size: max_size.unwrap_or_default(),
             pool,
         })
     }
 
-    /// Whether the node may say that it is in this pool: exactly this name (S5).
+    /// True when the node may name this pool.
     pub fn admits(&self, pool: &str) -> bool {
         self.pool.as_ref().is_none_or(|own| own == pool)
     }
 }
 
-/// A request for an enrolment, with the digest of a secret its caller made up.
+/// A request for an enrolment, with the digest of the secret that the handler created.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct NewEnrolment {
     pub principal: String,
     pub key: String,
     pub request_digest: [u8; 32],
     pub node: NodeName,
-    pub bounds: Option<Bounds>,
+    pub claim_limits: Option<ClaimLimits>,
     pub secret_digest: [u8; 32],
 }
 
@@ -45,7 +45,7 @@ pub struct Asked {
 pub struct Enrolment {
     pub request_digest: Vec<u8>,
     pub node: NodeName,
-    pub bounds: Option<Bounds>,
+    pub claim_limits: Option<ClaimLimits>,
     pub secret_digest: Vec<u8>,
     pub created: Timestamp,
     pub expires: Timestamp,
@@ -57,10 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s14_a_pool_is_bound_by_its_whole_name() {
-        let gpu = Bounds::of(None, Some("gpu".into())).unwrap();
+    fn a_pool_limit_compares_the_whole_name() {
+        let gpu = ClaimLimits::new(None, Some("gpu".into())).unwrap();
         assert!(gpu.admits("gpu") && !gpu.admits("gpu2") && !gpu.admits("default"));
-        let any = Bounds::of(Some(Size::memory(1)), None).unwrap();
-        assert!(any.admits("gpu") && Bounds::of(None, None).is_none());
+        let any = ClaimLimits::new(Some(Size::memory(1)), None).unwrap();
+        assert!(any.admits("gpu") && ClaimLimits::new(None, None).is_none());
     }
 }

@@ -1,119 +1,125 @@
-//! One node in the working set.
+//! One node.
 
 use std::sync::Arc;
 
 use hayward_node_status_api::{Heartbeat, Inventory, NodeEntry};
-use hayward_node_status_domain::lease::Mercy;
-use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, claimed_size::held_to};
+use hayward_node_status_domain::lease::LossDelay;
+use hayward_node_status_domain::{
+    AgentInstances, Brake, FlapCounter, Health, NodeFacts, claimed_size::clamp_to_limit,
+};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
-use super::{Bounds, Drain};
+use super::{ClaimLimits, Drain};
 use crate::context::Context;
 use crate::format;
-use crate::heartbeats::{Pulse, Shown};
+use crate::heartbeats::{HeartbeatState, NodeDetails};
 
-/// Where a node is when its agent names no pool.
+/// Pool of a node whose agent names none.
 pub const DEFAULT_POOL: &str = "default";
 
 #[derive(Clone)]
 pub struct Node {
     pub name: NodeName,
     pub pool: String,
-    /// The pool the policy puts it in, as rm-scheduler says; absent while that is not known.
-    pub placed: Option<String>,
+    /// Pool by policy, from rm-scheduler; absent until known.
+    pub policy_pool: Option<String>,
     pub inventory: Inventory,
     pub boot_id: String,
     pub agent_instance: String,
     pub quiesced: bool,
-    /// Why it asks for no new work; empty where it does not or does not say.
+    /// Reason for which it asks for no new work; empty without one.
     pub quiesce_reason: String,
-    /// What it may claim (S14, S15).
-    pub bounds: Option<Bounds>,
+    /// Limits of its claims (S15).
+    pub claim_limits: Option<ClaimLimits>,
     pub health: Health,
     pub health_reason: String,
     pub schedulable: bool,
-    /// Who varied it off and why; empty while it is on.
+    /// Operator and reason of varying it off; empty while it is on.
     pub off_reason: String,
     pub since: Timestamp,
-    pub pulse: Arc<Pulse>,
-    pub twins: Twins,
-    /// Agents that an operator said not to be this node (F28).
+    pub heartbeat: Arc<HeartbeatState>,
+    pub agents: AgentInstances,
+    /// Agent instances that an operator rejected (F28).
     pub refused: Vec<String>,
-    pub flaps: Flaps,
-    pub watched_since_ms: u64,
-    /// When it is judged again without news.
+    pub flaps: FlapCounter,
+    pub watch_began_ms: u64,
+    /// Time of the next scheduled judgement.
     pub due_ms: Option<u64>,
-    /// Changes written since the history of this node was last trimmed.
+    /// Changes written since the history was last trimmed.
     pub changes: u32,
 }
 
 impl Node {
-    /// A node that nobody knew. It is judged at once, so its health is only a beginning.
-    pub fn first_heard(name: NodeName, beat: &Heartbeat, now: Timestamp) -> Self {
-        let pulse = Arc::new(Pulse::default());
-        pulse.runs(&beat.inventory.version);
+    /// A new node, from its first heartbeat. It is judged at once, so its health is provisional
+    ///
+    pub fn from_first_heartbeat(name: NodeName, beat: &Heartbeat, now: Timestamp) -> Self {
+        let heartbeat = Arc::new(HeartbeatState::default());
+        heartbeat.set_version(&beat.inventory.version);
         Self {
             name,
             pool: pool_of(&beat.inventory),
-            placed: None,
+            policy_pool: None,
             inventory: beat.inventory.clone(),
             boot_id: beat.boot_id.clone(),
             agent_instance: beat.agent_instance.clone(),
             quiesced: beat.quiesced,
             quiesce_reason: beat.quiesce_reason.clone().unwrap_or_default(),
-            bounds: None,
+            claim_limits: None,
             health: Health::Suspect,
             health_reason: String::new(),
             schedulable: true,
             off_reason: String::new(),
             since: now,
-            pulse,
-            twins: Twins::of(beat.agent_instance.clone(), Vec::new()),
+            heartbeat,
+            agents: AgentInstances::new(beat.agent_instance.clone(), Vec::new()),
             refused: Vec::new(),
-            flaps: Flaps::default(),
-            watched_since_ms: 0,
+            flaps: FlapCounter::default(),
+            watch_began_ms: 0,
             due_ms: None,
             changes: 0,
         }
     }
 
-    /// The pool whose brakes count it.
-    pub fn counted_in(&self) -> &str {
-        self.placed.as_ref().unwrap_or(&self.pool)
+    /// Pool whose brake counts the node.
+    pub fn brake_pool(&self) -> &str {
+        self.policy_pool.as_ref().unwrap_or(&self.pool)
     }
 
-    /// Takes over what the node says of itself; true when that is news.
-    pub fn says(&mut self, beat: Heartbeat, restarted: bool) -> bool {
-        // a node keeps its pool until it is configured anew, which takes a restart. One that
-        // was enrolled for a pool is in no other (S14).
-        let bound = self.bounds.as_ref().is_some_and(|it| it.pool.is_some());
+    /// Applies a heartbeat; true when it changes published data.
+    pub fn apply(&mut self, beat: Heartbeat, restarted: bool) -> bool {
+        // A node keeps its pool until its agent restarts. A node enrolled for a pool is always in
+        // that pool.
+        let bound = self
+            .claim_limits
+            .as_ref()
+            .is_some_and(|it| it.pool.is_some());
         let pool = if restarted || bound {
             pool_of(&beat.inventory)
         } else {
             self.pool.clone()
         };
         let quiesce_reason = beat.quiesce_reason.unwrap_or_default();
-        let news = self.inventory != beat.inventory
+        let publish = self.inventory != beat.inventory
             || self.pool != pool
             || self.boot_id != beat.boot_id
             || self.agent_instance != beat.agent_instance
             || self.quiesced != beat.quiesced
             || self.quiesce_reason != quiesce_reason;
-        self.pulse.runs(&beat.inventory.version);
+        self.heartbeat.set_version(&beat.inventory.version);
         self.pool = pool;
         self.inventory = beat.inventory;
         self.boot_id = beat.boot_id;
         self.agent_instance = beat.agent_instance;
         self.quiesced = beat.quiesced;
         self.quiesce_reason = quiesce_reason;
-        news
+        publish
     }
 
-    /// What its history should tell of a heartbeat.
-    pub fn differs(&self, beat: &Heartbeat, restarted: bool) -> Vec<String> {
+    /// History texts for the changes in a heartbeat.
+    pub fn history_lines(&self, beat: &Heartbeat, restarted: bool) -> Vec<String> {
         let mut lines = Vec::new();
         if restarted && self.boot_id != beat.boot_id {
-            lines.push("the machine booted: what ran there is gone".to_owned());
+            lines.push("the machine booted: its work has ended".to_owned());
         } else if restarted {
             lines.push("agent started".to_owned());
         }
@@ -121,9 +127,9 @@ impl Node {
         if restarted && self.pool != pool {
             lines.push(format!("moved from pool {} to {pool}", self.pool));
         }
-        // As it counts, which is not always what it says (S15).
+        // Compares usable capacities, which may be below the claims (S15).
         let claimed = &beat.inventory.capacity;
-        let (before, after) = (self.capacity(), self.held(claimed));
+        let (before, after) = (self.capacity(), self.clamped(claimed));
         if before != after {
             let how = if after.fits(&before) {
                 "shrank"
@@ -137,74 +143,75 @@ impl Node {
             ));
         }
         if self.inventory.capacity != *claimed {
-            lines.extend(self.clipped(claimed));
+            lines.extend(self.clamped_claim_text(claimed));
         }
         lines
     }
 
-    /// What its history should tell of a claim that is held to less.
-    pub fn clipped(&self, claimed: &Size) -> Option<String> {
-        let held = self.held(claimed);
-        let (claimed, held) =
-            (claimed != &held).then(|| (format::size(claimed), format::size(&held)))?;
-        Some(format!(
-            "says it has {claimed} and may say {held}: held to that"
-        ))
+    /// History text for a claim above the limit.
+    pub fn clamped_claim_text(&self, claimed: &Size) -> Option<String> {
+        let allowed = self.clamped(claimed);
+        let (claimed, allowed) =
+            (claimed != &allowed).then(|| (format::size(claimed), format::size(&allowed)))?;
+        Some(format!("claims {claimed}, limited to {allowed}"))
     }
 
-    pub fn record(&self, brake: Brake, context: &Context, now_ms: u64) -> Record<'_> {
+    pub fn facts(&self, brake: Brake, context: &Context, now_ms: u64) -> NodeFacts<'_> {
         let limits = context.limits;
-        let heard_ms = self.pulse.heard_ms();
-        // B2: who was not heard since our own outage has longer than the usual limit.
-        let warm_up = match heard_ms {
+        let last_heartbeat_ms = self.heartbeat.last_heartbeat_ms();
+        // A node without a heartbeat since an outage of this service has a longer limit (B2).
+        let warm_up = match last_heartbeat_ms {
             None => self
-                .watched_since_ms
+                .watch_began_ms
                 .saturating_add(context.guards.warm_up_ms),
             Some(_) => 0,
         };
-        let spared = brake.spares_until_ms(limits.lost_ms).max(warm_up);
-        Record {
+        let spared = brake.not_lost_before_ms(limits.lost_ms).max(warm_up);
+        NodeFacts {
             before: self.health,
-            watched_since_ms: self.watched_since_ms,
-            heard_ms,
+            watch_began_ms: self.watch_began_ms,
+            last_heartbeat_ms,
             quiesced: self.quiesced.then_some(self.quiesce_reason.as_str()),
-            twins: self
-                .twins
-                .until_ms(limits.lost_ms)
+            duplicate_agents: self
+                .agents
+                .conflict_until_ms(limits.lost_ms)
                 .is_some_and(|until| now_ms < until),
-            // An operator who varies a silent node off knows that it is gone (B1).
-            braked: brake.is_on() && self.schedulable,
-            spared_until_ms: if self.schedulable { spared } else { 0 },
-            flaps: self.flaps.many(now_ms),
+            // Varying a silent node off confirms that it is gone, so the brake does not apply (B1).
+            brake_on: brake.is_on() && self.schedulable,
+            not_lost_before_ms: if self.schedulable { spared } else { 0 },
+            flaps: self.flaps.count_if_many(now_ms),
             limits,
         }
     }
 
-    /// What it may hand out: what it claims, held to its limit.
+    /// Usable capacity: the claim, clamped to its limit.
     pub fn capacity(&self) -> Size {
-        self.held(&self.inventory.capacity)
+        self.clamped(&self.inventory.capacity)
     }
 
-    fn held(&self, claimed: &Size) -> Size {
-        let mut held = claimed.clone();
-        let Some(Bounds { most, .. }) = &self.bounds else {
-            return held;
+    fn clamped(&self, claimed: &Size) -> Size {
+        let mut size = claimed.clone();
+        let Some(ClaimLimits { max_size, .. }) = &self.claim_limits else {
+            return size;
         };
-        held.memory_bytes = held_to(held.memory_bytes, most.memory_bytes);
-        held.cpu_milli = held_to(held.cpu_milli, most.cpu_milli);
-        held.gpu_milli = held_to(held.gpu_milli, most.gpu_milli);
-        for (name, amount) in &mut held.extras {
-            *amount = held_to(*amount, most.extras.get(name).copied().unwrap_or(0));
+        size.memory_bytes = clamp_to_limit(size.memory_bytes, max_size.memory_bytes);
+        size.cpu_milli = clamp_to_limit(size.cpu_milli, max_size.cpu_milli);
+        size.gpu_milli = clamp_to_limit(size.gpu_milli, max_size.gpu_milli);
+        for (name, amount) in &mut size.extras {
+            *amount = clamp_to_limit(*amount, max_size.extras.get(name).copied().unwrap_or(0));
         }
-        held
+        size
     }
 
     pub fn reason(&self, drain: Option<&Drain>) -> String {
-        let drain = drain.map(Drain::phrase).unwrap_or_default();
-        let said = [&self.off_reason, &drain, &self.health_reason];
-        let said: Vec<&str> = said.into_iter().map(String::as_str).collect();
-        let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
-        said.join("; ")
+        let drain = drain.map(Drain::reason_text).unwrap_or_default();
+        let reasons = [&self.off_reason, &drain, &self.health_reason];
+        let reasons: Vec<&str> = reasons.into_iter().map(String::as_str).collect();
+        let reasons: Vec<&str> = reasons
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect();
+        reasons.join("; ")
     }
 
     pub fn entry(&self, drain: Option<&Drain>) -> NodeEntry {
@@ -214,7 +221,7 @@ impl Node {
             capacity: self.capacity(),
             labels: self.inventory.labels.clone(),
             runtimes: self.inventory.runtimes.clone(),
-            health: format::published(self.health),
+            health: format::published_health(self.health),
             schedulable: self.schedulable,
             reason: self.reason(drain),
             since: self.since,
@@ -224,28 +231,31 @@ impl Node {
         }
     }
 
-    /// All agents that report as this node.
+    /// All agent instances that report as this node.
     pub fn instances(&self, quiet_ms: u64, now_ms: u64) -> Vec<String> {
-        let mut all = self.twins.rivals(quiet_ms, now_ms);
-        all.push(self.twins.current().to_owned());
+        let mut all = self.agents.rivals(quiet_ms, now_ms);
+        all.push(self.agents.current().to_owned());
         all
     }
 
-    /// What only those see who ask for the node.
-    pub fn shown(&self, drain: Option<&Drain>, context: &Context, now_ms: u64) -> Shown {
+    /// Details returned with the node only.
+    pub fn details(&self, drain: Option<&Drain>, context: &Context, now_ms: u64) -> NodeDetails {
         let claimed = &self.inventory.capacity;
         let mut rivals = self.instances(context.limits.lost_ms, now_ms);
         if rivals.len() == 1 {
             rivals.clear();
         }
-        Shown {
+        NodeDetails {
             next: None,
             flaps: self.flaps.count(now_ms),
             rivals,
             claimed: (*claimed != self.capacity()).then(|| claimed.clone()),
             drain_state: drain.map(|drain| drain.state),
-            mercy: Mercy::default(),
-            counted_in: self.placed.clone().filter(|placed| *placed != self.pool),
+            loss_delay: LossDelay::default(),
+            counted_in: self
+                .policy_pool
+                .clone()
+                .filter(|policy_pool| *policy_pool != self.pool),
         }
     }
 }
@@ -281,19 +291,20 @@ mod tests {
         }
     }
 
+    ///
     #[test]
-    fn r_6_5_a_node_keeps_its_pool_until_it_is_configured_anew() {
+    fn a_node_keeps_its_pool_until_its_agent_restarts() {
         let name = NodeName::new("n1").unwrap();
-        let mut node = Node::first_heard(name, &beat("old"), Timestamp::default());
-        assert!(node.says(beat("new"), false), "what it says is news");
+        let mut node = Node::from_first_heartbeat(name, &beat("old"), Timestamp::default());
+        assert!(node.apply(beat("new"), false), "other fields changed");
         assert_eq!(node.entry(None).pool, "old");
-        assert!(node.says(beat("new"), true));
+        assert!(node.apply(beat("new"), true));
         assert_eq!(node.entry(None).pool, "new");
     }
 
     #[test]
-    fn s15_a_claim_is_held_to_the_limit_dimension_by_dimension() {
-        let mut node = Node::first_heard(
+    fn each_dimension_of_a_claim_is_clamped() {
+        let mut node = Node::from_first_heartbeat(
             NodeName::new("n1").unwrap(),
             &beat("p"),
             Timestamp::default(),
@@ -311,21 +322,25 @@ mod tests {
             gpu_milli: 0,
             extras: [("fpga".to_owned(), 2)].into(),
         };
-        node.bounds = Bounds::of(Some(most), None);
-        let held = node.capacity();
-        assert_eq!((held.memory_bytes, held.cpu_milli), (16 << 30, 8_000));
-        assert_eq!(held.gpu_milli, 4_000, "not named, not limited");
-        assert_eq!((held.extras["fpga"], held.extras["tape"]), (2, 1));
+        node.claim_limits = ClaimLimits::new(Some(most), None);
+        let size = node.capacity();
+        assert_eq!((size.memory_bytes, size.cpu_milli), (16 << 30, 8_000));
+        assert_eq!(size.gpu_milli, 4_000, "not named, not limited");
+        assert_eq!((size.extras["fpga"], size.extras["tape"]), (2, 1));
 
         let mut more = beat("p");
         more.inventory.capacity = node.inventory.capacity.clone();
-        assert!(node.differs(&more, false).is_empty());
+        assert!(node.history_lines(&more, false).is_empty());
         more.inventory.capacity.memory_bytes = 1 << 50;
-        let lines = node.differs(&more, false);
-        assert_eq!(lines.len(), 1, "what counts is the same: {lines:?}");
-        assert!(lines[0].contains("held to that"), "{lines:?}");
+        let lines = node.history_lines(&more, false);
+        assert_eq!(
+            lines.len(),
+            1,
+            "the usable capacity is unchanged: {lines:?}"
+        );
+        assert!(lines[0].contains("limited to"), "{lines:?}");
         more.inventory.capacity.memory_bytes = 8 << 30;
-        let lines = node.differs(&more, false).join("; ");
+        let lines = node.history_lines(&more, false).join("; ");
         assert!(lines.starts_with("shrank from 16"), "{lines}");
     }
 }

@@ -1,4 +1,4 @@
-//! The table `node_change`: the history of each node, bounded.
+//! The table `node_change`: the history of nodes, with a bounded number of rows each.
 
 use hayward_node_status_api::NodeChange;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -6,8 +6,8 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::format;
 
-/// Changes kept of each node at least; trimmed now and then, so a few more may be there.
-const KEPT: i64 = 200;
+/// Least number of changes that stay per node.
+const MIN_CHANGES: i64 = 200;
 
 #[derive(Debug)]
 pub struct ChangeRow {
@@ -60,7 +60,7 @@ pub async fn trim(nodes: &[NodeName], tx: &mut PgConnection) -> Result<(), sqlx:
          ) as old
          where node_change.node = old.node and node_change.serial <= old.newest",
         &nodes,
-        KEPT
+        MIN_CHANGES
     )
     .execute(tx)
     .await
@@ -88,7 +88,7 @@ pub async fn history(
         .map(|row| {
             let change = NodeChange {
                 at: Timestamp::from_unix_ms(row.at_ms),
-                health: format::read_published(&row.health),
+                health: format::parse_published_health(&row.health),
                 schedulable: row.schedulable,
                 reason: row.reason,
                 by: row.by,

@@ -1,36 +1,38 @@
-//! The table `node_limit`: what a node may claim (S14, S15).
+//! The table `node_limit`: limits of the claims of nodes (S15).
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{NodeName, Size};
 use sqlx::PgConnection;
 
-use crate::model::Bounds;
+use crate::model::ClaimLimits;
 
-pub async fn load_limits(tx: &mut PgConnection) -> Result<BTreeMap<NodeName, Bounds>, sqlx::Error> {
+pub async fn load_limits(
+    tx: &mut PgConnection,
+) -> Result<BTreeMap<NodeName, ClaimLimits>, sqlx::Error> {
     let rows = sqlx::query!(r#"select node, most::text as "most!", pool from node_limit"#)
         .fetch_all(tx)
         .await?;
     let mut limits = BTreeMap::new();
     for row in rows {
         let node = NodeName::new(row.node).map_err(|error| sqlx::Error::Decode(error.into()))?;
-        let most = serde_json::from_str(&row.most);
-        let bounds = Bounds {
-            most: most.map_err(|error| sqlx::Error::Decode(error.into()))?,
+        let max_size = serde_json::from_str(&row.most);
+        let claim_limits = ClaimLimits {
+            max_size: max_size.map_err(|error| sqlx::Error::Decode(error.into()))?,
             pool: row.pool,
         };
-        limits.insert(node, bounds);
+        limits.insert(node, claim_limits);
     }
     Ok(limits)
 }
 
-/// Nodes are enrolled one at a time, so these are single rows.
+/// Nodes are enrolled one at a time, so rows are written one by one.
 pub async fn write(
-    limits: BTreeMap<NodeName, Option<Bounds>>,
+    limits: BTreeMap<NodeName, Option<ClaimLimits>>,
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
-    for (node, bounds) in limits {
-        let Some(Bounds { most, pool }) = bounds else {
+    for (node, claim_limits) in limits {
+        let Some(ClaimLimits { max_size, pool }) = claim_limits else {
             sqlx::query!("delete from node_limit where node = $1", node.as_str())
                 .execute(&mut *tx)
                 .await?;
@@ -40,7 +42,7 @@ pub async fn write(
             "insert into node_limit (node, most, pool) values ($1, $2::text::json, $3)
              on conflict (node) do update set most = excluded.most, pool = excluded.pool",
             node.as_str(),
-            text(&most),
+            text(&max_size),
             pool
         )
         .execute(&mut *tx)
@@ -49,7 +51,7 @@ pub async fn write(
     Ok(())
 }
 
-/// Numbers keyed by text always have a JSON form.
+/// A map of numbers always serializes.
 pub fn text(size: &Size) -> String {
     serde_json::to_string(size).unwrap_or_default()
 }

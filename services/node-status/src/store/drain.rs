@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::format;
 use crate::model::Drain;
 
-/// A drain as it is written.
+/// One row of the table.
 #[derive(Debug)]
 pub struct DrainRow {
     number: i64,
@@ -22,7 +22,7 @@ pub struct DrainRow {
 }
 
 impl DrainRow {
-    pub fn of(drain: &Drain) -> Self {
+    pub fn from_drain(drain: &Drain) -> Self {
         Self {
             number: i64::try_from(drain.number).unwrap_or(i64::MAX),
             reason: drain.reason.clone(),
@@ -30,7 +30,7 @@ impl DrainRow {
             began_ms: drain.began.unix_ms(),
             deadline_ms: drain.deadline.map(Timestamp::unix_ms),
             paused: drain.paused,
-            state: format::stored_drain(drain.state),
+            state: format::stored_drain_state(drain.state),
             state_since_ms: drain.state_since.unix_ms(),
         }
     }
@@ -53,17 +53,17 @@ pub async fn load_drains(tx: &mut PgConnection) -> Result<BTreeMap<NodeName, Dra
             began: Timestamp::from_unix_ms(row.began_ms),
             deadline: row.deadline_ms.map(Timestamp::from_unix_ms),
             paused: row.paused,
-            state: format::read_drain(&row.state),
+            state: format::parse_drain_state(&row.state),
             state_since: Timestamp::from_unix_ms(row.state_since_ms),
-            alive: None,
-            look: None,
+            running: None,
+            next_check: None,
         };
         drains.insert(node, drain);
     }
     Ok(drains)
 }
 
-/// People drain a few nodes at a time, so these are single rows.
+/// Operators drain few nodes at a time, so rows are written one by one.
 pub async fn write(
     drains: BTreeMap<NodeName, DrainRow>,
     tx: &mut PgConnection,

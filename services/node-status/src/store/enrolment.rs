@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
-use crate::model::{Bounds, Enrolment, EnrolmentKey};
+use crate::model::{ClaimLimits, Enrolment, EnrolmentKey};
 
 pub async fn load_enrolments(
     tx: &mut PgConnection,
@@ -26,7 +26,7 @@ pub async fn load_enrolments(
         let enrolment = Enrolment {
             request_digest: row.request_digest,
             node,
-            bounds: Bounds::of(most, row.pool),
+            claim_limits: ClaimLimits::new(most, row.pool),
             secret_digest: row.secret_digest,
             created: Timestamp::from_unix_ms(row.created_ms),
             expires: Timestamp::from_unix_ms(row.expires_ms),
@@ -37,15 +37,15 @@ pub async fn load_enrolments(
     Ok(enrolments)
 }
 
-/// Operators enrol a node at a time, so these are single rows.
+/// Operators enrol one node at a time, so rows are written one by one.
 pub async fn write(
     enrolments: BTreeMap<(String, String), Enrolment>,
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
     for ((principal, key), enrolment) in enrolments {
-        let bounds = enrolment.bounds.as_ref();
-        let most = bounds.map(|it| super::claimed_size::text(&it.most));
-        let pool = bounds.and_then(|it| it.pool.as_deref());
+        let claim_limits = enrolment.claim_limits.as_ref();
+        let most = claim_limits.map(|it| super::claimed_size::text(&it.max_size));
+        let pool = claim_limits.and_then(|it| it.pool.as_deref());
         sqlx::query!(
             "insert into enrolment (principal, idempotency_key, request_digest, node,
                                     secret_digest, created_ms, expires_ms, used, most, pool)

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use hayward_node_status_api::Inventory;
-use hayward_node_status_domain::{Flaps, Twins};
+use hayward_node_status_domain::{AgentInstances, FlapCounter};
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
 use crate::format;
 use crate::model::Node;
 
-/// A node as it is written.
+/// One row of the table.
 #[derive(Debug)]
 pub struct NodeRow {
     pool: String,
@@ -24,26 +24,26 @@ pub struct NodeRow {
     off_reason: String,
     since_ms: i64,
     quiesce_reason: String,
-    /// Lists as JSON: `unnest` would take lists of lists apart down to their texts.
+    /// Lists as JSON, because `unnest` would flatten nested arrays.
     rivals: String,
     refused: String,
 }
 
 impl NodeRow {
-    pub fn of(node: &Node, quiet_ms: u64, now_ms: u64) -> Self {
+    pub fn from_node(node: &Node, quiet_ms: u64, now_ms: u64) -> Self {
         let mut rivals = node.instances(quiet_ms, now_ms);
         rivals.retain(|instance| *instance != node.agent_instance);
-        if node.twins.rivals(quiet_ms, now_ms).is_empty() {
+        if node.agents.rivals(quiet_ms, now_ms).is_empty() {
             rivals.clear();
         }
         Self {
             pool: node.pool.clone(),
-            // Texts, numbers and maps keyed by text always have a JSON form.
+            // An inventory always serializes.
             inventory: serde_json::to_string(&node.inventory).unwrap_or_default(),
             boot_id: node.boot_id.clone(),
             agent_instance: node.agent_instance.clone(),
             quiesced: node.quiesced,
-            health: format::stored(node.health),
+            health: format::stored_health(node.health),
             health_reason: node.health_reason.clone(),
             schedulable: node.schedulable,
             off_reason: node.off_reason.clone(),
@@ -55,7 +55,7 @@ impl NodeRow {
     }
 }
 
-/// `["a","b"]`.
+/// A JSON list.
 fn list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_default()
 }
@@ -74,28 +74,28 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
         let decode = |error: &dyn std::fmt::Display| sqlx::Error::Decode(error.to_string().into());
         let inventory: Inventory =
             serde_json::from_str(&row.inventory).map_err(|error| decode(&error))?;
-        let pulse = std::sync::Arc::<crate::heartbeats::Pulse>::default();
-        pulse.runs(&inventory.version);
+        let heartbeat = std::sync::Arc::<crate::heartbeats::HeartbeatState>::default();
+        heartbeat.set_version(&inventory.version);
         nodes.push(Node {
             name: NodeName::new(row.node).map_err(|error| decode(&error))?,
             pool: row.pool,
-            placed: None,
+            policy_pool: None,
             inventory,
             boot_id: row.boot_id,
-            twins: Twins::of(row.agent_instance.clone(), row.rivals),
+            agents: AgentInstances::new(row.agent_instance.clone(), row.rivals),
             refused: row.refused,
-            flaps: Flaps::default(),
+            flaps: FlapCounter::default(),
             quiesce_reason: row.quiesce_reason,
-            bounds: None,
+            claim_limits: None,
             agent_instance: row.agent_instance,
             quiesced: row.quiesced,
-            health: format::read(&row.health),
+            health: format::parse_health(&row.health),
             health_reason: row.health_reason,
             schedulable: row.schedulable,
             off_reason: row.off_reason,
             since: Timestamp::from_unix_ms(row.since_ms),
-            pulse,
-            watched_since_ms: 0,
+            heartbeat,
+            watch_began_ms: 0,
             due_ms: None,
             changes: 0,
         });
@@ -107,19 +107,19 @@ pub async fn write(
     nodes: BTreeMap<NodeName, Option<NodeRow>>,
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
-    let mut gone = Vec::new();
-    let mut kept = Vec::new();
+    let mut deleted = Vec::new();
+    let mut upserts = Vec::new();
     for (name, row) in nodes {
         match row {
-            Some(row) => kept.push((String::from(name), row)),
-            None => gone.push(String::from(name)),
+            Some(row) => upserts.push((String::from(name), row)),
+            None => deleted.push(String::from(name)),
         }
     }
-    if !kept.is_empty() {
-        upsert(&kept, tx).await?;
+    if !upserts.is_empty() {
+        upsert(&upserts, tx).await?;
     }
-    if !gone.is_empty() {
-        delete(&gone, tx).await?;
+    if !deleted.is_empty() {
+        delete(&deleted, tx).await?;
     }
     Ok(())
 }
@@ -178,8 +178,8 @@ async fn delete(names: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Err
     sqlx::query!("delete from node where node = any($1::text[])", names)
         .execute(&mut *tx)
         .await?;
-    // A later node of the same name is another machine, with a history of its own.
-    // Its drain stays as a number that is not used again, its limit until it is enrolled anew.
+    // A later node of the same name is another machine with its own history. The drain stays as a
+    // used number, and the limit until the next enrolment.
     sqlx::query!(
         "delete from node_change where node = any($1::text[])",
         names

@@ -1,4 +1,4 @@
-//! What agents meet: enrolment, heartbeats, being given up and coming back.
+//! Agents: enrolment, heartbeats, loss and return.
 
 use hayward_node_status_api::{
     AgentCredentials, Enrolment, EnrolmentRequest, EnrolmentSecret, Health, Heartbeat, NodeEntry,
@@ -12,7 +12,7 @@ use hayward_testkit::until;
 use crate::fixture::{SECONDS, World, name, refusal, try_beat, well};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_makes_a_node_and_repeating_it_writes_nothing() {
+async fn a_heartbeat_creates_a_node_and_a_repeated_one_writes_nothing() {
     let world = World::calm().await;
     let answer = world.beat("n1", &well()).await;
     assert_eq!((answer.health, answer.schedulable), (Health::Healthy, true));
@@ -43,7 +43,7 @@ async fn a_heartbeat_makes_a_node_and_repeating_it_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_more_nodes_there_are_the_less_often_each_is_heard() {
+async fn the_heartbeat_period_grows_with_the_fleet() {
     let world = World::set(60 * SECONDS, 120 * SECONDS, |settings| {
         settings.heartbeat_ms = SECONDS;
         settings.heartbeats_per_second = 1;
@@ -60,14 +60,14 @@ async fn the_more_nodes_there_are_the_less_often_each_is_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w_7_a_node_shows_its_lease_and_when_a_successor_may_start() {
+async fn a_node_shows_its_lease_and_when_a_successor_may_start() {
     let world = World::with(200, 1_000).await;
     let answer = world.beat("n1", &well()).await;
     let lease = world.node("n1").await.lease.unwrap();
     assert_eq!(Some(lease.lasts_ms), answer.lease_ms);
     assert!(lease.ends_after_ms <= lease.lasts_ms, "{lease:?}");
     let until_lost = lease.replacement_after_ms.unwrap();
-    // The lease is over first, by the margin.
+    // The lease ends first, by the margin.
     let margin_ms = 1_000 - lease.lasts_ms;
     assert_eq!(until_lost, lease.ends_after_ms + margin_ms, "{lease:?}");
     let over = until("the lease to end before the node is given up", async || {
@@ -86,7 +86,7 @@ async fn w_7_a_node_shows_its_lease_and_when_a_successor_may_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_speaks_for_its_own_node_only() {
+async fn an_agent_reports_only_for_its_own_node() {
     let world = World::calm().await;
     let other = world.agent("n2");
     assert_eq!(refusal(try_beat(&other, "n1", &well()).await).0, 403);
@@ -105,7 +105,7 @@ async fn an_agent_speaks_for_its_own_node_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_claims_is_bounded() {
+async fn the_fields_of_a_heartbeat_are_bounded() {
     let world = World::calm().await;
     let mut beat = well();
     beat.boot_id.clear();
@@ -126,7 +126,7 @@ async fn what_an_agent_claims_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_is_suspected_given_up_and_comes_back_with_one_word() {
+async fn a_silent_node_becomes_suspect_then_lost_and_returns_with_one_heartbeat() {
     let world = World::with(300, 900).await;
     world.beat("n1", &well()).await;
     until("n1 out of favour", async || {
@@ -142,13 +142,13 @@ async fn a_silent_node_is_suspected_given_up_and_comes_back_with_one_word() {
         world.node("n1").await.entry.reason,
         "no heartbeat for more than 900 ms"
     );
-    // a report for a dead node revives it at once.
+    // A heartbeat revives a lost node at once.
     assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
     assert_eq!(world.node("n1").await.entry.health, Health::Healthy);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b1_a_pool_that_falls_silent_as_a_whole_is_not_given_up() {
+async fn a_pool_that_loses_contact_as_a_whole_does_not_become_lost() {
     let world = World::with(600, 2400).await;
     for node in ["n1", "n2", "n3", "n4"] {
         world.beat(node, &well()).await;
@@ -166,7 +166,7 @@ async fn b1_a_pool_that_falls_silent_as_a_whole_is_not_given_up() {
     for node in ["n1", "n2", "n3", "n4"] {
         assert_eq!(world.node(node).await.entry.health, Health::Suspect);
     }
-    // Two come back for good: what is left is no incident, so the other two are judged as usual.
+    // Two nodes return, so the remaining losses are no incident and become lost as usual.
     let lost = until("n3 and n4 lost", async || {
         world.beat("n1", &well()).await;
         world.beat("n2", &well()).await;
@@ -183,7 +183,7 @@ async fn b1_a_pool_that_falls_silent_as_a_whole_is_not_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b2_an_outage_of_ours_is_not_held_against_a_node() {
+async fn an_outage_of_the_service_does_not_count_against_nodes() {
     let mut world = World::with(5 * SECONDS, 10 * SECONDS).await;
     world.beat("n1", &well()).await;
     world.kill_and_restart().await;
@@ -200,7 +200,7 @@ async fn b2_an_outage_of_ours_is_not_held_against_a_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_nobody_enrolled_is_held_to_what_any_machine_may_claim() {
+async fn a_node_without_enrolment_is_limited_to_the_claims_of_any_node() {
     let most = 16 << 30;
     let world = World::set(60 * SECONDS, 120 * SECONDS, |settings| {
         settings.node_most_memory_bytes = most;
@@ -215,14 +215,14 @@ async fn a_node_that_nobody_enrolled_is_held_to_what_any_machine_may_claim() {
         assert_eq!(entry.capacity.memory_bytes, most);
         let path = format!("/v1/nodes/{node}/history");
         let history: NodeHistory = world.viewer().get(&path).await.unwrap();
-        let told = &history.changes[0].reason;
+        let text = &history.changes[0].reason;
         let claim = "says it has 1073741824 MiB, 4000 milli cpu and may say 16384 MiB";
-        assert!(told.contains(claim), "{told}");
+        assert!(text.contains(claim), "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f28_two_agents_as_one_node_are_both_put_aside() {
+async fn two_agents_of_one_node_quiesce_the_node() {
     let world = World::calm().await;
     let (one, mut two) = (well(), well());
     two.agent_instance = "agent-2".into();
@@ -242,7 +242,7 @@ async fn f28_two_agents_as_one_node_are_both_put_aside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_becomes_a_token_once() {
+async fn a_secret_is_exchanged_for_a_token_once() {
     let mut world = World::calm().await;
     let (operator, request) = (
         world.operator(),
@@ -307,7 +307,7 @@ async fn a_secret_becomes_a_token_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_holds_what_is_published() {
+async fn a_follower_receives_all_published_entries() {
     let mut world = World::calm().await;
     let scheduler =
         |world: &World| world.client("rm-scheduler", &[Scope::Service("rm-scheduler".into())]);

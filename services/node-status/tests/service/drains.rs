@@ -1,4 +1,4 @@
-//! Emptying a node (W5): begun, watched, paused, taken back; drained only when it is empty (I17).
+//! Drains: begin, progress, pause and cancel; a node is drained only when it is empty (I17).
 
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_node_status_api::{Health, Heartbeat, NodeEntry, NodeHistory};
@@ -11,25 +11,25 @@ use crate::scheduler::reserved;
 
 const PATH: &str = "/v1/nodes/n1/drain";
 
-fn because(reason: &str) -> DrainRequest {
+fn request(reason: &str) -> DrainRequest {
     DrainRequest {
         reason: Some(reason.to_owned()),
         ..DrainRequest::default()
     }
 }
 
-fn alive(containers: u64) -> Heartbeat {
+fn heartbeat_with(containers: u64) -> Heartbeat {
     let mut beat = well();
     beat.metrics.containers = containers;
     beat
 }
 
 impl World {
-    /// Of `n1`, in a pool of three.
-    async fn of_three() -> Self {
+    /// A fixture for drains of `n1`, in a pool of three nodes.
+    async fn with_three_nodes() -> Self {
         let world = Self::calm().await;
         for node in ["n1", "n2", "n3"] {
-            world.beat(node, &alive(2)).await;
+            world.beat(node, &heartbeat_with(2)).await;
         }
         world
     }
@@ -42,14 +42,14 @@ impl World {
         self.viewer().get(PATH).await.unwrap()
     }
 
-    async fn comes_to(&self, state: DrainState) -> DrainView {
+    async fn wait_for_state(&self, state: DrainState) -> DrainView {
         until(&format!("{state:?}"), async || {
             Some(self.drained().await).filter(|view| view.state == state)
         })
         .await
     }
 
-    async fn hears_of(&self, remaining: u64) {
+    async fn scheduler_reports(&self, remaining: u64) {
         until("news of rm-scheduler", async || {
             let moves = self.drained().await.moves?;
             (moves.remaining == remaining).then_some(())
@@ -59,9 +59,9 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i17_drained_is_said_when_both_the_agent_and_the_scheduler_say_so() {
-    let world = World::of_three().await;
-    let begun = world.drain(&because("new disk")).await.unwrap();
+async fn a_node_is_drained_when_both_the_agent_and_the_scheduler_report_it_empty() {
+    let world = World::with_three_nodes().await;
+    let begun = world.drain(&request("new disk")).await.unwrap();
     assert_eq!((begun.state, begun.order.number), (DrainState::Draining, 1));
     assert!(begun.why.contains("not taken it up"), "{}", begun.why);
     let entry = world.node("n1").await.entry;
@@ -69,76 +69,79 @@ async fn i17_drained_is_said_when_both_the_agent_and_the_scheduler_say_so() {
     assert_eq!(entry.drain.unwrap().reason, "new disk");
     assert!(entry.reason.starts_with("being drained by ann: new disk; "));
 
-    // The scheduler says that nothing is placed there, the agent that something is alive.
+    // The scheduler reports no allocation while the agent reports a container.
     world.scheduler.says("n1", 1, 0, Vec::new());
-    world.hears_of(0).await;
-    world.beat("n1", &alive(1)).await;
+    world.scheduler_reports(0).await;
+    world.beat("n1", &heartbeat_with(1)).await;
     let view = world.drained().await;
     assert_eq!(
         (view.state, view.containers),
         (DrainState::Draining, Some(1))
     );
-    assert!(view.why.contains("1 still alive"), "{}", view.why);
+    assert!(view.why.contains("1 containers still run"), "{}", view.why);
 
-    // An agent that has not looked yet says nothing.
-    let mut blind = alive(0);
+    // An incomplete report of the agent proves nothing.
+    let mut blind = heartbeat_with(0);
     blind.metrics.complete = false;
     world.beat("n1", &blind).await;
     assert_eq!(world.drained().await.containers, None);
 
-    // The agent finds nothing, while the scheduler has placed something.
+    // The agent reports no container while the scheduler reports an allocation.
     world.scheduler.says("n1", 1, 2, Vec::new());
-    world.hears_of(2).await;
-    world.beat("n1", &alive(0)).await;
+    world.scheduler_reports(2).await;
+    world.beat("n1", &heartbeat_with(0)).await;
     assert_eq!(world.drained().await.state, DrainState::Draining);
 
     world.scheduler.says("n1", 1, 0, Vec::new());
-    let view = world.comes_to(DrainState::Drained).await;
+    let view = world.wait_for_state(DrainState::Drained).await;
     assert!(view.next.unwrap().what.contains("cancelled"));
     let node = world.node("n1").await;
     assert_eq!(node.drain_state, Some(DrainState::Drained));
     assert!(!node.entry.takes_work(), "it stays empty");
 
-    // Something turns up after all.
-    world.beat("n1", &alive(1)).await;
-    world.comes_to(DrainState::Draining).await;
+    // A container appears later.
+    world.beat("n1", &heartbeat_with(1)).await;
+    world.wait_for_state(DrainState::Draining).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_of_an_earlier_drain_does_not_concern_this_one() {
-    let world = World::of_three().await;
-    world.drain(&because("new disk")).await.unwrap();
+async fn reports_about_an_earlier_drain_are_ignored() {
+    let world = World::with_three_nodes().await;
+    world.drain(&request("new disk")).await.unwrap();
     world.scheduler.says("n1", 1, 0, Vec::new());
-    world.hears_of(0).await;
+    world.scheduler_reports(0).await;
     let over: DrainView = world.operator().end(PATH).await.unwrap();
     assert_eq!(over.state, DrainState::Cancelled);
     assert!(world.node("n1").await.entry.takes_work());
     let gone = world.operator().end::<DrainView>(PATH).await;
     assert_eq!(refusal(gone).0, 404);
 
-    let again = world.drain(&because("new fan")).await.unwrap();
+    let again = world.drain(&request("new fan")).await.unwrap();
     assert_eq!(again.order.number, 2);
-    assert!(again.moves.is_none(), "that was told of the first one");
-    world.beat("n1", &alive(0)).await;
+    assert!(
+        again.moves.is_none(),
+        "that report was about the first drain"
+    );
+    world.beat("n1", &heartbeat_with(0)).await;
     assert_eq!(world.drained().await.state, DrainState::Draining);
     world.scheduler.says("n1", 2, 0, Vec::new());
-    world.comes_to(DrainState::Drained).await;
+    world.wait_for_state(DrainState::Drained).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_survives_a_crash_of_ours_in_its_middle_and_at_its_end() {
-    let mut world = World::of_three().await;
+async fn a_drain_survives_crashes_of_the_service() {
+    let mut world = World::with_three_nodes().await;
     let request = DrainRequest {
         deadline_ms: Some(3_600_000),
-        ..because("new disk")
+        ..request("new disk")
     };
     let begun = world.drain(&request).await.unwrap();
     world
         .scheduler
         .says("n1", 1, 1, vec![reserved("rsv_1", "ben")]);
-    world.hears_of(1).await;
+    world.scheduler_reports(1).await;
     world.kill_and_restart().await;
-    world.hears_of(1).await;
+    world.scheduler_reports(1).await;
     let view = world.drained().await;
     assert_eq!(
         (view.state, &view.order),
@@ -156,8 +159,8 @@ async fn a_drain_survives_a_crash_of_ours_in_its_middle_and_at_its_end() {
         "published as before"
     );
     world.scheduler.says("n1", 1, 0, Vec::new());
-    world.beat("n1", &alive(0)).await;
-    world.comes_to(DrainState::Drained).await;
+    world.beat("n1", &heartbeat_with(0)).await;
+    world.wait_for_state(DrainState::Drained).await;
 
     world.kill_and_restart().await;
     let view = world.drained().await;
@@ -166,17 +169,17 @@ async fn a_drain_survives_a_crash_of_ours_in_its_middle_and_at_its_end() {
         DrainState::Drained,
         "known before anybody spoke"
     );
-    world.beat("n1", &alive(0)).await;
+    world.beat("n1", &heartbeat_with(0)).await;
     assert_eq!(world.drained().await.state, DrainState::Drained);
     assert!(!world.node("n1").await.entry.takes_work());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_is_paused_resumed_and_changed_and_its_history_tells() {
-    let mut world = World::of_three().await;
-    world.drain(&because("new disk")).await.unwrap();
+async fn a_drain_is_paused_resumed_and_changed_and_each_change_is_in_the_history() {
+    let mut world = World::with_three_nodes().await;
+    world.drain(&request("new disk")).await.unwrap();
     let revision = world.running().publisher.revision();
-    world.drain(&because("new disk")).await.unwrap();
+    world.drain(&request("new disk")).await.unwrap();
     assert_eq!(
         world.running().publisher.revision(),
         revision,
@@ -200,8 +203,8 @@ async fn a_drain_is_paused_resumed_and_changed_and_its_history_tells() {
     let _: DrainView = world.operator().end(PATH).await.unwrap();
 
     let history: NodeHistory = world.viewer().get("/v1/nodes/n1/history").await.unwrap();
-    let mut told: Vec<&str> = history.changes.iter().map(|it| &*it.reason).collect();
-    told.reverse();
+    let mut text: Vec<&str> = history.changes.iter().map(|it| &*it.reason).collect();
+    text.reverse();
     for (event, by) in [
         ("drain 1 begun: new disk", Some("ann")),
         ("drain 1 paused: new disk", Some("ann")),
@@ -212,38 +215,38 @@ async fn a_drain_is_paused_resumed_and_changed_and_its_history_tells() {
             .changes
             .iter()
             .find(|it| it.reason.starts_with(event));
-        let line = line.unwrap_or_else(|| panic!("{event} in {told:#?}"));
+        let line = line.unwrap_or_else(|| panic!("{event} in {text:#?}"));
         assert_eq!(line.by.as_deref(), by, "{event}");
     }
-    let paused = told.iter().filter(|it| it.contains("paused")).count();
-    assert_eq!(paused, 1, "told once in {told:#?}");
+    let paused = text.iter().filter(|it| it.contains("paused")).count();
+    assert_eq!(paused, 1, "recorded once in {text:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn past_its_deadline_with_what_never_moves_it_has_failed_and_holds_on() {
-    let world = World::of_three().await;
+async fn a_drain_with_unmovable_work_fails_at_its_deadline_and_stays_active() {
+    let world = World::with_three_nodes().await;
     let request = DrainRequest {
         deadline_ms: Some(300),
-        ..because("new disk")
+        ..request("new disk")
     };
     world.drain(&request).await.unwrap();
     world
         .scheduler
         .says("n1", 1, 1, vec![reserved("rsv_1", "ben")]);
-    let failed = world.comes_to(DrainState::Failed).await;
+    let failed = world.wait_for_state(DrainState::Failed).await;
     assert!(failed.why.contains("deadline has passed"), "{}", failed.why);
     assert_eq!(failed.moves.unwrap().blockers[0].work, "rsv_1");
     assert!(!world.node("n1").await.entry.takes_work());
-    // It is given back after all.
+    // The reservation is released later.
     world.scheduler.says("n1", 1, 0, Vec::new());
-    world.beat("n1", &alive(0)).await;
-    world.comes_to(DrainState::Drained).await;
+    world.beat("n1", &heartbeat_with(0)).await;
+    world.wait_for_state(DrainState::Drained).await;
     world.scheduler.withdraws("n1");
     let _: DrainView = world.operator().end(PATH).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b4_a_pool_is_not_emptied_by_mistake() {
+async fn a_pool_is_not_drained_below_its_minimum_without_force() {
     let world = World::calm().await;
     for number in 1..=4 {
         world.beat(&format!("n{number}"), &well()).await;
@@ -252,17 +255,17 @@ async fn b4_a_pool_is_not_emptied_by_mistake() {
         let (operator, path) = (world.operator(), format!("/v1/nodes/{node}/drain"));
         async move { operator.order::<_, DrainView>(&path, &request).await }
     };
-    drain("n1", because("disk")).await.unwrap();
-    drain("n2", because("disk")).await.unwrap();
+    drain("n1", request("disk")).await.unwrap();
+    drain("n2", request("disk")).await.unwrap();
     let revision = world.running().publisher.revision();
-    let refused = drain("n3", because("disk")).await.unwrap_err();
+    let refused = drain("n3", request("disk")).await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.status().as_u16(), 409);
     assert_eq!(problem.errors[0].pointer, "/force");
-    let told = &*problem.detail;
+    let text = &*problem.detail;
     assert!(
-        told.contains("4 nodes") && told.contains("2 take no work") && told.contains("25 %"),
-        "{told}"
+        text.contains("4 nodes") && text.contains("2 take no work") && text.contains("25 %"),
+        "{text}"
     );
     assert_eq!(world.running().publisher.revision(), revision);
     assert_eq!(
@@ -272,18 +275,18 @@ async fn b4_a_pool_is_not_emptied_by_mistake() {
 
     let forced = DrainRequest {
         force: true,
-        ..because("disk")
+        ..request("disk")
     };
     drain("n3", forced.clone()).await.unwrap();
-    // The last one is a matter of the floor.
-    let refused = drain("n4", because("disk")).await.unwrap_err();
-    let told = refused.problem().unwrap().detail.to_string();
-    assert!(told.contains("its floor is 1"), "{told}");
+    // The last node is protected by the floor.
+    let refused = drain("n4", request("disk")).await.unwrap_err();
+    let text = refused.problem().unwrap().detail.to_string();
+    assert!(text.contains("its floor is 1"), "{text}");
     drain("n4", forced).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b4_pools_are_those_of_the_policy() {
+async fn drain_limits_count_the_pools_of_the_policy() {
     let world = World::calm().await;
     for number in 1..=8 {
         world.beat(&format!("n{number}"), &well()).await;
@@ -302,15 +305,15 @@ async fn b4_pools_are_those_of_the_policy() {
         let (operator, path) = (world.operator(), format!("/v1/nodes/{node}/drain"));
         async move {
             operator
-                .order::<_, DrainView>(&path, &because("disk"))
+                .order::<_, DrainView>(&path, &request("disk"))
                 .await
         }
     };
     drain("n1").await.unwrap();
-    // Of eight machines of one pool it could go; of these two it is the last one.
+    // With eight nodes in one pool it could be drained; in this pool it is the last of two.
     let refused = drain("n2").await.unwrap_err();
-    let told = refused.problem().unwrap().detail.to_string();
-    assert!(told.starts_with("pool gpu has 2 nodes"), "{told}");
+    let text = refused.problem().unwrap().detail.to_string();
+    assert!(text.starts_with("pool gpu has 2 nodes"), "{text}");
     drain("n3").await.unwrap();
     world.scheduler.places("n2", "default");
     until("that it was moved", async || {
@@ -322,12 +325,12 @@ async fn b4_pools_are_those_of_the_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_meant_changes_nothing() {
-    let world = World::of_three().await;
+async fn an_invalid_drain_request_changes_nothing() {
+    let world = World::with_three_nodes().await;
     let revision = world.running().publisher.revision();
     let operator = world.operator();
     let unknown = operator
-        .order::<_, DrainView>("/v1/nodes/n9/drain", &because("disk"))
+        .order::<_, DrainView>("/v1/nodes/n9/drain", &request("disk"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
     assert_eq!(
@@ -337,32 +340,32 @@ async fn what_cannot_be_meant_changes_nothing() {
     assert_eq!(refusal(world.viewer().get::<DrainView>(PATH).await).0, 404);
     let denied = world
         .viewer()
-        .order::<_, DrainView>(PATH, &because("disk"))
+        .order::<_, DrainView>(PATH, &request("disk"))
         .await;
     assert_eq!(refusal(denied).0, 403);
     let denied = world.agent("n1").end::<DrainView>(PATH).await;
     assert_eq!(refusal(denied).0, 403);
     for (request, pointers) in [
         (DrainRequest::default(), vec!["/reason"]),
-        (because(" "), vec!["/reason"]),
+        (request(" "), vec!["/reason"]),
         (
             DrainRequest {
                 deadline_ms: Some(-5),
-                ..because("disk")
+                ..request("disk")
             },
             vec!["/deadline_ms"],
         ),
         (
             DrainRequest {
                 deadline_ms: Some(i64::MAX),
-                ..because("disk")
+                ..request("disk")
             },
             vec!["/deadline_ms"],
         ),
         (
             DrainRequest {
                 deadline: Some(Timestamp::from_unix_ms(0)),
-                ..because("disk")
+                ..request("disk")
             },
             vec!["/deadline"],
         ),
@@ -370,14 +373,14 @@ async fn what_cannot_be_meant_changes_nothing() {
             DrainRequest {
                 deadline_ms: Some(60_000),
                 deadline: Some(Timestamp::from_unix_ms(0)),
-                ..because("disk")
+                ..request("disk")
             },
             vec!["/deadline_ms", "/deadline"],
         ),
     ] {
-        let (status, told) = refusal(world.drain(&request).await);
+        let (status, text) = refusal(world.drain(&request).await);
         assert_eq!(
-            (status, told),
+            (status, text),
             (422, pointers.iter().map(|p| (*p).to_owned()).collect())
         );
     }
@@ -394,8 +397,7 @@ async fn what_cannot_be_meant_changes_nothing() {
     assert!(entry.takes_work());
 }
 
-/// One of each state that a drain can be in, each on a node of a pool of its own: silent together,
-/// they are no incident.
+/// One drain in each state, each on a node in its own pool, so that their silence is no incident.
 async fn drains_in(world: &World, fate: &str) -> Vec<(String, DrainState)> {
     let states = [
         DrainState::Draining,
@@ -406,7 +408,7 @@ async fn drains_in(world: &World, fate: &str) -> Vec<(String, DrainState)> {
     let mut all = Vec::new();
     for state in states {
         let node = format!("{fate}-{state:?}").to_lowercase();
-        let mut beat = alive(0);
+        let mut beat = heartbeat_with(0);
         beat.inventory.pool = Some(node.clone());
         world.beat(&node, &beat).await;
         let failed = state == DrainState::Failed;
@@ -414,7 +416,7 @@ async fn drains_in(world: &World, fate: &str) -> Vec<(String, DrainState)> {
             deadline_ms: failed.then_some(1),
             paused: Some(state == DrainState::Paused),
             force: true,
-            ..because("new disk")
+            ..request("new disk")
         };
         let path = format!("/v1/nodes/{node}/drain");
         let _: DrainView = world.operator().order(&path, &request).await.unwrap();
@@ -434,15 +436,15 @@ async fn drains_in(world: &World, fate: &str) -> Vec<(String, DrainState)> {
     all
 }
 
-/// Nothing is left that no command can clear.
+/// Every drain can be ended by a command.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_drain_can_be_ended_whatever_becomes_of_its_node() {
+async fn every_drain_can_be_cancelled_even_if_its_node_is_lost() {
     let world = World::with(500, 1500).await;
     for fate in ["lost", "forgotten", "back"] {
         let all = drains_in(&world, fate).await;
         for (node, state) in all {
-            let told = format!("{node} {state:?}");
-            until(&format!("{told} to be lost"), async || {
+            let text = format!("{node} {state:?}");
+            until(&format!("{text} to be lost"), async || {
                 (world.node(&node).await.entry.health == Health::Lost).then_some(())
             })
             .await;
@@ -451,20 +453,20 @@ async fn every_drain_can_be_ended_whatever_becomes_of_its_node() {
             if fate == "forgotten" {
                 let _: Option<()> = operator.end(&path).await.unwrap();
             }
-            let mut beat = alive(0);
+            let mut beat = heartbeat_with(0);
             beat.inventory.pool = Some(node.clone());
             if fate != "lost" {
                 world.beat(&node, &beat).await;
             }
             if fate == "forgotten" {
                 let view: DrainView = world.viewer().get(&drain).await.unwrap();
-                assert_eq!(view.state, DrainState::Cancelled, "{told}");
+                assert_eq!(view.state, DrainState::Cancelled, "{text}");
             } else {
                 let view: DrainView = operator.end(&drain).await.unwrap();
-                assert_eq!(view.state, DrainState::Cancelled, "{told}");
+                assert_eq!(view.state, DrainState::Cancelled, "{text}");
             }
             world.beat(&node, &beat).await;
-            assert!(world.node(&node).await.entry.takes_work(), "{told}");
+            assert!(world.node(&node).await.entry.takes_work(), "{text}");
         }
     }
 }

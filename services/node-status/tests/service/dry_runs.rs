@@ -1,4 +1,4 @@
-//! Orders to nodes that are tried first (A10).
+//! Dry runs of commands (A10), and `If-Match` (A5).
 
 use axum::http::header::IF_MATCH;
 use axum::http::{HeaderName, Method};
@@ -12,7 +12,7 @@ use crate::fixture::{World, refusal, well};
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_orders_to_nodes_are_tried_and_leave_no_trace() {
+async fn a_dry_run_of_a_command_changes_nothing() {
     let world = World::calm().await;
     for node in ["n1", "n2", "n3"] {
         world.beat(node, &well()).await;
@@ -77,7 +77,7 @@ async fn a10_orders_to_nodes_are_tried_and_leave_no_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_secret_is_not_made_on_trial() {
+async fn an_enrolment_cannot_be_a_dry_run() {
     let world = World::calm().await;
     let operator = world.operator();
     let order = json!({ "node": "n9" });
@@ -89,7 +89,7 @@ async fn a10_a_secret_is_not_made_on_trial() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a5_a_node_is_changed_only_as_it_was_seen() {
+async fn a_change_requires_the_version_that_was_read() {
     let world = World::calm().await;
     world.beat("n1", &well()).await;
     let (operator, node) = (world.operator(), "/v1/nodes/n1");
@@ -129,7 +129,7 @@ async fn a5_a_node_is_changed_only_as_it_was_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a5_an_order_to_a_node_says_what_was_seen_or_that_nobody_looked() {
+async fn a_change_needs_if_match() {
     let world = World::calm().await;
     world.beat("n1", &well()).await;
     let operator = world.operator();

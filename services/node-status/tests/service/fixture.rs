@@ -1,4 +1,4 @@
-//! One node-status on a database of its own, and callers with every kind of token.
+//! One node-status with its own database, and clients with every kind of token.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct World {
 pub const SECONDS: u64 = 1000;
 
 impl World {
-    /// Nobody is ever silent for long enough, unless the test says so.
+    /// No node loses contact, unless the test configures it.
     pub async fn calm() -> Self {
         Self::with(60 * SECONDS, 120 * SECONDS).await
     }
@@ -103,14 +103,14 @@ impl World {
         self.running = Some(running);
     }
 
-    /// As an operator would, and up again.
+    /// Stops the service in order, and starts it again.
     pub async fn stop_and_restart(&mut self) {
         self.shutdown.begin();
         self.running.take().unwrap().stopped().await.unwrap();
         self.start().await;
     }
 
-    /// As a crash would, and up again.
+    /// Crashes the service, and starts it again.
     pub async fn kill_and_restart(&mut self) {
         self.running.take().unwrap().kill();
         self.start().await;
@@ -166,7 +166,7 @@ impl World {
     }
 }
 
-/// Orders to nodes, of who has not looked: whatever it is now (A5).
+/// Commands to nodes with `If-Match: *` (A5).
 pub trait Orders {
     async fn order<B: Serialize, T: DeserializeOwned>(
         &self,
@@ -208,7 +208,7 @@ pub fn name(node: &str) -> NodeName {
     NodeName::new(node).unwrap()
 }
 
-/// What a well agent says.
+/// The heartbeat of a healthy agent.
 pub fn well() -> Heartbeat {
     Heartbeat {
         boot_id: "boot-1".into(),
@@ -233,7 +233,7 @@ pub fn well() -> Heartbeat {
     }
 }
 
-/// The status and the pointers of a refusal.
+/// Status and fault pointers of a refusal.
 pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
     let error = answer.unwrap_err();
     let problem = error

@@ -1,4 +1,4 @@
-//! Who a node is (F28) and what it may claim (S15).
+//! Identity of nodes (F28) and limits of their claims (S15).
 
 use axum::http::Method;
 use hayward_node_status_api::{
@@ -19,8 +19,8 @@ fn agent(instance: &str) -> Heartbeat {
 }
 
 impl World {
-    /// Two agents that both are `n1`.
-    async fn torn(&self) {
+    /// Two agents alternate as `n1`.
+    async fn with_two_agents(&self) {
         for instance in ["agent-1", "agent-2", "agent-1"] {
             self.beat("n1", &agent(instance)).await;
         }
@@ -33,12 +33,12 @@ impl World {
 }
 
 impl World {
-    /// Lets the agent of `n1` in, held to `limit`.
+    /// Enrols the agent of `n1` with `limit`.
     async fn enrol(&self, limit: Option<Size>, key: &str) {
         self.enrol_in(limit, None, key).await;
     }
 
-    /// The same, and into this pool.
+    /// The same, with a pool.
     async fn enrol_in(&self, limit: Option<Size>, pool: Option<&str>, key: &str) {
         let request = EnrolmentRequest {
             node: name("n1"),
@@ -58,9 +58,9 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f28_an_outage_of_ours_settles_nothing() {
+async fn an_outage_does_not_end_a_conflict_of_agents() {
     let mut world = World::calm().await;
-    world.torn().await;
+    world.with_two_agents().await;
     world.kill_and_restart().await;
     assert_eq!(world.node("n1").await.entry.health, Health::Quiesced);
     let answer = world.beat("n1", &agent("agent-1")).await;
@@ -70,9 +70,9 @@ async fn f28_an_outage_of_ours_settles_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f28_an_operator_says_which_one_stays_and_the_other_is_refused() {
+async fn an_operator_selects_one_agent_and_the_other_is_refused() {
     let mut world = World::calm().await;
-    world.torn().await;
+    world.with_two_agents().await;
     let stays = |instance: &str| Identity {
         agent_instance: instance.to_owned(),
     };
@@ -105,16 +105,16 @@ async fn f28_an_operator_says_which_one_stays_and_the_other_is_refused() {
     world.kill_and_restart().await;
     let refused = try_beat(&world.agent("n1"), "n1", &agent("agent-1")).await;
     assert_eq!(refusal(refused).0, 409, "remembered");
-    // Started again it is a stranger, as any new agent is, and seen to be a twin again.
+    // After a restart it is a new instance, and again detected as a duplicate.
     world.beat("n1", &agent("agent-3")).await;
     let answer = world.beat("n1", &agent("agent-2")).await;
     assert_eq!(answer.health, Health::Quiesced);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f28_one_that_falls_silent_leaves_the_node_to_the_other() {
+async fn a_silent_duplicate_leaves_the_node_to_the_other_agent() {
     let world = World::with(600, 1500).await;
-    world.torn().await;
+    world.with_two_agents().await;
     until("one of them to be believed", async || {
         let answer = world.beat("n1", &agent("agent-2")).await;
         (answer.health == Health::Healthy).then_some(())
@@ -126,7 +126,7 @@ async fn f28_one_that_falls_silent_leaves_the_node_to_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s15_a_node_has_no_more_than_it_was_enrolled_for() {
+async fn the_capacity_of_a_node_is_limited_by_its_enrolment() {
     let mut world = World::calm().await;
     let limit = Size::memory(2 * GIB);
     world.enrol(Some(limit), "k1").await;
@@ -143,7 +143,7 @@ async fn s15_a_node_has_no_more_than_it_was_enrolled_for() {
     world.beat("n1", &well()).await;
     assert_eq!(world.node("n1").await.entry.capacity.memory_bytes, 2 * GIB);
 
-    // Enrolled again it is held to what that says, at once.
+    // A new enrolment applies its own limit at once.
     world.enrol(None, "k2").await;
     let node = world.node("n1").await;
     assert_eq!(node.entry.capacity.memory_bytes, 8 * GIB);
@@ -154,7 +154,7 @@ async fn s15_a_node_has_no_more_than_it_was_enrolled_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s14_a_node_says_that_it_is_in_the_pool_it_was_enrolled_for() {
+async fn a_node_must_name_the_pool_of_its_enrolment() {
     let mut world = World::calm().await;
     let of = |pool: Option<&str>| {
         let mut beat = well();

@@ -1,4 +1,4 @@
-//! `GET /v1/invariants` on a service that works.
+//! `GET /v1/invariants` of a working service.
 
 use hayward_service::Code;
 use hayward_service::client::ClientError;
@@ -51,9 +51,9 @@ async fn the_invariants_of_node_status_hold() {
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
 }
 
-/// I25: a limit that is kept, and one that is looked at, are two things: here both are.
+/// The limit is both enforced and checked (I25).
 #[tokio::test(flavor = "multi_thread")]
-async fn i25_a_node_too_many_is_refused_with_a_reason() {
+async fn a_node_over_the_limit_is_refused() {
     let world = World::set(60_000, 120_000, |it| it.max_nodes = 2).await;
     world.beat("n1", &well()).await;
     world.beat("n2", &well()).await;
@@ -68,9 +68,9 @@ async fn i25_a_node_too_many_is_refused_with_a_reason() {
     assert_eq!(seen.rules[2].result, RuleResult::Holds, "{seen:#?}");
 }
 
-/// I25: rows of before the limit was lowered are more than it allows, and that is told.
+/// Rows from before the limit was lowered exceed it, and the check reports that (I25).
 #[tokio::test(flavor = "multi_thread")]
-async fn i25_more_than_is_allowed_is_found() {
+async fn more_nodes_than_allowed_are_reported() {
     let mut world = World::calm().await;
     for node in ["n1", "n2", "n3"] {
         world.beat(node, &well()).await;

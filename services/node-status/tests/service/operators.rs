@@ -1,4 +1,4 @@
-//! What people meet: lists, varying off and on, removing, history.
+//! Operators: lists, varying off and on, removal, history.
 
 use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
 use hayward_testkit::until;
@@ -18,7 +18,8 @@ const ON: Schedulable = Schedulable {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_6_5_off_stays_off_until_varied_on() {
+///
+async fn a_node_varied_off_stays_off_until_varied_on() {
     let mut world = World::calm().await;
     world.beat("n1", &well()).await;
     let path = "/v1/nodes/n1/schedulable";
@@ -93,12 +94,12 @@ async fn only_a_lost_node_can_be_removed() {
         refusal(operator.end::<Option<()>>("/v1/nodes/n1").await).0,
         404
     );
-    // Its agent is still welcome: then it is a new node.
+    // Its agent may return as a new node.
     assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn history_tells_who_and_why_and_is_bounded() {
+async fn history_holds_caller_and_reason_and_is_bounded() {
     let world = World::calm().await;
     world.beat("n1", &well()).await;
     let (operator, path) = (world.operator(), "/v1/nodes/n1/schedulable");
@@ -133,7 +134,7 @@ async fn history_tells_who_and_why_and_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pages_and_wait_for_writes() {
+async fn lists_have_pages_and_wait_for_writes() {
     let world = World::calm().await;
     for number in 0..5 {
         world.beat(&format!("n{number}"), &well()).await;
@@ -171,12 +172,12 @@ async fn lists_come_in_pages_and_wait_for_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopped_in_order_it_gives_its_lease_back() {
+async fn an_orderly_stop_releases_the_lease() {
     let mut world = World::calm().await;
     world.settings.frame.lease_ms = 3_600_000;
     world.kill_and_restart().await;
     world.beat("n1", &well()).await;
-    // Were the lease of an hour still held, nobody would lead in time.
+    // A held lease of one hour would prevent a new leader.
     world.stop_and_restart().await;
     assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
 }

@@ -1,4 +1,4 @@
-//! A pretended rm-scheduler: how far the drains are, and which pools the policy has.
+//! A simulated rm-scheduler: progress of drains, and pools of the policy.
 
 use hayward_rm_scheduler_api::evidence::{
     Blocker, BlockerReason, CLEARINGS, ClearingEntry, MACHINES, MachineEntry,
@@ -23,7 +23,7 @@ impl Scheduler {
         }
     }
 
-    /// Says how far drain `number` of a node is.
+    /// Publishes the progress of drain `number` of a node.
     pub fn says(&self, node: &str, number: u64, remaining: u64, blockers: Vec<Blocker>) {
         let entry = ClearingEntry {
             number,
@@ -43,7 +43,7 @@ impl Scheduler {
         self.clearings.remove(&format!("drain/{node}"));
     }
 
-    /// Puts a node into a pool of the policy.
+    /// Publishes the policy pool of a node.
     pub fn places(&self, node: &str, pool: &str) {
         let entry = MachineEntry {
             node: NodeName::new(node).unwrap(),

@@ -1,4 +1,4 @@
-//! What is told of a node besides its health: why, what next, how often it went, what changed.
+//! Details of a node besides its health: reason, next change, flapping, history.
 
 use hayward_node_status_api::{Health, NodeHistory, NodeView};
 use hayward_testkit::until;
@@ -7,7 +7,7 @@ use hayward_vocabulary::resources::GIB;
 use crate::fixture::{SECONDS, World, refusal, try_beat, well};
 
 impl World {
-    async fn becomes(&self, node: &str, health: Health) -> NodeView {
+    async fn wait_for_health(&self, node: &str, health: Health) -> NodeView {
         until(&format!("{node} {health:?}"), async || {
             Some(self.node(node).await).filter(|view| view.entry.health == health)
         })
@@ -22,8 +22,8 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_state_says_what_comes_next_and_when() {
-    // Times far enough apart that none of the states can pass while it is looked at.
+async fn every_state_shows_its_next_change() {
+    // Limits far enough apart that no state passes while it is read.
     let calm = World::with(60 * SECONDS, 120 * SECONDS).await;
     calm.beat("n1", &well()).await;
     let next = calm.node("n1").await.next.unwrap();
@@ -32,19 +32,27 @@ async fn every_state_says_what_comes_next_and_when() {
 
     let silent = World::with(200, 120 * SECONDS).await;
     silent.beat("n1", &well()).await;
-    let next = silent.becomes("n1", Health::Suspect).await.next.unwrap();
+    let next = silent
+        .wait_for_health("n1", Health::Suspect)
+        .await
+        .next
+        .unwrap();
     assert!(next.what.contains("given up"), "{}", next.what);
     assert!((1..120 * SECONDS).contains(&next.after_ms.unwrap()));
 
     let strict = World::with(200, 600).await;
     strict.beat("n1", &well()).await;
-    let next = strict.becomes("n1", Health::Lost).await.next.unwrap();
+    let next = strict
+        .wait_for_health("n1", Health::Lost)
+        .await
+        .next
+        .unwrap();
     assert!(next.what.contains("next heartbeat"), "{}", next.what);
     assert_eq!(next.after_ms, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_a_lease_ends_before_its_node_can_be_given_up() {
+async fn a_lease_ends_before_its_node_becomes_lost() {
     let world = World::set(15 * SECONDS, 60 * SECONDS, |settings| {
         settings.lease_margin_ms = None;
     })
@@ -59,37 +67,37 @@ async fn i4_a_lease_ends_before_its_node_can_be_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f33_comings_and_goings_are_counted_and_told() {
+async fn flapping_is_counted_and_shown() {
     let world = World::with(250, 60 * SECONDS).await;
     for _ in 0..3 {
         world.beat("n1", &well()).await;
-        world.becomes("n1", Health::Suspect).await;
+        world.wait_for_health("n1", Health::Suspect).await;
     }
     world.beat("n1", &well()).await;
     let node = world.node("n1").await;
     assert_eq!((node.entry.health, node.flaps), (Health::Healthy, 3));
-    let told = "heartbeats arrive; came and went 3 times in 15 min";
-    assert_eq!(node.entry.reason, told);
+    let text = "heartbeats arrive; came and went 3 times in 15 min";
+    assert_eq!(node.entry.reason, text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_says_itself_why_it_wants_no_work() {
+async fn a_node_reports_why_it_takes_no_work() {
     let mut world = World::calm().await;
     let mut beat = well();
     beat.quiesced = true;
     beat.quiesce_reason = Some("less than 512 MiB of disk is free".into());
     world.beat("n1", &beat).await;
-    let told = "the node asks for no new work: less than 512 MiB of disk is free";
+    let text = "the node asks for no new work: less than 512 MiB of disk is free";
     let node = world.node("n1").await;
     assert_eq!(
         (node.entry.health, &*node.entry.reason),
-        (Health::Quiesced, told)
+        (Health::Quiesced, text)
     );
     let revision = world.running().publisher.revision();
     assert_eq!(world.beat("n1", &beat).await.health, Health::Quiesced);
     assert_eq!(world.running().publisher.revision(), revision, "no news");
     world.kill_and_restart().await;
-    assert_eq!(world.node("n1").await.entry.reason, told, "remembered");
+    assert_eq!(world.node("n1").await.entry.reason, text, "remembered");
     beat.quiesce_reason = Some("x\u{7}".into());
     let (status, pointers) = refusal(try_beat(&world.agent("n1"), "n1", &beat).await);
     assert_eq!(
@@ -101,16 +109,16 @@ async fn a_node_says_itself_why_it_wants_no_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f35_what_changed_is_in_the_history() {
+async fn changes_of_a_node_are_in_its_history() {
     let world = World::calm().await;
     world.beat("n1", &well()).await;
     let mut beat = well();
     beat.inventory.capacity.memory_bytes = 4 * GIB;
     world.beat("n1", &beat).await;
-    let told = "shrank from 8192 MiB, 4000 milli cpu to 4096 MiB, 4000 milli cpu";
-    assert_eq!(world.history("n1").await[0], told);
+    let text = "shrank from 8192 MiB, 4000 milli cpu to 4096 MiB, 4000 milli cpu";
+    assert_eq!(world.history("n1").await[0], text);
 
-    // another pool counts once the agent has started anew.
+    // Another pool applies after the agent restarted.
     beat.inventory.pool = Some("fast".into());
     world.beat("n1", &beat).await;
     assert_eq!(world.node("n1").await.entry.pool, "default");
@@ -122,12 +130,12 @@ async fn f35_what_changed_is_in_the_history() {
         (&*node.entry.pool, &*node.entry.boot_id),
         ("fast", "boot-2")
     );
-    let told = "the machine booted: what ran there is gone; moved from pool default to fast";
-    assert_eq!(world.history("n1").await[0], told);
+    let text = "the machine booted: what ran there is gone; moved from pool default to fast";
+    assert_eq!(world.history("n1").await[0], text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b2_who_was_not_heard_since_our_outage_is_given_up_later_than_usual() {
+async fn a_node_without_heartbeat_since_an_outage_becomes_lost_later() {
     let mut world = World::set(300, 900, |settings| {
         settings.warm_up_ms = Some(60 * SECONDS);
     })
@@ -136,8 +144,8 @@ async fn b2_who_was_not_heard_since_our_outage_is_given_up_later_than_usual() {
     world.beat("n2", &well()).await;
     world.kill_and_restart().await;
     world.beat("n2", &well()).await;
-    // n2 was heard in this term and is judged as usual; n1 has been silent for longer.
-    world.becomes("n2", Health::Lost).await;
+    // n2 sent a heartbeat in this term and is judged as usual; n1 has been silent for longer.
+    world.wait_for_health("n2", Health::Lost).await;
     let spared = until("n1 spared", async || {
         let node = world.node("n1").await;
         node.entry.reason.contains("coming back").then_some(node)

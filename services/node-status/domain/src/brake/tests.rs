@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Health, Limits, Record, judge};
+use crate::{Health, Limits, NodeFacts, judge};
 
 fn judged(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
     brake.judged(
@@ -14,9 +14,9 @@ fn judged(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
 }
 
 #[test]
-fn comes_on_for_many_at_once_and_not_for_few() {
+fn the_brake_comes_on_for_many_simultaneous_losses_only() {
     let off = Brake::default();
-    // (pool, silent) -> on
+    // (pool size, silent nodes) -> brake on
     let table = [
         (3, 1, false),
         (3, 2, false),
@@ -36,23 +36,23 @@ fn comes_on_for_many_at_once_and_not_for_few() {
 }
 
 #[test]
-fn nodes_lost_long_ago_are_no_incident() {
+fn old_losses_are_no_incident() {
     let silent = [0, 0, 0, 1_000_000];
     assert!(!judged(Brake::default(), 10, &silent, 1_000_000).is_on());
 }
 
 #[test]
-fn holds_however_long_until_nodes_come_back_and_spares_the_others_a_while() {
+fn the_brake_holds_until_nodes_return_and_then_grants_a_grace() {
     let silent = [1_000_000, 1_000_000, 1_000_000];
     let on = judged(Brake::default(), 4, &silent, 1_000_000);
     let later = judged(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
     assert_eq!(later, on);
-    assert_eq!(later.spares_until_ms(60), 0);
+    assert_eq!(later.not_lost_before_ms(60), 0);
     let off = judged(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
     assert!(!off.is_on());
-    assert_eq!(off.spares_until_ms(60), 1_000_060 + 10 * WINDOW_MS);
+    assert_eq!(off.not_lost_before_ms(60), 1_000_060 + 10 * WINDOW_MS);
     let still = judged(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
-    assert_eq!(still.spares_until_ms(60), off.spares_until_ms(60));
+    assert_eq!(still.not_lost_before_ms(60), off.not_lost_before_ms(60));
 }
 
 const LIMITS: Limits = Limits {
@@ -61,16 +61,16 @@ const LIMITS: Limits = Limits {
 };
 const STEP_MS: u64 = 5_000;
 
-/// A pool that is watched as the service watches it: who is silent is noted first, then the brake
-/// is judged, then the nodes.
-struct Watched {
+/// A simulated pool. Each step records losses, then updates the brake, then judges the nodes, like
+/// the service.
+struct SimulatedPool {
     brake: Brake,
     health: Vec<Health>,
     heard: Vec<u64>,
     silent: Vec<Option<u64>>,
 }
 
-impl Watched {
+impl SimulatedPool {
     fn step(&mut self, now: u64, up: &[bool]) {
         for (node, is_up) in up.iter().enumerate() {
             if *is_up {
@@ -83,14 +83,14 @@ impl Watched {
         let silent: Vec<u64> = self.silent.iter().flatten().copied().collect();
         self.brake = judged(self.brake, up.len(), &silent, now);
         for node in 0..up.len() {
-            let record = Record {
+            let record = NodeFacts {
                 before: self.health[node],
-                watched_since_ms: 0,
-                heard_ms: Some(self.heard[node]),
+                watch_began_ms: 0,
+                last_heartbeat_ms: Some(self.heard[node]),
                 quiesced: None,
-                twins: false,
-                braked: self.brake.is_on(),
-                spared_until_ms: self.brake.spares_until_ms(LIMITS.lost_ms),
+                duplicate_agents: false,
+                brake_on: self.brake.is_on(),
+                not_lost_before_ms: self.brake.not_lost_before_ms(LIMITS.lost_ms),
                 flaps: 0,
                 limits: LIMITS,
             };
@@ -98,7 +98,7 @@ impl Watched {
         }
     }
 
-    /// Nodes given up that fell silent within one window of `now`.
+    /// Lost nodes that lost contact within one window of `now`.
     fn lost_lately(&self, now: u64) -> usize {
         let lately = |at: &Option<u64>| at.is_some_and(|at| at + WINDOW_MS > now);
         let lost = self.health.iter().map(|health| *health == Health::Lost);
@@ -111,18 +111,18 @@ impl Watched {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However nodes come and go: of one incident never more than the fraction are given up, and
-    /// when all are heard again nothing holds anybody back.
+    /// One incident never loses more than the allowed part of a pool, and no brake remains when all
+    /// nodes are back.
     #[test]
-    fn never_gives_up_more_than_the_fraction_at_once(
+    fn one_incident_never_loses_more_than_the_allowed_part(
         size in 1..60_usize,
-        // Each event: at which step, how many of them, whether they go or come.
+        // Each event: step, first node, number of nodes, and whether they return.
         events in prop::collection::vec(
             (0..200_u64, 0..60_usize, 0..60_usize, any::<bool>()), 0..40,
         ),
     ) {
         let mut up = vec![true; size];
-        let mut pool = Watched {
+        let mut pool = SimulatedPool {
             brake: Brake::default(),
             health: vec![Health::Healthy; size],
             heard: vec![0; size],
