@@ -1,11 +1,12 @@
-//! What placing costs: `cargo run --release -p hayward-rm-scheduler-capacity --example placements`.
+//! Benchmark of placement: `cargo run --release -p hayward-rm-scheduler-capacity --example
+//! placements`.
 //!
-//! The published shape: 10,000 asks of {10 memory, 1 vcore} by two applications in two queues, on
-//! empty nodes, in process; and the shapes around it: one ask for each process and all in one, many
-//! applications, bin-packing, fair leaves, 10,000 asks that fit nowhere in the way. Each row is the
-//! whole round, with reading the snapshot and with a verdict for each ask, beside a naive best fit
-//! over the same asks in the same run, which knows no queues. Times are of all processors together,
-//! the least of three rounds. Figures are printed, never judged; plans are held against `check`.
+//! The published case is 10,000 work items of {10 memory, 1 vcore} by two applications in two
+//! queues, on empty nodes, in process. Variants: one item per process or one for all, many
+//! applications, bin-packing, fair leaves, and 10,000 items that fit nowhere. Each row times the
+//! whole round, including reading the snapshot and all verdicts, next to a naive best fit without
+//! queues in the same run. Times are the least of three rounds. Figures are printed and not
+//! asserted; plans are verified by `check`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,19 +20,19 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use serde_json::json;
 
-/// As in the services.
+/// The allocator of the services.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ASKS: u64 = 10_000;
 const REPEATS: usize = 3;
-/// What the scheduler the protocol was derived from is published with, by nodes.
+/// Published figures of the scheduler that the protocol is derived from, by number of nodes.
 const PUBLISHED: [(u64, f64); 2] = [(500, 12_600.0), (1_000, 7_500.0)];
 
 struct Shape {
     name: &'static str,
     applications: u64,
-    /// Processes of one ask.
+    /// Processes per work item.
     alike: u64,
     unplaceable: u64,
     sort: &'static str,

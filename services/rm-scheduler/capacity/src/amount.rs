@@ -1,4 +1,4 @@
-//! Amounts as people write them (section 6): `10`, `500m`, `2G`, `512Mi`.
+//! Resource amounts as text: `10`, `500m`, `2G`, `512Mi`.
 
 use hayward_rm_scheduler_domain::snapshot::queues::Amounts;
 use serde_json::Value;
@@ -18,17 +18,18 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// In the unit of the type: bytes of memory, thousandths of processors, everything else as it is
-/// counted.
+/// Parses an amount into the unit of its type: bytes of memory, thousandths of processors, else
+/// plain numbers.
 ///
-/// # Errors
-/// What is wrong with it, and how it is written.
+/// # Errors The fault, and the expected form.
 pub fn amount(name: &str, text: &str) -> Result<u64, String> {
     let text = text.trim();
     let in_thousandths = name == "vcore" || name == "gpu";
     let wrong = || {
         let milli = if in_thousandths { " or `500m`" } else { "" };
-        format!("{text:?} is no amount: write a whole number, as in `10`, `2G`, `512Mi`{milli}")
+        format!(
+            "{text:?} is not an amount; write a whole number, such as `10`, `2G`, `512Mi`{milli}"
+        )
     };
     if text.starts_with('-') {
         return Err(format!("{text:?} is negative"));
@@ -43,7 +44,7 @@ pub fn amount(name: &str, text: &str) -> Result<u64, String> {
         _ => suffix_of(suffix),
     };
     let all = unit.ok_or_else(wrong)?.checked_mul(number);
-    all.ok_or_else(|| format!("{text:?} is more than there are numbers for"))
+    all.ok_or_else(|| format!("{text:?} is too large"))
 }
 
 fn suffix_of(suffix: &str) -> Option<u64> {
@@ -51,9 +52,9 @@ fn suffix_of(suffix: &str) -> Option<u64> {
     known.map(|(_, unit)| *unit)
 }
 
-/// For people: `2 GiB`, `512 MiB`, `2.5`; in the unit of the type where nothing rounder is exact.
+/// Amount as text, such as `2 GiB`, `512 MiB` or `2.5`, in the largest exact unit.
 #[must_use]
-pub fn told(name: &str, amount: u64) -> String {
+pub fn amount_text(name: &str, amount: u64) -> String {
     const UNITS: [(u64, &str); 7] = [
         (1 << 40, "TiB"),
         (1 << 30, "GiB"),
@@ -74,11 +75,12 @@ pub fn told(name: &str, amount: u64) -> String {
     }
 }
 
-/// `{"memory": "2G", "vcore": 4}`; says of each entry that is wrong which and why.
+/// Parses amounts by type, such as `{"memory": "2G", "vcore": 4}`, and lists the faulty entries
+/// with their faults.
 pub(crate) fn amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
     let (mut amounts, mut wrong) = (Amounts::new(), Vec::new());
     let Some(entries) = value.as_object() else {
-        let detail = "is no map: write amounts by type, as in {\"memory\": \"2G\"}".to_owned();
+        let detail = "must be a map of amounts by type, such as {\"memory\": \"2G\"}".to_owned();
         return (amounts, vec![(String::new(), detail)]);
     };
     for (name, value) in entries {
@@ -88,7 +90,7 @@ pub(crate) fn amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
             other => other.to_string(),
         };
         let read = if name.is_empty() {
-            Err("a type needs a name".to_owned())
+            Err("a resource type needs a name".to_owned())
         } else {
             amount(name, &text)
         };
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_read_in_the_unit_of_their_type() {
+    fn amounts_are_parsed_into_the_unit_of_their_type() {
         assert_eq!(amount("vcore", "10"), Ok(10_000));
         assert_eq!(amount("vcore", "500m"), Ok(500));
         assert_eq!(amount("memory", "2G"), Ok(2_000_000_000));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused_with_a_way_out() {
+    fn an_invalid_amount_is_refused_with_the_expected_form() {
         for wrong in ["", "abc", "1.5", "5x", "500m", "99E99", "20E"] {
             assert!(amount("memory", wrong).is_err(), "{wrong:?}");
         }

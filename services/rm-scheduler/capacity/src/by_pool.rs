@@ -1,14 +1,13 @@
-//! Each top-level pool by its own planner, in one plan (D7): pools that have queues by
-//! [`Capacity`], pools with a planner outside by what that answered, all others by [`FairShare`].
+//! Plans each top-level pool with its own planner, in one plan: pools with queues by [`Capacity`],
+//! pools with an external planner by its response, all others by [`FairShare`].
 //!
-//! `FairShare` plans from the *rest* of the snapshot: without work that is another planner's, and
-//! without the nodes of their pools. Where two meet, because a pool was given queues while work of
-//! classes ran there, or a node came from one side to the other, the node is closed to fair shares:
-//! what stands there stays, and nobody counts its room twice. What a planner outside says is looked
-//! at last, beside all that the others have planned.
+//! `FairShare` gets a part of the snapshot, without the work of other planners and the nodes of
+//! their pools. A node is closed to fair shares if allocations of both sides are on it, such as
+//! after a pool was given queues. These allocations stay, and their space is never counted twice.
+//! The response of an external planner is checked last, against everything else that is planned.
 //!
-//! A fleet of fair shares alone has no rest. It is planned from the snapshot itself, and pays
-//! nothing.
+//! A fleet without queues and external planners is planned from the snapshot itself, without a
+//! copy.
 
 mod fair_share_part;
 
@@ -20,18 +19,18 @@ use hayward_rm_scheduler_external_planner as outside;
 use hayward_vocabulary::WorkId;
 
 use crate::Capacity;
-use fair_share_part::{Divided, Rest};
+use fair_share_part::{Divided, FairSharePart};
 
-/// The production planner, without any memory.
+/// The production planner, without memory between rounds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ByPool;
 
 impl Planner for ByPool {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
-        if !Rest::is_needed(snapshot) {
+        if !FairSharePart::is_needed(snapshot) {
             return FairShare.schedule(snapshot);
         }
-        let rest = Rest::of(snapshot);
+        let rest = FairSharePart::of(snapshot);
         let mut plan = FairShare.schedule(rest.snapshot());
         let verdicts = plan.verdicts.values_mut();
         Divided::of(snapshot).explain_all(verdicts.map(|it| &mut **it));
@@ -41,20 +40,20 @@ impl Planner for ByPool {
     }
 }
 
-/// Rounds of one fleet, one after the other, with the memory that makes them cheap.
+/// Consecutive rounds of one fleet, with memory that makes them fast.
 #[derive(Default)]
 pub struct Rounds {
     fair: FairRounds,
-    rest: Option<Rest>,
-    /// What was said in the last round of work that is queued, or planned outside.
-    elsewhere: Verdicts,
-    /// Some of it is queued, and lacks something that time alone may bring.
+    rest: Option<FairSharePart>,
+    /// Verdicts of the last round for queued or externally planned work.
+    other_verdicts: Verdicts,
+    /// True when queued work waits for something that only time brings.
     waits_for_time: bool,
     divided: Divided,
 }
 
 impl Rounds {
-    /// For who only carries plans out: of work that is in no queue nothing is said.
+    /// Rounds that produce no verdicts for work outside queues.
     pub fn silent() -> Self {
         Self {
             fair: FairRounds::silent(),
@@ -62,12 +61,12 @@ impl Rounds {
         }
     }
 
-    /// `news` names all that differs between this snapshot and the one before.
+    /// Plans one round. `news` names all differences to the last snapshot.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
         self.decide_watched(snapshot, news, &mut |_| {})
     }
 
-    /// The same, saying when each part ends.
+    /// Plans one round, and reports the end of each phase.
     pub fn decide_watched(
         &mut self,
         snapshot: &Snapshot,
@@ -75,12 +74,12 @@ impl Rounds {
         ended: &mut dyn FnMut(Phase),
     ) -> Decided {
         let began = self.rest.is_none();
-        if news.everything || (began && Rest::begins(news)) {
-            self.rest = Rest::is_needed(snapshot).then(|| Rest::of(snapshot));
+        if news.everything || (began && FairSharePart::begins(news)) {
+            self.rest = FairSharePart::is_needed(snapshot).then(|| FairSharePart::of(snapshot));
         }
         self.divided = Divided::of(snapshot);
         let Some(rest) = &mut self.rest else {
-            self.elsewhere.clear();
+            self.other_verdicts.clear();
             self.waits_for_time = false;
             return self.fair.decide_watched(snapshot, news, ended);
         };
@@ -100,7 +99,7 @@ impl Rounds {
         ended(Phase::Place);
         let said = std::mem::take(&mut decided.plan.verdicts);
         let gone = self
-            .elsewhere
+            .other_verdicts
             .keys()
             .filter(|work| !said.contains_key(*work));
         let withdrawn = gone.filter(|work| !snapshot.demand.contains_key(*work));
@@ -108,25 +107,25 @@ impl Rounds {
         if decided.shares.is_some() {
             let news = said
                 .iter()
-                .filter(|(work, now)| self.elsewhere.get(*work) != Some(*now));
+                .filter(|(work, now)| self.other_verdicts.get(*work) != Some(*now));
             let news = news.map(|(work, now)| (work.clone(), Verdict::clone(now)));
             decided.verdicts.extend(news);
         }
-        self.elsewhere = said;
+        self.other_verdicts = said;
         decided
     }
 
-    /// One for every piece of work in the demand of the last round.
+    /// Verdicts of all work in the last round.
     pub fn verdicts(&self) -> Verdicts {
         let mut verdicts = self.fair.verdicts();
         let all = verdicts.values_mut();
         self.divided.explain_all(all.map(|it| &mut **it));
-        verdicts.extend(self.elsewhere.clone());
+        verdicts.extend(self.other_verdicts.clone());
         verdicts
     }
 
     pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
-        let said = self.elsewhere.get(work).cloned();
+        let said = self.other_verdicts.get(work).cloned();
         let fair = || {
             let mut verdict = self.fair.verdict(work)?;
             self.divided.explain(&mut verdict);
@@ -135,17 +134,17 @@ impl Rounds {
         said.or_else(fair)
     }
 
-    /// The arithmetic of fair shares; queues are not in it.
+    /// Shares of the fair-share planner, without queues.
     pub fn shares(&self) -> Shares {
         self.fair.shares()
     }
 
-    /// The same down to users, without their work.
+    /// Shares down to users, without their work.
     pub fn sums(&self) -> &Shares {
         self.fair.sums()
     }
 
-    /// The whole plan of the last round.
+    /// The complete plan of the last round.
     pub fn whole(&self, decided: Decided) -> Plan {
         Plan {
             verdicts: self.verdicts(),
@@ -154,13 +153,14 @@ impl Rounds {
         }
     }
 
-    /// Queued work lacks something that time alone may bring: a delay ends, a reservation lapses.
+    /// True when queued work waits for something that only time brings, such as the end of a delay
+    /// or reservation.
     pub fn waits_for_time(&self) -> bool {
         self.waits_for_time
     }
 }
 
-/// Both plans as one: they have no node and no work in common.
+/// Merges two plans, which have no nodes or work in common.
 fn merge(plan: &mut Plan, queues: Plan) {
     plan.grants.extend(queues.grants);
     plan.vacates.extend(queues.vacates);

@@ -1,8 +1,8 @@
-//! The queues of a pool as people write them, ready for the policy document (11.1).
+//! Configuration of the queues of a pool, as part of the policy document.
 //!
-//! [`read`] takes a document and gives the [`Queues`] of the snapshot or all its faults at once,
-//! each with a JSON pointer and with what would mend it. What cannot be read is told and left out,
-//! and the rest is judged all the same.
+//! [`read`] parses and validates a document into the [`Queues`] of the snapshot, or returns all
+//! faults, each with a JSON pointer and a remedy. Unreadable parts are reported and left out, and
+//! the rest is still validated.
 
 mod acl;
 mod document;
@@ -22,7 +22,7 @@ pub use document::Document;
 pub struct Fault {
     /// JSON pointer into the document.
     pub pointer: String,
-    /// What is wrong, and what would mend it.
+    /// The fault and its remedy.
     pub detail: String,
 }
 
@@ -44,12 +44,12 @@ impl Faults {
     }
 }
 
-/// A place in the document.
+/// A position in the document.
 #[derive(Clone, Default)]
 struct At(String);
 
 impl At {
-    /// RFC 6901
+    /// Escapes one step of a JSON pointer (RFC 6901).
     fn to(&self, step: &str) -> Self {
         let step = step.replace('~', "~0").replace('/', "~1");
         Self(format!("{}/{step}", self.0))
@@ -60,11 +60,10 @@ impl At {
     }
 }
 
-/// Faults that are told at most; who has more made one mistake many times.
-const MOST_FAULTS: usize = 200;
+/// Most faults reported; more have one common cause.
+const MAX_FAULTS: usize = 200;
 
-/// # Errors
-/// All that is wrong at once, sorted by place.
+/// All faults, sorted by position.
 pub fn read(document: &Value) -> Result<Queues, Vec<Fault>> {
     let mut faults = Faults::default();
     let document = document::read(document, &mut faults);
@@ -76,13 +75,13 @@ pub fn read(document: &Value) -> Result<Queues, Vec<Fault>> {
     }
     faults.sort();
     faults.dedup();
-    // What was left out because it could not be read is not missing.
-    let told = faults.clone();
+    // A part that was left out as unreadable is not reported as missing.
+    let unreadable = faults.clone();
     faults.retain(|fault| {
         let inside = |other: &Fault| other.pointer.starts_with(&format!("{}/", fault.pointer));
-        !(fault.detail.starts_with("missing field") && told.iter().any(inside))
+        !(fault.detail.starts_with("missing field") && unreadable.iter().any(inside))
     });
-    faults.truncate(MOST_FAULTS);
+    faults.truncate(MAX_FAULTS);
     Err(faults)
 }
 

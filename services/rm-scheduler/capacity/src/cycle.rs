@@ -1,89 +1,94 @@
-//! Placing what fits, turn by turn (8.1). Each turn is one process, or one gang; what cannot be
-//! placed is put aside with its reason, and the next in line has its turn.
+//! Places work in serve order, one process or one gang at a time. An item that cannot be placed is
+//! put aside with its reason.
 
 use crate::{
     gang,
     resource_vec::times,
-    round_state::{Books, Why},
-    serve_order::Line,
+    round_state::{RoundState, Why},
+    serve_order::ServeOrder,
 };
 
-pub(crate) fn run(books: &mut Books) {
-    books.nodes.line_up();
-    let mut line = Line::of(books);
-    while let Some(app) = line.first(books) {
-        turn(books, &mut line, app);
-        line.update(books, app);
+pub(crate) fn run(round: &mut RoundState) {
+    round.nodes.line_up();
+    let mut order = ServeOrder::of(round);
+    while let Some(app) = order.first(round) {
+        turn(round, &mut order, app);
+        order.update(round, app);
     }
 }
 
-fn turn(books: &mut Books, line: &mut Line, app: usize) {
-    let (Some(ask), Ok(queue)) = (books.head(app), books.apps[app].queue.clone()) else {
+fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
+    let (Some(item), Ok(queue)) = (round.head(app), round.apps[app].queue.clone()) else {
         return;
     };
-    if let Some(until) = books.kept.backing_off.get(books.apps[app].name) {
+    if let Some(until) = round.kept.backing_off.get(round.apps[app].name) {
         let until = *until;
-        return leave(books, app, Why::BackingOff { until });
+        return leave(round, app, Why::BackingOff { until });
     }
-    if let Err(why) = books.may_run(app) {
-        return leave(books, app, why);
+    if let Err(why) = round.may_run(app) {
+        return leave(round, app, why);
     }
-    if books.asks[ask].gang_lacks() > 0 {
-        let before = books.placed.len();
-        if let Err(why) = gang::place(books, ask, None) {
-            for part in gang::parts(books, ask) {
-                put_aside(books, line, (part, queue), why.clone());
+    if round.items[item].gang_lacks() > 0 {
+        let before = round.placed.len();
+        if let Err(why) = gang::place(round, item, None) {
+            for part in gang::parts(round, item) {
+                put_aside(round, order, (part, queue), why.clone());
             }
             return;
         }
-        for at in before..books.placed.len() {
-            let vector = books.vector(books.placed[at].ask).clone();
-            line.less(books, queue, &vector);
+        for at in before..round.placed.len() {
+            let vector = round.vector(round.placed[at].item).clone();
+            order.less(round, queue, &vector);
         }
         return;
     }
-    match seat(books, ask) {
+    match find_placement(round, item) {
         Ok(node) => {
-            books.place(ask, node);
-            let vector = books.vector(ask).clone();
-            line.less(books, queue, &vector);
+            round.place(item, node);
+            let vector = round.vector(item).clone();
+            order.less(round, queue, &vector);
         }
         Err(why) => {
             let failed = why == Why::NoNode;
-            put_aside(books, line, (ask, queue), why);
+            put_aside(round, order, (item, queue), why);
             if failed {
-                count_failure(books, app, queue);
+                count_failure(round, app, queue);
             }
         }
     }
 }
 
-/// Where one more process of this ask goes.
-pub(crate) fn seat(books: &mut Books, ask: usize) -> Result<usize, Why> {
-    books.may_hold(ask)?;
-    books.find_node(ask).ok_or(Why::NoNode)
+/// Checks all limits and finds a node for one more process.
+pub(crate) fn find_placement(round: &mut RoundState, item: usize) -> Result<usize, Why> {
+    round.may_hold(item)?;
+    round.find_node(item).ok_or(Why::NoNode)
 }
 
-fn put_aside(books: &mut Books, line: &mut Line, (ask, queue): (usize, usize), why: Why) {
-    let rest = times(books.vector(ask), books.asks[ask].missing());
-    line.less(books, queue, &rest);
-    books.asks[ask].why = Some(why);
-    books.aside.push(ask);
+fn put_aside(
+    round: &mut RoundState,
+    order: &mut ServeOrder,
+    (item, queue): (usize, usize),
+    why: Why,
+) {
+    let rest = times(round.vector(item), round.items[item].missing());
+    order.less(round, queue, &rest);
+    round.items[item].why = Some(why);
+    round.aside.push(item);
 }
 
-/// The whole application has had its turn.
-fn leave(books: &mut Books, app: usize, why: Why) {
-    books.apps[app].aside = Some(why);
+/// Puts all remaining items of the application aside.
+fn leave(round: &mut RoundState, app: usize, why: Why) {
+    round.apps[app].aside = Some(why);
 }
 
-/// 9.4
-fn count_failure(books: &mut Books, app: usize, queue: usize) {
-    let manner = books.tree.spots[queue].manner;
-    let it = &mut books.apps[app];
+/// Counts failed placements of an application for its back-off.
+fn count_failure(round: &mut RoundState, app: usize, queue: usize) {
+    let manner = round.tree.entries[queue].manner;
+    let it = &mut round.apps[app];
     it.failed += 1;
     if manner.backoff_asks > 0 && it.failed >= manner.backoff_asks {
-        let until = books.snapshot.now.plus_ms(manner.backoff_ms);
-        books.kept.backing_off.insert(it.name.to_owned(), until);
+        let until = round.snapshot.now.plus_ms(manner.backoff_ms);
+        round.kept.backing_off.insert(it.name.to_owned(), until);
         it.aside = Some(Why::BackingOff { until });
     }
 }

@@ -1,19 +1,18 @@
-//! When a plan may be another one although nothing happened: everything that queues wait for by the
-//! clock, as milliseconds since the last thing that happened.
+//! Delays after which a plan may change without any event, in milliseconds since the last event.
 
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
-use crate::preempt::AGAIN_MS;
-use crate::reserve::PATIENCE_MS;
+use crate::preempt::RETRY_MS;
+use crate::reserve::MIN_WAIT_MS;
 use crate::tree::MANNER;
 
-/// None of them is longer than the longest of these.
+/// All delays of the queues.
 pub fn delays(queues: &Queues) -> BTreeSet<u64> {
     let mut all = BTreeSet::from([
-        PATIENCE_MS,
-        AGAIN_MS,
+        MIN_WAIT_MS,
+        RETRY_MS,
         queues.reservation_ms,
         queues.preemption_cooldown_ms,
         MANNER.preemption_delay_ms,
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_queue_is_looked_at() {
+    fn every_queue_contributes_its_delays() {
         let document = json!({ "queues": { "a": {
             "preemption_delay_ms": 1, "queues": { "b": { "preemption_delay_ms": 7_000 } } } },
             "preemption_cooldown_ms": 0 });

@@ -1,4 +1,4 @@
-//! A small pool for tests: plans are carried out as the services would, round after round.
+//! A small pool for tests; plans are carried out like the services do, round by round.
 
 use hayward_rm_scheduler_domain::{
     Plan, Planner, Snapshot, check,
@@ -16,7 +16,7 @@ use crate::{Capacity, QueueView, config, view};
 pub const POOL: &str = "default";
 
 #[derive(Clone)]
-pub struct World {
+pub struct Fixture {
     pub snapshot: Snapshot,
     born: u64,
 }
@@ -44,16 +44,16 @@ pub fn queued(demand: &mut Demand) -> &mut Queued {
     demand.queued.as_deref_mut().unwrap()
 }
 
-impl World {
-    /// One pool with queues as they are written; memory is counted in bytes.
-    pub fn of(document: &Value) -> Self {
+impl Fixture {
+    /// One pool with the queues of the document; memory is in bytes.
+    pub fn from_queues(document: &Value) -> Self {
         let mut snapshot = Snapshot::empty();
         snapshot.now = Timestamp::from_unix_ms(1_000_000);
         snapshot.quantum = Quantum(Size::memory(1));
         snapshot.pools.insert(POOL.to_owned(), Pool::default());
-        let mut world = Self { snapshot, born: 0 };
-        world.configure(document);
-        world
+        let mut fixture = Self { snapshot, born: 0 };
+        fixture.configure(document);
+        fixture
     }
 
     pub fn configure(&mut self, document: &Value) {
@@ -63,7 +63,7 @@ impl World {
 
     pub fn node(&mut self, name: &str, amounts: &[(&str, u64)]) -> &mut Node {
         let mut capacity = size(amounts);
-        // Every process takes a byte at least.
+        // Each process needs at least one byte.
         capacity.memory_bytes = capacity.memory_bytes.max(1 << 20);
         let node = Node {
             pool: POOL.to_owned(),
@@ -78,7 +78,7 @@ impl World {
         nodes.entry(name.parse().unwrap()).or_insert(node)
     }
 
-    pub fn ask(&mut self, id: &str, queue: &str, amounts: &[(&str, u64)]) -> &mut Demand {
+    pub fn add_work(&mut self, id: &str, queue: &str, amounts: &[(&str, u64)]) -> &mut Demand {
         let later = self.snapshot.demand.len() as u64;
         let demand = Demand {
             kind: WorkKind::Job,
@@ -106,15 +106,20 @@ impl World {
         self.snapshot.demand.entry(work(id)).or_insert(demand)
     }
 
-    /// So many alike.
-    pub fn asks(&mut self, id: &str, queue: &str, (count, vcore): (u64, u64)) -> &mut Demand {
-        let demand = self.ask(id, queue, &[("vcore", vcore)]);
+    /// Adds work with `count` equal processes.
+    pub fn add_processes(
+        &mut self,
+        id: &str,
+        queue: &str,
+        (count, vcore): (u64, u64),
+    ) -> &mut Demand {
+        let demand = self.add_work(id, queue, &[("vcore", vcore)]);
         demand.max_processes = count;
         demand
     }
 
     pub fn part(&mut self, id: &str, (queue, gang): (&str, &str), (min, vcore): (u64, u64)) {
-        let demand = self.asks(id, queue, (min, vcore));
+        let demand = self.add_processes(id, queue, (min, vcore));
         queued(demand).application = Some(gang.to_owned());
         queued(demand).gang = Some(Gang {
             name: gang.to_owned(),
@@ -122,7 +127,7 @@ impl World {
         });
     }
 
-    /// The oldest processes of this work end, and are not told to.
+    /// Ends the oldest processes of this work by themselves.
     pub fn end(&mut self, id: &str, count: usize) {
         let held = self.snapshot.allocations.iter();
         let mine = held.filter(|(_, held)| held.work.as_str() == id);
@@ -132,8 +137,8 @@ impl World {
         }
     }
 
-    /// Room that is kept for a gang: by node how many processes of all its parts.
-    pub fn room(&self) -> Vec<(&str, u64)> {
+    /// Space reserved for a gang: processes of all parts, by node.
+    pub fn reserved_space(&self) -> Vec<(&str, u64)> {
         let kept = self.snapshot.carried.queues.get(POOL);
         let nodes = kept
             .and_then(|kept| kept.gang.as_ref())
@@ -156,7 +161,7 @@ impl World {
         plan
     }
 
-    /// One round: what was told to leave before is gone after it.
+    /// One round; vacated allocations are gone after it.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
         self.carry_out(&plan);
@@ -167,7 +172,7 @@ impl World {
         self.carry_out_but(plan, |_, _| false);
     }
 
-    /// The same where some of what was told to leave has not stopped yet.
+    /// Carries out a plan, except for some vacated allocations that have not stopped yet.
     pub fn carry_out_but(
         &mut self,
         plan: &Plan,
@@ -195,7 +200,7 @@ impl World {
         self.pass(1_000);
     }
 
-    /// Rounds until nothing changes any more.
+    /// Runs rounds until nothing changes.
     pub fn settle(&mut self) {
         for _ in 0..50 {
             let leaving = self.snapshot.allocations.values().any(|held| held.leaving);
@@ -203,10 +208,10 @@ impl World {
                 return;
             }
         }
-        panic!("never comes to rest");
+        panic!("the plan never stabilizes");
     }
 
-    /// Processes that stay.
+    /// Number of allocations that stay.
     pub fn has(&self, id: &str) -> usize {
         let held = self.snapshot.allocations.values();
         held.filter(|it| it.work.as_str() == id && !it.leaving)

@@ -1,4 +1,4 @@
-//! Nodes as they will be, or could be, when some of what is held there has left.
+//! Free space of nodes after some of their allocations have left.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use hayward_vocabulary::WorkKind;
 
 use crate::{
     resource_vec::{Vector, add, take},
-    round_state::{Books, Placed},
+    round_state::{Placed, RoundState},
 };
 
-/// What lies on which node.
-pub(crate) struct Yard {
+/// Allocations and new placements by node.
+pub(crate) struct Occupancy {
     pub by_node: BTreeMap<usize, Vec<usize>>,
-    /// What was placed there in this round.
+    /// Placements of this round, by node.
     fresh: BTreeMap<usize, Vec<usize>>,
 }
 
-impl Yard {
-    pub fn of(books: &Books) -> Self {
+impl Occupancy {
+    pub fn of(round: &RoundState) -> Self {
         let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (at, held) in books.held.iter().enumerate() {
+        for (at, held) in round.held.iter().enumerate() {
             if let Some(node) = held.node {
                 by_node.entry(node).or_default().push(at);
             }
         }
         let mut fresh: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (at, placed) in books.placed.iter().enumerate() {
+        for (at, placed) in round.placed.iter().enumerate() {
             fresh.entry(placed.node).or_default().push(at);
         }
         Self { by_node, fresh }
     }
 
-    fn fresh_on<'b>(&self, books: &'b Books, node: usize) -> impl Iterator<Item = &'b Placed> {
+    fn fresh_on<'b>(&self, round: &'b RoundState, node: usize) -> impl Iterator<Item = &'b Placed> {
         let fresh = self.fresh.get(&node).into_iter().flatten();
-        fresh.map(|at| &books.placed[*at])
+        fresh.map(|at| &round.placed[*at])
     }
 
     pub fn on(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
@@ -43,34 +43,34 @@ impl Yard {
 }
 
 #[derive(Clone)]
-pub(crate) struct Room {
+pub(crate) struct FutureNode {
     capacity: Vector,
     used: Vector,
-    /// Thousandths in use, by gpu.
+    /// Thousandths in use per gpu.
     gpus: BTreeMap<u64, u64>,
 }
 
-impl Room {
-    fn empty(books: &Books, node: usize) -> Self {
+impl FutureNode {
+    fn empty(round: &RoundState, node: usize) -> Self {
         Self {
-            capacity: books.nodes.stations[node].capacity.clone(),
-            used: books.dims.zero(),
+            capacity: round.nodes.stations[node].capacity.clone(),
+            used: round.dims.zero(),
             gpus: BTreeMap::new(),
         }
     }
 
-    /// Once what leaves has left.
-    pub fn soon(books: &Books, yard: &Yard, node: usize) -> Self {
-        let mut room = Self::empty(books, node);
-        let station = &books.nodes.stations[node];
+    /// Free space after all vacated allocations have left.
+    pub fn soon(round: &RoundState, occupancy: &Occupancy, node: usize) -> Self {
+        let mut room = Self::empty(round, node);
+        let station = &round.nodes.stations[node];
         if station.capacity[3] > 0 {
-            let stays = yard.on(node).filter(|at| !books.held[*at].leaves);
+            let stays = occupancy.on(node).filter(|at| !round.held[*at].leaves);
             for at in stays {
-                let held = &books.held[at];
+                let held = &round.held[at];
                 room.charge(&held.vector, &held.allocation.gpus);
             }
-            for placed in yard.fresh_on(books, node) {
-                room.charge(books.vector(placed.ask), &placed.gpus);
+            for placed in occupancy.fresh_on(round, node) {
+                room.charge(round.vector(placed.item), &placed.gpus);
             }
         }
         room.used.clone_from(&station.used);
@@ -78,36 +78,36 @@ impl Room {
         room
     }
 
-    /// Once everything has left that ever may by itself: jobs end. Instances, what is fixed, work
-    /// of others, and what this application has itself stay.
-    pub fn at_last(books: &Books, yard: &Yard, (node, app): (usize, usize)) -> Self {
-        let mut room = Self::empty(books, node);
-        let stays = |ask: usize| {
-            let it = &books.asks[ask];
+    /// Free space after everything has left that ends by itself, such as jobs. Processes of
+    /// services, fixed work, work of other planners and of this application stay.
+    pub fn at_last(round: &RoundState, occupancy: &Occupancy, (node, app): (usize, usize)) -> Self {
+        let mut room = Self::empty(round, node);
+        let stays = |item: usize| {
+            let it = &round.items[item];
             it.app == app || it.demand.kind != WorkKind::Job
         };
-        for at in yard.on(node) {
-            let held = &books.held[at];
-            let fixed = held.allocation.fixed || held.ask.is_none_or(stays);
+        for at in occupancy.on(node) {
+            let held = &round.held[at];
+            let fixed = held.allocation.fixed || held.item.is_none_or(stays);
             if fixed && !held.leaves {
                 room.charge(&held.vector, &held.allocation.gpus);
             }
         }
-        let fresh = yard.fresh_on(books, node);
-        for placed in fresh.filter(|placed| stays(placed.ask)) {
-            room.charge(books.vector(placed.ask), &placed.gpus);
+        let fresh = occupancy.fresh_on(round, node);
+        for placed in fresh.filter(|placed| stays(placed.item)) {
+            room.charge(round.vector(placed.item), &placed.gpus);
         }
         room
     }
 
-    /// How often an ask would still fit into what would be left beside it of the type there would
-    /// be least of, in thousandths. The caller knows that it fits.
-    pub fn left(&self, ask: &[u64]) -> u64 {
-        let all = self.used.iter().zip(&self.capacity).zip(ask);
-        let asked = all.filter(|(_, ask)| **ask > 0);
-        let left = asked.map(|((used, most), ask)| {
-            let left = most.saturating_sub(*used).saturating_sub(*ask);
-            left.saturating_mul(1_000) / ask
+    /// Tightness of a node: how often the needed resources would still fit afterwards, by the
+    /// scarcest type, in thousandths. They must fit.
+    pub fn left(&self, needed: &[u64]) -> u64 {
+        let all = self.used.iter().zip(&self.capacity).zip(needed);
+        let asked = all.filter(|(_, needed)| **needed > 0);
+        let left = asked.map(|((used, most), needed)| {
+            let left = most.saturating_sub(*used).saturating_sub(*needed);
+            left.saturating_mul(1_000) / needed
         });
         left.min().unwrap_or(0)
     }
@@ -119,7 +119,7 @@ impl Room {
         }
     }
 
-    /// The caller knows that it fits.
+    /// Places the resources, which must fit.
     pub fn place(&mut self, vector: &[u64]) {
         let (count, part) = (vector[3].div_ceil(GPU_MILLI), vector[3].min(GPU_MILLI));
         let mut fit: Vec<(u64, u64)> = self.free_gpus().filter(|it| it.0 >= part).collect();
@@ -129,8 +129,8 @@ impl Room {
         self.charge(vector, &chosen);
     }
 
-    pub fn free(&mut self, books: &Books, held: usize) {
-        let held = &books.held[held];
+    pub fn free(&mut self, round: &RoundState, held: usize) {
+        let held = &round.held[held];
         take(&mut self.used, &held.vector);
         for gpu in &held.allocation.gpus {
             let used = self.gpus.entry(*gpu).or_default();
@@ -138,13 +138,13 @@ impl Room {
         }
     }
 
-    pub fn fits(&self, ask: &[u64]) -> bool {
-        let all = self.used.iter().zip(&self.capacity).zip(ask);
-        let mut all = all.map(|((used, most), ask)| used.saturating_add(*ask) <= *most);
-        all.all(|fits| fits) && self.has_gpus(ask[3])
+    pub fn fits(&self, needed: &[u64]) -> bool {
+        let all = self.used.iter().zip(&self.capacity).zip(needed);
+        let mut all = all.map(|((used, most), needed)| used.saturating_add(*needed) <= *most);
+        all.all(|fits| fits) && self.has_gpus(needed[3])
     }
 
-    /// Thousandths free of each gpu.
+    /// Free thousandths of each gpu.
     fn free_gpus(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let devices = 0..self.capacity[3].div_ceil(GPU_MILLI);
         devices.map(|gpu| {

@@ -1,14 +1,13 @@
-//! The `capacity` planner (D7): pools divided among hierarchical queues with guarantees, limits,
-//! priorities, gangs and preemption, by the application protocol, sections 6 to 11.
+//! The `capacity` planner: pools divided among hierarchical queues with guarantees, limits,
+//! priorities, gangs and preemption.
 //!
-//! [`Capacity`] plans the pools that have [`Queues`] and the work that is [`Queued`], and nothing
-//! else; its plans have the form of every planner's, and `check` looks at them with the same
-//! distrust. The class of what it grants is the path of the queue. [`config`] reads and judges what
-//! people write, [`reload`] says what becomes of queues when it changes, [`view`] shows them.
+//! [`Capacity`] plans only the pools with [`Queues`] and the work with [`Queued`]. Its plans have
+//! the form of every planner's, and `check` verifies them independently. The class of a grant is
+//! the path of its queue. [`config`] parses and validates the configuration, [`reload`] handles its
+//! changes, and [`view`] shows queues.
 //!
-//! It owns nothing, reads no clock and draws no number: the same snapshot gives the same plan.
-//! Shares are compared exactly, in integers. What one round has to know of the one before is in
-//! the snapshot too, and all of it ends by itself.
+//! The planner is pure: the same snapshot gives the same plan. Shares are compared exactly, as
+//! fractions of integers. State of earlier rounds is part of the snapshot, and all of it expires.
 
 pub mod amount;
 mod by_pool;
@@ -44,7 +43,7 @@ pub use by_pool::{ByPool, Rounds};
 pub use delays::delays;
 pub use view::{QueueView, used, view};
 
-use round_state::Books;
+use round_state::RoundState;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Capacity;
@@ -73,7 +72,7 @@ impl Planner for Capacity {
     }
 }
 
-/// What is held for work whose pool has no queues any more: an operator dropped them all.
+/// Vacates the allocations of work whose pool no longer has queues.
 fn without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
     let held = snapshot.allocations.iter();
     held.filter_map(|(id, held)| {
@@ -83,31 +82,31 @@ fn without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
         lost.filter(|_| stays).map(|_| Vacate {
             allocation: id.clone(),
             reason: VacateReason::WorkGone,
-            detail: "its pool has no queues any more".to_owned(),
+            detail: "its pool no longer has queues".to_owned(),
             purge: false,
         })
     })
 }
 
-/// Pools share nothing, so each is planned by itself.
+/// Plans one pool; pools are independent.
 fn plan_pool(snapshot: &Snapshot, (pool, queues): (&str, &Queues), plan: &mut Plan) {
-    // 1. Who asks in which queue, what is held, and what has to leave whatever anybody wants.
-    let mut books = Books::open(snapshot, pool, queues);
-    // 2. Those for whom a node is kept.
-    reserve::serve(&mut books);
-    // 3. Everybody else, turn by turn.
-    cycle::run(&mut books);
-    // 4. Who is under a guarantee takes from who is over one.
-    preempt::run(&mut books);
-    preempt::enforce(&mut books);
-    // 5. Who waited long enough gets a node kept.
-    reserve::renew(&mut books);
-    // 6. Why each has what it has.
-    plan.verdicts.extend(verdict::all(&books));
-    plan.grants.extend(books.grants());
-    plan.vacates.extend(books.vacates.into_values());
-    plan.receipts.extend(books.receipts);
-    plan.carried.queues.insert(pool.to_owned(), books.kept);
+    // 1. Read the snapshot: queues, applications, allocations, and forced vacates.
+    let mut round = RoundState::open(snapshot, pool, queues);
+    // 2. Serve active reservations.
+    reserve::serve(&mut round);
+    // 3. Place all other work, in serve order.
+    cycle::run(&mut round);
+    // 4. Preempt: queues under their guarantee take from queues over theirs.
+    preempt::run(&mut round);
+    preempt::enforce(&mut round);
+    // 5. Reserve nodes for work that has waited long enough.
+    reserve::renew(&mut round);
+    // 6. Write verdicts.
+    plan.verdicts.extend(verdict::all(&round));
+    plan.grants.extend(round.grants());
+    plan.vacates.extend(round.vacates.into_values());
+    plan.receipts.extend(round.receipts);
+    plan.carried.queues.insert(pool.to_owned(), round.kept);
 }
 
 fn is_lost(snapshot: &Snapshot, queued: &Queued) -> bool {

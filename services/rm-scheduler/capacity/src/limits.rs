@@ -1,31 +1,31 @@
-//! Limits of users and groups, on every level of the tree (7.4).
+//! Limits of users and groups, on every level of the tree.
 //!
-//! A gate is one limit as it stands for one user or one group in one queue; an application passes
-//! all gates of its path. One group speaks for an application: the first on its way from the leaf
-//! to the root that has an entry.
+//! A gate is the limit of one user or one group in one queue; an application must pass all gates of
+//! its path. One group of the user counts: the first one, from the leaf to the root, that has an
+//! entry.
 
 use std::{collections::BTreeMap, fmt};
 
 use hayward_rm_scheduler_domain::snapshot::queues::Limit;
 
 use crate::{
-    resource_vec::{Dims, Sparse, Vector},
+    resource_vec::{ResourceTypes, Sparse, Vector},
     tree::Tree,
 };
 
-const EVERYBODY: &str = "*";
+const WILDCARD: &str = "*";
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Whose {
+pub(crate) enum GateOwner {
     User(String),
     Group(String),
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for GateOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(name) => write!(f, "user {name}"),
-            Self::Group(name) if name == EVERYBODY => f.write_str("everybody without a group"),
+            Self::Group(name) if name == WILDCARD => f.write_str("users without a group"),
             Self::Group(name) => write!(f, "group {name}"),
         }
     }
@@ -33,11 +33,11 @@ impl fmt::Display for Whose {
 
 pub(crate) struct Gate {
     pub queue: usize,
-    pub whose: Whose,
+    pub whose: GateOwner,
     pub max: Sparse,
     pub max_applications: Option<u64>,
     pub used: Vector,
-    /// What of the rest is kept for some work.
+    /// Reserved part of the rest.
     pub kept: Vector,
     pub running: u64,
 }
@@ -45,14 +45,14 @@ pub(crate) struct Gate {
 #[derive(Default)]
 pub(crate) struct Gates {
     pub gates: Vec<Gate>,
-    known: BTreeMap<(usize, Whose), usize>,
+    known: BTreeMap<(usize, GateOwner), usize>,
 }
 
 impl Gates {
     /// All gates of an application of this user in this queue.
     pub fn of(
         &mut self,
-        (tree, dims): (&Tree, &Dims),
+        (tree, dims): (&Tree, &ResourceTypes),
         queue: usize,
         (user, group): (&str, Option<&str>),
     ) -> Vec<usize> {
@@ -60,11 +60,11 @@ impl Gates {
         let mut all = Vec::new();
         for at in tree.path(queue) {
             let named = |limit: &&Limit| limit.users.iter().any(|known| known == user);
-            let anybody = |limit: &&Limit| limit.users.iter().any(|it| it == EVERYBODY);
+            let anybody = |limit: &&Limit| limit.users.iter().any(|it| it == WILDCARD);
             let mut of_user = limits(at).iter().filter(named);
             let of_user = of_user.next().or_else(|| limits(at).iter().find(anybody));
             if let Some(limit) = of_user {
-                let whose = Whose::User(user.to_owned());
+                let whose = GateOwner::User(user.to_owned());
                 all.push(self.gate(dims, (at, whose), limit));
             }
             let of_group = group.and_then(|group| {
@@ -72,14 +72,14 @@ impl Gates {
                 limits(at).iter().find(named)
             });
             if let (Some(limit), Some(group)) = (of_group, group) {
-                let whose = Whose::Group(group.to_owned());
+                let whose = GateOwner::Group(group.to_owned());
                 all.push(self.gate(dims, (at, whose), limit));
             }
         }
         all
     }
 
-    fn gate(&mut self, dims: &Dims, key: (usize, Whose), limit: &Limit) -> usize {
+    fn gate(&mut self, dims: &ResourceTypes, key: (usize, GateOwner), limit: &Limit) -> usize {
         let gates = &mut self.gates;
         *self.known.entry(key.clone()).or_insert_with(|| {
             gates.push(Gate {
@@ -97,12 +97,12 @@ impl Gates {
 }
 
 fn limits_of<'a>(tree: &Tree<'a>, queue: usize) -> &'a [Limit] {
-    let config = tree.spots[queue].config;
+    let config = tree.entries[queue].config;
     config.map_or(&[][..], |queue| &queue.limits[..])
 }
 
-/// The group that speaks for an application in this queue: the one that was chosen before, as long
-/// as a limit names it (7.4).
+/// Group that counts for an application in this queue. An earlier choice stays as long as a limit
+/// names the group.
 pub(crate) fn group_of<'a>(
     tree: &Tree<'a>,
     queue: usize,
@@ -120,7 +120,7 @@ fn chosen<'a>(mut levels: impl Iterator<Item = &'a [Limit]>, groups: &[String]) 
     levels.find_map(|limits| {
         let named = limits.iter().flat_map(|limit| &limit.groups);
         let mut mine = named.clone().filter(|group| groups.contains(group));
-        let everybody = || named.clone().find(|group| *group == EVERYBODY);
+        let everybody = || named.clone().find(|group| *group == WILDCARD);
         mine.next().or_else(everybody).map(String::as_str)
     })
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_level_with_an_entry_chooses_the_group() {
+    fn the_first_level_with_an_entry_selects_the_group() {
         let limit = |groups: &[&str]| Limit {
             groups: groups.iter().map(|it| (*it).to_owned()).collect(),
             ..Limit::default()

@@ -1,10 +1,9 @@
-//! The nodes of a pool, in the order of its sort policy (9.1), and where an ask finds room.
+//! Nodes of a pool in the order of their sort policy, and the search for free space.
 //!
-//! The order is kept in a tree by score, and only what changes moves in it. An ask walks it from
-//! the front until something fits; where that gets long, as in a fleet that is nearly full, asks of
-//! its shape get an index of their own, of just those nodes that they fit on. It costs about as
-//! much to make as the walks that were made, and is brought up to date by the nodes that changed
-//! since it was looked at. So an ask that fits nowhere is told so without looking at any node.
+//! Nodes are sorted by score, and only changed ones move. A search walks them in order until one
+//! fits. When walks get long, as in a nearly full fleet, the size gets an index of the nodes it
+//! fits on. The index costs about as much as the walks before it, and is updated from the changed
+//! nodes. Work that fits nowhere is then refused without visiting any node.
 
 use std::{
     cell::OnceCell,
@@ -14,35 +13,35 @@ use std::{
 use hayward_rm_scheduler_domain::snapshot::{GPU_MILLI, Node, queues::NodeSort};
 use hayward_vocabulary::{NodeName, Size};
 
-use crate::resource_vec::{Dims, Sparse, Vector, add, take};
+use crate::resource_vec::{ResourceTypes, Sparse, Vector, add, take};
 
 const SCALE: u128 = 1 << 32;
-/// Steps of walks that pay for an index: this part of all nodes.
-const PATIENCE: usize = 4;
+/// An index is built after walks over this part of all nodes.
+const INDEX_AFTER: usize = 4;
 
-pub(crate) struct Station<'a> {
+pub(crate) struct NodeState<'a> {
     pub name: &'a NodeName,
     pub node: &'a Node,
     pub capacity: Vector,
-    /// Held, with what leaves.
+    /// Usage, including allocations that leave.
     pub used: Vector,
-    /// Of that, what leaves.
+    /// Part of the usage that leaves.
     pub going: Vector,
-    /// Thousandths in use of each gpu.
+    /// Thousandths in use per gpu.
     gpus: Vec<u64>,
-    /// Nothing that is not reserved for may come here.
+    /// True when only reserved work may be placed here.
     pub reserved: bool,
-    /// Of what is or becomes free here so much is kept for a gang; empty where nothing is.
+    /// Resources reserved for a gang; empty without one.
     pub kept: Vector,
     key: Option<u64>,
 }
 
-/// Asks of one size.
+/// Work items of one size.
 pub(crate) struct Shape {
     pub order: u64,
     pub size: Size,
     pub vector: Vector,
-    /// How many of it all nodes hold when they are empty, once somebody asked.
+    /// Number of such processes on all nodes when empty; computed on first use.
     pub most: OnceCell<u64>,
     steps: usize,
     index: Option<Index>,
@@ -64,17 +63,17 @@ impl Shape {
 struct Index {
     places: BTreeSet<(u64, usize)>,
     keys: BTreeMap<usize, u64>,
-    /// Changes that it knows.
+    /// Number of changes already applied.
     seen: usize,
 }
 
 pub(crate) struct Nodes<'a> {
-    pub stations: Vec<Station<'a>>,
+    pub stations: Vec<NodeState<'a>>,
     by_name: BTreeMap<&'a NodeName, usize>,
     sort: NodeSort,
     weights: Vec<(usize, u64)>,
     order: BTreeSet<(u64, usize)>,
-    /// Nodes whose room changed, in the order of the changes.
+    /// Changed nodes, in order of change.
     changed: Vec<usize>,
 }
 
@@ -92,10 +91,15 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    pub fn add(&mut self, dims: &Dims, (name, node): (&'a NodeName, &'a Node), order: u64) {
+    pub fn add(
+        &mut self,
+        dims: &ResourceTypes,
+        (name, node): (&'a NodeName, &'a Node),
+        order: u64,
+    ) {
         self.by_name.insert(name, self.stations.len());
         let devices = usize::try_from(node.capacity.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(0);
-        self.stations.push(Station {
+        self.stations.push(NodeState {
             name,
             node,
             capacity: dims.vector(order, &node.capacity),
@@ -112,9 +116,9 @@ impl<'a> Nodes<'a> {
         self.by_name.get(name).copied()
     }
 
-    /// Once all that is held is known: from here on the order is kept.
+    /// Sorts the nodes after all allocations are known; the order is maintained from then on.
     pub fn line_up(&mut self) {
-        let open = |it: &Station| it.node.is_schedulable() && !it.reserved;
+        let open = |it: &NodeState| it.node.is_schedulable() && !it.reserved;
         let keys: Vec<Option<u64>> = self
             .stations
             .iter()
@@ -130,8 +134,8 @@ impl<'a> Nodes<'a> {
         self.order = places.into_iter().collect();
     }
 
-    /// 9.1, in parts of 2^32: nodes nearer to each other than that go by name.
-    pub fn usage(&self, station: &Station) -> u64 {
+    /// Score of a node in units of 2^-32; equal scores sort by name.
+    pub fn usage(&self, station: &NodeState) -> u64 {
         let (mut sum, mut weights) = (0_u128, 0_u128);
         for (at, weight) in &self.weights {
             let (used, capacity) = (station.used[*at], station.capacity[*at]);
@@ -143,14 +147,14 @@ impl<'a> Nodes<'a> {
         u64::try_from(sum / weights.max(1)).unwrap_or(u64::MAX)
     }
 
-    fn key(&self, station: &Station) -> u64 {
+    fn key(&self, station: &NodeState) -> u64 {
         match self.sort {
             NodeSort::Fair => self.usage(station),
             NodeSort::Binpacking => u64::MAX - self.usage(station),
         }
     }
 
-    /// Room is held on a node, by what there is or by what is placed.
+    /// Adds usage of an allocation or a placement.
     pub fn hold(&mut self, at: usize, vector: &[u64], gpus: &[u64]) {
         let station = &mut self.stations[at];
         add(&mut station.used, vector);
@@ -166,7 +170,7 @@ impl<'a> Nodes<'a> {
         self.moved(at);
     }
 
-    /// Takes back what was held in this round.
+    /// Removes usage of an undone placement.
     pub fn undo(&mut self, at: usize, vector: &[u64], gpus: &[u64]) {
         let station = &mut self.stations[at];
         take(&mut station.used, vector);
@@ -182,7 +186,7 @@ impl<'a> Nodes<'a> {
         self.moved(at);
     }
 
-    /// Keeps so much for a gang. What is held here already goes on.
+    /// Reserves resources for a gang; running allocations stay.
     pub fn keep(&mut self, at: usize, vector: &[u64]) {
         let station = &mut self.stations[at];
         station.kept.resize(vector.len(), 0);
@@ -190,7 +194,7 @@ impl<'a> Nodes<'a> {
         self.moved(at);
     }
 
-    /// Keeps nothing here any more.
+    /// Ends the reservation for a gang.
     pub fn release(&mut self, at: usize) {
         if !std::mem::take(&mut self.stations[at].kept).is_empty() {
             self.moved(at);
@@ -208,10 +212,10 @@ impl<'a> Nodes<'a> {
         self.changed.push(at);
     }
 
-    /// The first node in order with room for one more that suits.
+    /// First node in order with free space that satisfies `suits`.
     pub fn first(&self, shape: &mut Shape, suits: impl Fn(usize) -> bool) -> Option<usize> {
         if shape.index.is_none() {
-            let patience = self.stations.len() / PATIENCE;
+            let patience = self.stations.len() / INDEX_AFTER;
             for (_, at) in &self.order {
                 if self.stations[*at].fits(&shape.vector) && suits(*at) {
                     return Some(*at);
@@ -264,47 +268,48 @@ impl<'a> Nodes<'a> {
         index.seen = self.changed.len();
     }
 
-    /// In order of the policy, for who looks at few.
+    /// Sort key of a node by the policy.
     pub fn rank(&self, at: usize) -> (u64, usize) {
         (self.key(&self.stations[at]), at)
     }
 }
 
-impl Station<'_> {
-    /// Beside what is kept here for a gang.
-    pub fn fits(&self, ask: &[u64]) -> bool {
-        self.has_room(ask) && (self.kept.is_empty() || self.spares(ask))
+impl NodeState<'_> {
+    /// Checks free space besides the reservation of a gang.
+    pub fn fits(&self, needed: &[u64]) -> bool {
+        self.has_room(needed) && (self.kept.is_empty() || self.spares(needed))
     }
 
-    /// Parts of gpus may lie so that no whole one is left, however many are free in sum; so where
-    /// gpus are kept nobody else gets any.
-    fn spares(&self, ask: &[u64]) -> bool {
+    /// Fragmented gpus may leave no whole one free, so on nodes with reserved gpus other work gets
+    /// none.
+    fn spares(&self, needed: &[u64]) -> bool {
         let taken = self.used.iter().zip(&self.kept);
-        let mut asked = ask.iter().zip(&self.capacity).zip(taken);
-        let gpus = ask[3] > 0 && self.kept[3] > 0;
+        let mut asked = needed.iter().zip(&self.capacity).zip(taken);
+        let gpus = needed[3] > 0 && self.kept[3] > 0;
         !gpus
-            && asked.all(|((ask, most), (used, kept))| {
-                *ask == 0 || used.saturating_add(*kept).saturating_add(*ask) <= *most
+            && asked.all(|((needed, most), (used, kept))| {
+                *needed == 0 || used.saturating_add(*kept).saturating_add(*needed) <= *most
             })
     }
 
-    /// Whoever it is kept for.
-    pub fn has_room(&self, ask: &[u64]) -> bool {
-        let all = self.used.iter().zip(&self.capacity).zip(ask);
-        let mut all = all.map(|((used, most), ask)| used.saturating_add(*ask) <= *most);
-        all.all(|fits| fits) && self.has_gpus(ask[3])
+    /// Checks free space, reserved or not.
+    pub fn has_room(&self, needed: &[u64]) -> bool {
+        let all = self.used.iter().zip(&self.capacity).zip(needed);
+        let mut all = all.map(|((used, most), needed)| used.saturating_add(*needed) <= *most);
+        all.all(|fits| fits) && self.has_gpus(needed[3])
     }
 
-    /// It would, if nothing were here.
-    pub fn could_hold(&self, ask: &[u64]) -> bool {
-        ask.iter()
+    /// Checks whether the empty node could hold it.
+    pub fn could_hold(&self, needed: &[u64]) -> bool {
+        needed
+            .iter()
             .zip(&self.capacity)
-            .all(|(ask, most)| ask <= most)
+            .all(|(needed, most)| needed <= most)
     }
 
-    /// How many of it, if nothing were here.
-    pub fn could_hold_of(&self, ask: &[u64]) -> u64 {
-        let pairs = ask.iter().zip(&self.capacity);
+    /// Number of such processes on the empty node.
+    pub fn could_hold_of(&self, needed: &[u64]) -> u64 {
+        let pairs = needed.iter().zip(&self.capacity);
         let times = pairs.filter_map(|(each, has)| has.checked_div(*each));
         times.min().unwrap_or(0)
     }
@@ -323,7 +328,7 @@ impl Station<'_> {
         }
     }
 
-    /// Those with the least room that do; the caller knows that it fits.
+    /// The fullest gpus that still fit. They must exist.
     pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
         let (count, part) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
         if count == 0 {

@@ -1,5 +1,5 @@
-//! What orders queues and applications (section 8), compared exactly: a share is a fraction of two
-//! integers, and fractions are compared by their cross products.
+//! Sort keys of queues and applications. Shares are fractions of integers and compared exactly, by
+//! cross products.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -9,7 +9,7 @@ use hayward_vocabulary::Timestamp;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fraction {
     part: u64,
-    /// Never 0.
+    /// Denominator, never 0.
     whole: u64,
 }
 
@@ -44,8 +44,8 @@ impl PartialEq for Fraction {
 
 impl Eq for Fraction {}
 
-/// The share of a queue among its siblings (8.3): the largest over all types of what is used of
-/// `whole`, which is guaranteed or else the most it could have.
+/// Share of a queue among its siblings: the largest fraction of use over all resource types.
+/// `whole` is the guarantee, or else the maximum.
 pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
     let shares = used.iter().zip(whole).skip(1);
     let shares = shares.filter_map(|(used, whole)| match (*used, (*whole)?) {
@@ -56,8 +56,8 @@ pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
     shares.max().unwrap_or(Fraction::ZERO)
 }
 
-/// The shares of an application in a fair leaf, largest first; two lists are compared from there.
-/// A type without guarantee counts as it is, so it dominates.
+/// Shares of an application in a fair leaf, largest first. A type without a guarantee counts with
+/// its absolute value and so dominates.
 pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<Fraction> {
     let shares = used.iter().zip(guaranteed).skip(1);
     let some = shares.filter(|(used, _)| **used > 0);
@@ -68,8 +68,8 @@ pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<F
     shares
 }
 
-/// Where a queue stands among its siblings: the least is served first. What waits is compared type
-/// by type in a fixed order, which tells a strictly larger demand from a smaller one.
+/// Sort key of a queue among its siblings; the least is served first. Waiting amounts are compared
+/// type by type in a fixed order, so a strictly larger amount sorts apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
     first: Key,
@@ -96,7 +96,7 @@ impl QueueKey {
     }
 }
 
-/// Where an application stands in its leaf (8.2).
+/// Sort key of an application in its leaf.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AppKey {
     first: Key,
@@ -135,7 +135,7 @@ fn pair(by_priority: bool, priority: i32, other: Key) -> (Key, Key) {
     }
 }
 
-/// Keys of one queue have the same kinds in the same places.
+/// Part of a sort key. All keys of one queue use the same kinds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Priority(Reverse<i32>),
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thirds_are_compared_exactly() {
+    fn fractions_are_compared_exactly() {
         let near = u64::MAX / 3;
         assert!(Fraction::of(near, u64::MAX) == Fraction::of(1, 3));
         assert!(Fraction::of(near + 1, u64::MAX) > Fraction::of(1, 3));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_what_is_guaranteed_or_could_be_had() {
+    fn a_share_is_a_fraction_of_the_guarantee_or_the_maximum() {
         let whole = [None, Some(10), Some(0), None];
         assert!(queue_share(&[9, 5, 0, 7], &whole) == Fraction::of(1, 2));
         assert!(queue_share(&[9, 5, 1, 7], &whole) == Fraction::ONE);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn types_without_guarantee_dominate() {
+    fn types_without_a_guarantee_dominate() {
         let guaranteed = [None, Some(100), None];
         let with = dominant_shares(&[0, 90, 1], &guaranteed);
         assert!(with > dominant_shares(&[0, 99, 0], &guaranteed));

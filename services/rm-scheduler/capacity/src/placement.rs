@@ -1,4 +1,4 @@
-//! Which queue an application goes to, and whether its user may (7.3, 7.5).
+//! Placement of applications into queues, and access checks.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use crate::{
     amount::amounts,
-    resource_vec::Dims,
+    resource_vec::ResourceTypes,
     tree::{ROOT, Tree},
 };
 
 const DEFAULT: &str = "root.default";
 const NAME_CHARACTERS: usize = 64;
 
-/// Why an application has no queue.
+/// Reason why an application gets no queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub reason: Reason,
@@ -32,7 +32,7 @@ impl Refusal {
     }
 }
 
-/// The rules of one pool with their expressions read.
+/// Placement rules of one pool, with compiled expressions.
 pub(crate) struct Rules<'a>(Vec<Compiled<'a>>);
 
 struct Compiled<'a> {
@@ -42,7 +42,7 @@ struct Compiled<'a> {
     parent: Option<Box<Compiled<'a>>>,
 }
 
-/// Names, or one expression; one that cannot be read matches nobody.
+/// Names, or one expression; an invalid expression matches nothing.
 enum Names<'a> {
     Listed(&'a [String]),
     Like(Regex),
@@ -64,7 +64,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn holds(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         match self {
             Self::Listed(names) => names.iter().any(|known| known == name),
             Self::Like(expression) => expression.is_match(name),
@@ -88,34 +88,34 @@ impl<'a> Compiled<'a> {
         }
     }
 
-    fn concerns(&self, who: Who) -> bool {
+    fn applies_to(&self, who: Submitter) -> bool {
         let Some(filter) = self.rule.filter.as_ref() else {
             return true;
         };
         if filter.users.is_empty() && filter.groups.is_empty() {
             return true;
         }
-        let group = || who.groups.iter().any(|group| self.groups.holds(group));
-        (self.users.holds(who.user) || group()) == filter.allow
+        let group = || who.groups.iter().any(|group| self.groups.contains(group));
+        (self.users.contains(who.user) || group()) == filter.allow
     }
 }
 
-/// Who places what.
+/// User and groups of an application.
 #[derive(Clone, Copy)]
-pub(crate) struct Who<'a> {
+pub(crate) struct Submitter<'a> {
     pub user: &'a str,
     pub groups: &'a [String],
     pub queued: Option<&'a Queued>,
     pub submitted: Timestamp,
 }
 
-/// Groups of a user that are named in one sentence.
-const NAMED: usize = 8;
+/// Most groups named in a message.
+const MAX_NAMED: usize = 8;
 
-impl fmt::Display for Who<'_> {
+impl fmt::Display for Submitter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "user {}", self.user)?;
-        let named = &self.groups[..self.groups.len().min(NAMED)];
+        let named = &self.groups[..self.groups.len().min(MAX_NAMED)];
         if named.is_empty() {
             return Ok(());
         }
@@ -128,8 +128,8 @@ impl fmt::Display for Who<'_> {
     }
 }
 
-/// What one rule says.
-enum Said {
+/// Result of one rule.
+enum RuleResult {
     Nothing,
     Path(String),
     Wrong(String),
@@ -140,7 +140,12 @@ impl<'a> Rules<'a> {
         Self(queues.placement.iter().map(Compiled::of).collect())
     }
 
-    pub fn place(&self, tree: &mut Tree, dims: &Dims, who: Who) -> Result<usize, Refusal> {
+    pub fn place(
+        &self,
+        tree: &mut Tree,
+        dims: &ResourceTypes,
+        who: Submitter,
+    ) -> Result<usize, Refusal> {
         let mut last = Refusal::of(Reason::NoClass, "no queue is named".to_owned());
         let provided = Rule {
             by: By::Provided,
@@ -155,10 +160,10 @@ impl<'a> Rules<'a> {
             &self.0[..]
         };
         for rule in rules {
-            match said(rule, tree, who) {
-                Said::Nothing => {}
-                Said::Wrong(detail) => return Err(Refusal::of(Reason::UnknownClass, detail)),
-                Said::Path(path) => match lands(tree, &path, rule.rule.create, who) {
+            match apply_rule(rule, tree, who) {
+                RuleResult::Nothing => {}
+                RuleResult::Wrong(detail) => return Err(Refusal::of(Reason::UnknownClass, detail)),
+                RuleResult::Path(path) => match check_target(tree, &path, rule.rule.create, who) {
                     Ok(()) => {
                         return tree.grow(dims, &path).ok_or_else(|| {
                             Refusal::of(Reason::UnknownClass, format!("no queue {path}"))
@@ -169,15 +174,15 @@ impl<'a> Rules<'a> {
             }
         }
         match tree.find(DEFAULT) {
-            Some(default) if lands(tree, DEFAULT, false, who).is_ok() => Ok(default),
+            Some(default) if check_target(tree, DEFAULT, false, who).is_ok() => Ok(default),
             _ => Err(last),
         }
     }
 }
 
-fn said(compiled: &Compiled, tree: &Tree, who: Who) -> Said {
-    if !compiled.concerns(who) {
-        return Said::Nothing;
+fn apply_rule(compiled: &Compiled, tree: &Tree, who: Submitter) -> RuleResult {
+    if !compiled.applies_to(who) {
+        return RuleResult::Nothing;
     }
     let name = match &compiled.rule.by {
         By::Provided => who.queued.and_then(|queued| queued.queue.as_deref()),
@@ -189,16 +194,16 @@ fn said(compiled: &Compiled, tree: &Tree, who: Who) -> Said {
             .map(String::as_str),
     };
     let Some(name) = name.filter(|name| !name.is_empty()) else {
-        return Said::Nothing;
+        return RuleResult::Nothing;
     };
     let name = name.to_lowercase();
     let qualified = name == "root" || name.starts_with("root.");
     let fixed = matches!(compiled.rule.by, By::Fixed(_));
-    // A user's own name is no path, whatever it looks like.
+    // A user name is never a path.
     if qualified && compiled.rule.by != By::User {
         return named(name);
     }
-    // A generated name is one name, whatever is in it.
+    // A generated name is a single path segment.
     let name = if fixed {
         name
     } else {
@@ -206,11 +211,11 @@ fn said(compiled: &Compiled, tree: &Tree, who: Who) -> Said {
     };
     let above = match &compiled.parent {
         None => "root".to_owned(),
-        Some(parent) => match said(parent, tree, who) {
-            Said::Path(path) => {
+        Some(parent) => match apply_rule(parent, tree, who) {
+            RuleResult::Path(path) => {
                 let (at, there) = tree.nearest(&path);
-                if tree.spots[at].leaf || !(there || parent.rule.create) {
-                    return Said::Nothing;
+                if tree.entries[at].leaf || !(there || parent.rule.create) {
+                    return RuleResult::Nothing;
                 }
                 path
             }
@@ -220,7 +225,7 @@ fn said(compiled: &Compiled, tree: &Tree, who: Who) -> Said {
     named(format!("{above}.{name}"))
 }
 
-fn named(path: String) -> Said {
+fn named(path: String) -> RuleResult {
     let fits = |name: &str| {
         (1..=NAME_CHARACTERS).contains(&name.len())
             && name
@@ -228,15 +233,15 @@ fn named(path: String) -> Said {
                 .all(|it| it.is_ascii_alphanumeric() || "_:#/@-".contains(it))
     };
     if path.split('.').all(fits) {
-        return Said::Path(path);
+        return RuleResult::Path(path);
     }
-    Said::Wrong(format!("{path:?} cannot be the name of a queue"))
+    RuleResult::Wrong(format!("{path:?} cannot be the name of a queue"))
 }
 
-/// May it be placed there?
-fn lands(tree: &Tree, path: &str, create: bool, who: Who) -> Result<(), Refusal> {
+/// Checks whether the application may be placed there.
+fn check_target(tree: &Tree, path: &str, create: bool, who: Submitter) -> Result<(), Refusal> {
     let (at, there) = tree.nearest(path);
-    let spot = &tree.spots[at];
+    let spot = &tree.entries[at];
     if !there && (!create || spot.leaf) {
         let detail = format!("there is no queue {path}; the nearest is {}", spot.path);
         return Err(Refusal::of(Reason::UnknownClass, detail));
@@ -247,9 +252,9 @@ fn lands(tree: &Tree, path: &str, create: bool, who: Who) -> Result<(), Refusal>
         let detail = format!("queue {path} takes no applications; below it are {below}");
         return Err(Refusal::of(Reason::UnknownClass, detail));
     }
-    // What was there before it began to drain may go on waiting.
+    // Applications that were there before draining may keep waiting.
     let closed = |above: usize| {
-        let spot = &tree.spots[above];
+        let spot = &tree.entries[above];
         let since = spot.config.and_then(|queue| queue.drained_at);
         spot.draining && since.is_none_or(|since| who.submitted >= since)
     };
@@ -258,7 +263,7 @@ fn lands(tree: &Tree, path: &str, create: bool, who: Who) -> Result<(), Refusal>
         return Err(Refusal::of(Reason::UnknownClass, detail));
     }
     let admits = |above: usize| {
-        let config = tree.spots[above].config;
+        let config = tree.entries[above].config;
         config.is_some_and(|queue| {
             queue.submit.admits(who.user, who.groups) || queue.admin.admits(who.user, who.groups)
         })
@@ -270,18 +275,18 @@ fn lands(tree: &Tree, path: &str, create: bool, who: Who) -> Result<(), Refusal>
     Err(Refusal::of(Reason::NotAuthorised, detail))
 }
 
-/// What tags of an application say of a queue that was made for it.
-pub(crate) fn apply_tags(tree: &mut Tree, dims: &Dims, queue: usize, queued: &Queued) {
+/// Applies the tags of an application to the queue created for it.
+pub(crate) fn apply_tags(tree: &mut Tree, dims: &ResourceTypes, queue: usize, queued: &Queued) {
     let read = |tag: &str| {
         let text = queued.tags.get(tag)?;
         let value: Value = serde_json::from_str(text).ok()?;
         let (amounts, wrong) = amounts(&value);
         wrong.is_empty().then(|| dims.sparse(&amounts))
     };
-    if queue == ROOT || tree.spots[queue].config.is_some() {
+    if queue == ROOT || tree.entries[queue].config.is_some() {
         return;
     }
-    let spot = &mut tree.spots[queue];
+    let spot = &mut tree.entries[queue];
     if let Some(max) = read("namespace.resourcequota") {
         spot.max = max;
     }

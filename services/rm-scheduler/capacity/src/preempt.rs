@@ -1,11 +1,10 @@
-//! Taking back what is over a guarantee for who is under one, by the laws of section 10.
+//! Preemption: work of queues under their guarantee takes from queues over theirs.
 //!
-//! Everything is simulated before anything is told: an attempt finds a node, the processes that
-//! would have to leave it and, where only the queue is short, others elsewhere; it is carried out
-//! whole or not at all, and the node is kept for the ask. Invariants: no victim of the ask's own
-//! queue, none of higher priority, none from outside the ask's fence, no queue pushed below what it
-//! is guaranteed, no more than what the ask needs, and nothing taken where waiting is enough. For a
-//! gang the attempt is about all that it lacks ([`gangs`]).
+//! An attempt is simulated first: it finds a node, the victims on it, and victims elsewhere if
+//! queues are short too. It is then carried out as a whole or not at all, and the node is reserved
+//! for the work. Invariants: no victim in the work's own queue, of higher priority, or outside its
+//! fence; no queue falls below its guarantee; no more victims than needed; none when waiting is
+//! enough. For a gang the attempt covers all its missing processes ([`gangs`]).
 
 mod gangs;
 mod guarantee;
@@ -22,10 +21,10 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::WorkId;
 
 use crate::{
-    future_nodes::Yard,
-    reserve::book_cleared,
+    future_nodes::Occupancy,
+    reserve::reserve_with_victims,
     resource_vec::Vector,
-    round_state::{Books, Why},
+    round_state::{RoundState, Why},
     tree::ROOT,
 };
 
@@ -34,24 +33,24 @@ use victims::Choice;
 
 pub(crate) use quota::enforce;
 
-/// After an attempt that did not help, the next one of the same work waits so long.
-pub(crate) const AGAIN_MS: u64 = 15_000;
-/// Attempts of one leaf in one round.
-const ATTEMPTS: u64 = 10;
+/// Milliseconds after a failed attempt before the next one for the same work.
+pub(crate) const RETRY_MS: u64 = 15_000;
+/// Most attempts per leaf and round.
+const MAX_ATTEMPTS: u64 = 10;
 
-/// What one process of an ask would need, or all that a gang lacks.
-pub(super) struct Wish {
-    /// Of a gang, its part of the lowest priority.
-    pub ask: usize,
+/// Needs of one process, or of all missing processes of a gang.
+pub(super) struct PreemptionRequest {
+    /// For a gang, its part of the lowest priority.
+    pub item: usize,
     pub leaf: usize,
-    /// Victims are below this queue.
+    /// Victims must be below this queue.
     pub fence: usize,
     pub vector: Vector,
-    /// What queues on its path lack beside room on a node.
+    /// Resources that queues on the path lack, besides free space on a node.
     pub short: Vector,
 }
 
-/// What came of an attempt (10.3).
+/// Result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     PreconditionsFailed,
@@ -59,44 +58,44 @@ enum Outcome {
     Done,
 }
 
-pub(crate) fn run(books: &mut Books) {
-    let yard = Yard::of(books);
-    required::run(books, &yard);
-    if !books.queues.preemption {
+pub(crate) fn run(round: &mut RoundState) {
+    let occupancy = Occupancy::of(round);
+    required::run(round, &occupancy);
+    if !round.queues.preemption {
         return;
     }
-    let guarantees = Guarantees::of(books);
+    let guarantees = Guarantees::of(round);
     let mut tried: BTreeMap<usize, u64> = BTreeMap::new();
-    // Of asks alike that failed, the next would fail as well: what is held only shrinks by victims.
+    // After a failure, equal work would fail too, because usage shrinks only by victims.
     let mut hopeless: BTreeSet<(usize, usize, i32)> = BTreeSet::new();
-    for ask in books.aside.clone() {
-        let Some(leaf) = books.queue_of(ask) else {
+    for item in round.aside.clone() {
+        let Some(leaf) = round.queue_of(item) else {
             continue;
         };
-        let it = &books.asks[ask];
+        let it = &round.items[item];
         if it.gang_lacks() > 0 {
             let tries = tried.entry(leaf).or_default();
-            if *tries < ATTEMPTS && gangs::may_try(books, (ask, leaf)) {
-                let outcome = gangs::attempt(books, (&guarantees, &yard), (ask, leaf));
+            if *tries < MAX_ATTEMPTS && gangs::may_try(round, (item, leaf)) {
+                let outcome = gangs::attempt(round, (&guarantees, &occupancy), (item, leaf));
                 *tries += u64::from(outcome != Outcome::PreconditionsFailed);
             }
             continue;
         }
         let alike = (leaf, it.shape, it.queued.priority);
         let anywhere = it.anywhere;
-        if !may_try(books, ask) || (anywhere && hopeless.contains(&alike)) {
+        if !may_try(round, item) || (anywhere && hopeless.contains(&alike)) {
             continue;
         }
         let tries = tried.entry(leaf).or_default();
-        while *tries < ATTEMPTS && unreserved(books, ask) > 0 {
-            let outcome = attempt(books, (&guarantees, &yard), (ask, leaf));
+        while *tries < MAX_ATTEMPTS && unreserved(round, item) > 0 {
+            let outcome = attempt(round, (&guarantees, &occupancy), (item, leaf));
             match outcome {
                 Outcome::Done => *tries += 1,
                 Outcome::PreconditionsFailed => break,
                 Outcome::DoesNotHelp => {
                     *tries += 1;
-                    let (work, now) = (books.asks[ask].work.clone(), books.snapshot.now);
-                    books.kept.attempts.insert(work, now);
+                    let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
+                    round.kept.attempts.insert(work, now);
                     hopeless.extend(anywhere.then_some(alike));
                     break;
                 }
@@ -105,75 +104,80 @@ pub(crate) fn run(books: &mut Books) {
     }
 }
 
-/// 10.2, as far as it does not depend on guarantees.
-fn may_try(books: &Books, ask: usize) -> bool {
-    let it = &books.asks[ask];
-    let spot = books.queue_of(ask).map(|queue| &books.tree.spots[queue]);
+/// Preconditions that do not depend on guarantees.
+fn may_try(round: &RoundState, item: usize) -> bool {
+    let it = &round.items[item];
+    let spot = round.queue_of(item).map(|queue| &round.tree.entries[queue]);
     let delay = spot.map_or(u64::MAX, |spot| spot.manner.preemption_delay_ms);
     let waits_for_room = matches!(it.why, Some(Why::NoNode | Why::QueueQuota { .. }));
     waits_for_room
         && it.queued.preempts
         && it.queued.required_node.is_none()
         && !it.starts_whole()
-        && !books.kept.attempts.contains_key(it.work)
-        && !left_in_vain(books, it.work)
-        && books.snapshot.now.ms_since(it.waits_since) >= delay
+        && !round.kept.attempts.contains_key(it.work)
+        && !left_in_vain(round, it.work)
+        && round.snapshot.now.ms_since(it.waits_since) >= delay
 }
 
-/// Others left for it not long ago, and it did not start.
-fn left_in_vain(books: &Books, work: &WorkId) -> bool {
-    let lapsed = books.kept.lapsed.get(work);
-    lapsed.is_some_and(|until| *until > books.snapshot.now)
+/// True if victims left for it recently and it did not start.
+fn left_in_vain(round: &RoundState, work: &WorkId) -> bool {
+    let lapsed = round.kept.lapsed.get(work);
+    lapsed.is_some_and(|until| *until > round.snapshot.now)
 }
 
-/// Processes it lacks for which no room is being made.
-fn unreserved(books: &Books, ask: usize) -> u64 {
-    let it = &books.asks[ask];
-    let all = books.kept.reservations.values();
+/// Missing processes without reserved space.
+fn unreserved(round: &RoundState, item: usize) -> u64 {
+    let it = &round.items[item];
+    let all = round.kept.reservations.values();
     let mine = all.filter(|reservation| reservation.cleared && &reservation.work == it.work);
     let reserved = mine.map(|reservation| reservation.processes).sum();
     it.missing().saturating_sub(reserved)
 }
 
 fn attempt(
-    books: &mut Books,
-    (guarantees, yard): (&Guarantees, &Yard),
-    (ask, leaf): (usize, usize),
+    round: &mut RoundState,
+    (guarantees, occupancy): (&Guarantees, &Occupancy),
+    (item, leaf): (usize, usize),
 ) -> Outcome {
-    let vector = books.vector(ask).clone();
-    let may = books.may_run(books.asks[ask].app).is_ok() && books.user_may_hold(ask, &vector);
-    if !may || !guarantees.is_short(books, leaf, &vector) {
+    let vector = round.vector(item).clone();
+    let may = round.may_run(round.items[item].app).is_ok() && round.user_may_hold(item, &vector);
+    if !may || !guarantees.is_short(round, leaf, &vector) {
         return Outcome::PreconditionsFailed;
     }
-    let (fence, short) = fence(books, guarantees, leaf, &vector);
-    let wish = Wish {
-        ask,
+    let (fence, short) = fence(round, guarantees, leaf, &vector);
+    let wish = PreemptionRequest {
+        item,
         leaf,
         fence,
         vector,
         short,
     };
-    match victims::choose(books, (guarantees, yard), &wish) {
+    match victims::choose(round, (guarantees, occupancy), &wish) {
         None => Outcome::DoesNotHelp,
         Some(choice) => {
-            commit(books, &wish, &choice);
+            commit(round, &wish, &choice);
             Outcome::Done
         }
     }
 }
 
-/// 10.3: the nearest queue with a fence, or at its maximum, or whose guarantee is used up; and what
-/// maxima lack from there up. What others leave for counts as if it were held.
-fn fence(books: &Books, guarantees: &Guarantees, leaf: usize, vector: &Vector) -> (usize, Vector) {
-    let mut short = books.dims.zero();
+/// The nearest ancestor with a fence, at its maximum, or with an exhausted guarantee, and what
+/// maxima lack from there up. Space with victims counts as used.
+fn fence(
+    round: &RoundState,
+    guarantees: &Guarantees,
+    leaf: usize,
+    vector: &Vector,
+) -> (usize, Vector) {
+    let mut short = round.dims.zero();
     let mut fence = None;
-    for at in books.tree.path(leaf) {
-        let spot = &books.tree.spots[at];
-        let cleared = books.cleared_at(at);
+    for at in round.tree.path(leaf) {
+        let spot = &round.tree.entries[at];
+        let cleared = round.cleared_at(at);
         let mut over = false;
         for (dim, max) in spot.max.iter().enumerate() {
             let Some(max) = max else { continue };
-            let wanted = net(books, at, dim)
+            let wanted = net(round, at, dim)
                 .saturating_add(vector[dim])
                 .saturating_add(cleared[dim]);
             if vector[dim] > 0 && wanted > *max {
@@ -182,40 +186,44 @@ fn fence(books: &Books, guarantees: &Guarantees, leaf: usize, vector: &Vector) -
             }
         }
         let closed = spot.preemption == Preemption::Fence;
-        if fence.is_none() && (over || closed || guarantees.is_used_up(books, (leaf, at), vector)) {
+        if fence.is_none() && (over || closed || guarantees.is_used_up(round, (leaf, at), vector)) {
             fence = Some(at);
         }
     }
     (fence.unwrap_or(ROOT), short)
 }
 
-/// All of them or none (10.3).
-fn commit(books: &mut Books, wish: &Wish, choice: &Choice) {
-    let name = books.nodes.stations[choice.node].name.clone();
-    let queue = &books.tree.spots[wish.leaf].path.clone();
+/// Vacates all victims and reserves the node.
+fn commit(round: &mut RoundState, wish: &PreemptionRequest, choice: &Choice) {
+    let name = round.nodes.stations[choice.node].name.clone();
+    let queue = &round.tree.entries[wish.leaf].path.clone();
     for victim in &choice.victims {
-        // S12: it is read by the victim's user; the receipt has the names.
-        let detail = if books.held[*victim].node == Some(choice.node) {
-            format!("work of queue {queue} is due the room on node {name} by its guarantee")
+        // The victim's user reads this text, so it names no other work; the receipt does (S12).
+        let detail = if round.held[*victim].node == Some(choice.node) {
+            format!("the guarantee of queue {queue} entitles its work to the space on node {name}")
         } else {
             format!(
                 "work of queue {queue} is due a part of what queue {} may have at most, by its \
                  guarantee",
-                books.tree.spots[wish.fence].path
+                round.tree.entries[wish.fence].path
             )
         };
-        tell(books, *victim, (wish.ask, detail));
+        vacate_victim(round, *victim, (wish.item, detail));
     }
-    book_cleared(books, (wish.ask, choice.node));
+    reserve_with_victims(round, (wish.item, choice.node));
 }
 
-/// One is told to leave for another, and the receipt is written.
-pub(super) fn tell(books: &mut Books, victim: usize, (ask, detail): (usize, String)) {
-    let held = &books.held[victim];
+/// Vacates one victim and writes the receipt.
+pub(super) fn vacate_victim(
+    round: &mut RoundState,
+    victim: usize,
+    (item, detail): (usize, String),
+) {
+    let held = &round.held[victim];
     let allocation = held.allocation;
     let began = allocation.running_since.or(allocation.started_at);
     let began = began.unwrap_or(allocation.granted_at);
-    let ran = books.snapshot.now.ms_since(began);
+    let ran = round.snapshot.now.ms_since(began);
     let in_flight = allocation.item_ms.filter(|item| *item > 0);
     let reckoned = in_flight.map_or(ran, |item| ran % item);
     let receipt = Receipt {
@@ -225,13 +233,13 @@ pub(super) fn tell(books: &mut Books, victim: usize, (ask, detail): (usize, Stri
         node: allocation.node.clone(),
         order: allocation.order,
         lost_ms: allocation.investment_ms.unwrap_or(reckoned),
-        beneficiary: Some(books.asks[ask].work.clone()),
-        for_user: Some(books.asks[ask].demand.user.clone()),
+        beneficiary: Some(round.items[item].work.clone()),
+        for_user: Some(round.items[item].demand.user.clone()),
     };
-    books
+    round
         .kept
         .hit
-        .insert(allocation.work.clone(), books.snapshot.now);
-    books.receipts.push(receipt);
-    books.vacate(victim, (VacateReason::Preempted, detail));
+        .insert(allocation.work.clone(), round.snapshot.now);
+    round.receipts.push(receipt);
+    round.vacate(victim, (VacateReason::Preempted, detail));
 }

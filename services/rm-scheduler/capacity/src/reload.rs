@@ -1,7 +1,7 @@
-//! What becomes of queues when their configuration changes while work runs (11.2).
+//! Changes of the queue configuration while work runs.
 //!
-//! The whole new tree is built and swapped at once, or nothing is. Nothing that runs is stopped:
-//! a queue that is not configured any more drains, and what is over a new maximum stays.
+//! The new tree is built completely and swapped, or nothing changes. Running work is never stopped:
+//! a removed queue drains, and usage above a new maximum stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,24 +22,23 @@ pub struct Reload {
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     Created(String),
-    /// Configured otherwise than before.
+    /// Its configuration changed.
     Changed(String),
-    /// It was made for an application, and is configured from now on.
+    /// A created queue is now configured.
     Adopted(String),
-    /// Not configured any more; what is there goes on.
+    /// No longer configured; its work continues.
     Draining(String),
-    /// It was draining, and takes applications again.
+    /// A draining queue takes applications again.
     Revived(String),
     Removed(String),
     /// Rules, node order or preemption of the whole pool.
     Pool,
 }
 
-/// `used` are the full paths of the leaves that have applications, `now` is when it changes.
+/// Merges a new configuration. `used` holds the full paths of leaves with applications; `now` is
+/// the time of the change.
 ///
-/// # Errors
-/// Where a leaf that is used would become a parent, or the other way round: only possible when it
-/// is empty.
+/// # Errors When a used leaf would become a parent, or a used parent a leaf.
 pub fn reload(
     old: &Queues,
     new: &Queues,
@@ -68,8 +67,7 @@ pub fn reload(
     }
 }
 
-/// The queues without those that drained and have no application any more; nothing where there
-/// are none to take out.
+/// Removes drained queues without applications; none if there are no such queues.
 pub fn swept(queues: &Queues, used: &BTreeSet<String>) -> Option<Queues> {
     fn sweep(path: &str, queue: &mut Queue, used: &BTreeSet<String>) -> bool {
         let mut found = false;
@@ -166,7 +164,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What is left of a queue that is gone from the configuration.
+    /// The draining remainder of a removed queue.
     fn drained(&self, path: &str, queue: &Queue, changes: &mut Vec<Change>) -> Option<Queue> {
         if !self.is_used(path) {
             changes.push(Change::Removed(path.to_owned()));
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_drains_and_comes_back() {
+    fn a_used_queue_drains_and_can_return() {
         let (old, new) = (tree(&["a", "b", "c"]), tree(&["a", "made", "new"]));
         let used = used(&["root.b", "root.made"]);
         let reloaded = reload(&old, &new, (&used, NOW)).unwrap();
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_by_the_same_configuration() {
+    fn the_same_configuration_changes_nothing() {
         let old = tree(&["a"]);
         assert_eq!(
             reload(&old, &old, (&used(&["root.a"]), NOW))
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_leaf_becomes_no_parent() {
+    fn a_used_leaf_cannot_become_a_parent() {
         let (old, mut new) = (tree(&["a"]), tree(&["a"]));
         new.root.children.get_mut("a").unwrap().parent = true;
         let faults = reload(&old, &new, (&used(&["root.a"]), NOW)).unwrap_err();

@@ -1,31 +1,30 @@
-//! Resources as dense vectors: one place for each type that occurs in a pool, so that the many
-//! comparisons of a round are comparisons of numbers. The first place is the order in quanta, which
-//! nodes have and no queue limits.
+//! Resources as dense vectors with one position per resource type of a pool. The first position is
+//! the number of quanta, which nodes have and no queue limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::snapshot::queues::Amounts;
 use hayward_vocabulary::Size;
 
-/// The type of the first place; no configuration can name it.
+/// Name of the first position; no configuration can use it.
 const ORDER: &str = "";
 const MEMORY: usize = 1;
 const VCORE: usize = 2;
 const GPU: usize = 3;
 
-/// As many of each type as the places of a vector say.
+/// Amounts by position.
 pub(crate) type Vector = Vec<u64>;
-/// Limits: a type without one is unlimited.
+/// Limits by position; absent means unlimited.
 pub(crate) type Sparse = Vec<Option<u64>>;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Dims {
+pub(crate) struct ResourceTypes {
     names: Vec<String>,
     extras: BTreeMap<String, usize>,
 }
 
-impl Dims {
-    /// `extras` are types beyond those that every size has.
+impl ResourceTypes {
+    /// `extras` are resource types besides those that every size has.
     pub fn of(extras: &BTreeSet<&str>) -> Self {
         let known = [ORDER, "memory", "vcore", "gpu"];
         let mut names: Vec<String> = known.map(str::to_owned).into();
@@ -71,7 +70,7 @@ impl Dims {
         }
     }
 
-    /// A type that nothing has or asks for limits nothing.
+    /// Limits on types that the pool does not use are dropped.
     pub fn sparse(&self, amounts: &Amounts) -> Sparse {
         let mut sparse = vec![None; self.len()];
         for (name, amount) in amounts {
@@ -105,16 +104,17 @@ pub(crate) fn times(vector: &[u64], count: u64) -> Vector {
     vector.iter().map(|it| it.saturating_mul(count)).collect()
 }
 
-/// The first type of which one more would be too much: its place. What is not asked for is never
-/// too much, however much there is already.
-pub(crate) fn over(max: &[Option<u64>], used: &[u64], ask: &[u64]) -> Option<usize> {
-    let all = max.iter().zip(used).zip(ask).enumerate();
-    all.filter(|(_, (_, ask))| **ask > 0)
-        .find(|(_, ((max, used), ask))| max.is_some_and(|max| used.saturating_add(**ask) > max))
+/// Position of the first exceeded limit. A type that is not needed is never exceeded.
+pub(crate) fn over(max: &[Option<u64>], used: &[u64], needed: &[u64]) -> Option<usize> {
+    let all = max.iter().zip(used).zip(needed).enumerate();
+    all.filter(|(_, (_, needed))| **needed > 0)
+        .find(|(_, ((max, used), needed))| {
+            max.is_some_and(|max| used.saturating_add(**needed) > max)
+        })
         .map(|(at, _)| at)
 }
 
-/// Both have some of one type.
+/// True when both need some of the same type.
 pub(crate) fn share_a_type(a: &[u64], b: &[u64]) -> bool {
     a.iter().zip(b).skip(1).any(|(a, b)| *a > 0 && *b > 0)
 }

@@ -1,8 +1,8 @@
-//! What one round knows of one pool and writes down as it decides.
+//! State of one round in one pool, written as decisions are made.
 //!
-//! Invariant: what is held only grows while asks are placed, so what did not fit once does not fit
-//! later in the round. An ask, or a whole application, that is put aside stays aside; that is what
-//! makes a round take one look at each. A gang that does not fit is undone before anybody looks.
+//! Invariant: usage only grows while work is placed, so work that did not fit once does not fit
+//! later in the round. A work item or application that is put aside stays aside. A gang that does
+//! not fit is undone before anything else is placed.
 
 mod headroom;
 mod held;
@@ -24,38 +24,38 @@ use crate::{
     limits::Gates,
     nodes::{Nodes, Shape},
     placement::Refusal,
-    resource_vec::{Dims, Sparse, Vector, add, take},
+    resource_vec::{ResourceTypes, Sparse, Vector, add, take},
     tree::Tree,
 };
 
-pub(crate) use headroom::Promises;
+pub(crate) use headroom::QuotaReservations;
 
-pub(crate) struct Books<'a> {
+pub(crate) struct RoundState<'a> {
     pub snapshot: &'a Snapshot,
     pub queues: &'a Queues,
     pub quantum: &'a Quantum,
-    pub dims: Dims,
+    pub dims: ResourceTypes,
     pub tree: Tree<'a>,
     pub nodes: Nodes<'a>,
     pub gates: Gates,
     pub shapes: Vec<Shape>,
     pub apps: Vec<App<'a>>,
-    pub asks: Vec<Ask<'a>>,
-    pub ask_of: BTreeMap<&'a WorkId, usize>,
-    pub held: Vec<Held<'a>>,
-    /// What all nodes have.
+    pub items: Vec<WorkItem<'a>>,
+    pub item_of: BTreeMap<&'a WorkId, usize>,
+    pub held: Vec<HeldAllocation<'a>>,
+    /// Capacity of all nodes.
     pub whole: Vector,
-    /// By queue: what its share is a share of (8.3).
+    /// Denominator of a queue's share, by queue.
     pub denominators: Vec<Sparse>,
-    /// Who of a group that is kept apart is where.
+    /// Nodes of work in anti-affinity groups, by group.
     apart: BTreeMap<&'a WorkId, Vec<(&'a WorkId, &'a NodeName)>>,
     pub placed: Vec<Placed>,
     pub vacates: BTreeMap<AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
-    /// For the next round.
+    /// State carried to the next round.
     pub kept: Kept,
-    pub promises: Promises,
-    /// Asks that were put aside, in the order in which they were.
+    pub promises: QuotaReservations,
+    /// Work items that were put aside, in that order.
     pub aside: Vec<usize>,
 }
 
@@ -64,22 +64,22 @@ pub(crate) struct App<'a> {
     pub queue: Result<usize, Refusal>,
     pub user: &'a str,
     pub groups: &'a [String],
-    /// The one of them whose limits it is held to.
+    /// Group of the user whose limits apply; absent without one.
     pub group: Option<&'a str>,
     pub submitted: Timestamp,
-    /// By priority, then age, then id.
-    pub asks: Vec<usize>,
-    /// The asks before this one are served or aside.
+    /// Work items of the application by priority, then age, then id.
+    pub items: Vec<usize>,
+    /// Position of the next item; all earlier ones are placed or aside.
     pub next: usize,
     pub used: Vector,
     pub running: bool,
     pub gates: Vec<usize>,
-    /// Asks that found no node in this round.
+    /// Work items that found no node in this round.
     pub failed: u64,
     pub aside: Option<Why>,
 }
 
-pub(crate) struct Ask<'a> {
+pub(crate) struct WorkItem<'a> {
     pub work: &'a WorkId,
     pub demand: &'a Demand,
     pub queued: &'a Queued,
@@ -90,24 +90,24 @@ pub(crate) struct Ask<'a> {
     pub wanted: u64,
     pub placed: u64,
     pub waits_since: Timestamp,
-    /// It may go to any node.
+    /// True when it may use any node.
     pub anywhere: bool,
     pub why: Option<Why>,
 }
 
-impl Ask<'_> {
+impl WorkItem<'_> {
     pub fn missing(&self) -> u64 {
         self.wanted.saturating_sub(self.has + self.placed)
     }
 
-    /// It starts together with others or not at all. A part without a least number is asked for
-    /// one by one.
+    /// True for a part of a gang that starts with the others or not at all. A part without a least
+    /// number is placed process by process.
     pub fn starts_whole(&self) -> bool {
         let gang = self.queued.gang.as_ref();
         gang.is_some_and(|gang| gang.min > 0)
     }
 
-    /// Processes of its gang that are still to be placed together.
+    /// Processes of the part that must still be placed together.
     pub fn gang_lacks(&self) -> u64 {
         let gang = self.queued.gang.as_ref();
         let least = gang.map_or(0, |gang| gang.min.min(self.wanted));
@@ -115,7 +115,7 @@ impl Ask<'_> {
     }
 }
 
-/// Why an ask, or an application, is put aside.
+/// Reason for putting a work item or application aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
     BackingOff {
@@ -125,25 +125,25 @@ pub(crate) enum Why {
         queue: usize,
         whose: Option<String>,
         quota: QuotaNumbers,
-        /// Of what is used, kept for other work.
+        /// Part of the usage that is reserved for other work.
         kept: u64,
     },
     UserQuota {
         gate: usize,
         dim: usize,
         quota: QuotaNumbers,
-        /// Of what is used, kept for other work.
+        /// Part of the usage that is reserved for other work.
         kept: u64,
     },
     QueueQuota {
         queue: usize,
         dim: usize,
         quota: QuotaNumbers,
-        /// Of what is used, kept for other work.
+        /// Part of the usage that is reserved for other work.
         kept: u64,
     },
     NoNode,
-    /// So many of so many processes of its gang fit.
+    /// Only some of the gang's processes fit.
     Gang {
         fit: u64,
         of: u64,
@@ -151,80 +151,80 @@ pub(crate) enum Why {
     },
 }
 
-/// Room that is held in this pool.
-pub(crate) struct Held<'a> {
+/// An allocation in this pool.
+pub(crate) struct HeldAllocation<'a> {
     pub id: &'a AllocationId,
     pub allocation: &'a Allocation,
     pub node: Option<usize>,
-    pub ask: Option<usize>,
-    /// Absent where it is not in a queue.
+    pub item: Option<usize>,
+    /// Absent when it is in no queue.
     pub queue: Option<usize>,
     pub vector: Vector,
     pub leaves: bool,
 }
 
 pub(crate) struct Placed {
-    pub ask: usize,
+    pub item: usize,
     pub node: usize,
     pub gpus: Vec<u64>,
 }
 
-impl Books<'_> {
-    pub fn vector(&self, ask: usize) -> &Vector {
-        &self.shapes[self.asks[ask].shape].vector
+impl RoundState<'_> {
+    pub fn vector(&self, item: usize) -> &Vector {
+        &self.shapes[self.items[item].shape].vector
     }
 
-    pub fn queue_of(&self, ask: usize) -> Option<usize> {
-        let app = &self.apps[self.asks[ask].app];
+    pub fn queue_of(&self, item: usize) -> Option<usize> {
+        let app = &self.apps[self.items[item].app];
         app.queue.as_ref().ok().copied()
     }
 
-    /// The next ask of an application that is neither served nor aside.
+    /// Next work item of the application that is neither placed nor aside.
     pub fn head(&mut self, app: usize) -> Option<usize> {
         let app = &mut self.apps[app];
         if app.aside.is_some() || app.queue.is_err() {
             return None;
         }
-        while let Some(ask) = app.asks.get(app.next) {
-            let it = &self.asks[*ask];
+        while let Some(item) = app.items.get(app.next) {
+            let it = &self.items[*item];
             if it.why.is_none() && it.missing() > 0 {
-                return Some(*ask);
+                return Some(*item);
             }
             app.next += 1;
         }
         None
     }
 
-    /// The best node with room for one more (9.1, 9.2).
-    pub fn find_node(&mut self, ask: usize) -> Option<usize> {
+    /// Best node with free space for one more process.
+    pub fn find_node(&mut self, item: usize) -> Option<usize> {
         let mut shape = std::mem::replace(
-            &mut self.shapes[self.asks[ask].shape],
+            &mut self.shapes[self.items[item].shape],
             Shape::of(0, hayward_vocabulary::Size::default(), Vec::new()),
         );
-        let found = if self.asks[ask].anywhere {
+        let found = if self.items[item].anywhere {
             self.nodes.first(&mut shape, |_| true)
         } else {
-            let candidates = self.candidates(ask);
+            let candidates = self.candidates(item);
             match candidates {
-                None => self.nodes.first(&mut shape, |node| self.suits(ask, node)),
+                None => self.nodes.first(&mut shape, |node| self.suits(item, node)),
                 Some(few) => {
                     let fit = few.into_iter().filter(|node| {
                         let station = &self.nodes.stations[*node];
                         let open = station.node.is_schedulable() && !station.reserved;
-                        open && station.fits(&shape.vector) && self.suits(ask, *node)
+                        open && station.fits(&shape.vector) && self.suits(item, *node)
                     });
                     fit.min_by_key(|node| self.nodes.rank(*node))
                 }
             }
         };
-        let at = self.asks[ask].shape;
+        let at = self.items[item].shape;
         self.shapes[at] = shape;
         found
     }
 
-    /// The only nodes it may use, where it names them.
-    pub fn candidates(&self, ask: usize) -> Option<Vec<usize>> {
-        let it = &self.asks[ask];
+    /// Nodes that the work names; absent when it may use any.
+    pub fn candidates(&self, item: usize) -> Option<Vec<usize>> {
+        let it = &self.items[item];
         if let Some(required) = &it.queued.required_node {
             return Some(self.nodes.find(required).into_iter().collect());
         }
@@ -233,25 +233,25 @@ impl Books<'_> {
         (!machines.is_empty()).then(|| named().collect())
     }
 
-    /// Placement predicates: everything but room.
-    pub fn suits(&self, ask: usize, node: usize) -> bool {
-        let it = &self.asks[ask];
+    /// Checks all placement constraints except free space.
+    pub fn suits(&self, item: usize, node: usize) -> bool {
+        let it = &self.items[item];
         let station = &self.nodes.stations[node];
         let required = it.queued.required_node.as_ref();
         let listed = it.demand.machines.is_empty() || it.demand.machines.contains(station.name);
         required.is_none_or(|name| name == station.name)
             && listed
             && !it.demand.avoids.contains(station.name)
-            && self.is_apart(ask, node)
+            && self.is_apart(item, node)
     }
 
-    pub fn is_apart(&self, ask: usize, node: usize) -> bool {
-        self.is_apart_beside(ask, node, &[])
+    pub fn is_apart(&self, item: usize, node: usize) -> bool {
+        self.is_apart_beside(item, node, &[])
     }
 
-    /// The same where others are as good as placed: asks and their nodes.
-    pub fn is_apart_beside(&self, ask: usize, node: usize, more: &[(usize, usize)]) -> bool {
-        let it = &self.asks[ask];
+    /// Checks anti-affinity, with more work assumed placed: items and their nodes.
+    pub fn is_apart_beside(&self, item: usize, node: usize, more: &[(usize, usize)]) -> bool {
+        let it = &self.items[item];
         let Some(apart) = &it.demand.apart else {
             return true;
         };
@@ -260,7 +260,7 @@ impl Books<'_> {
         let name = self.nodes.stations[node].name;
         let here = value(name);
         let more = more.iter().filter_map(|(other, at)| {
-            let other = &self.asks[*other];
+            let other = &self.items[*other];
             let its = other.demand.apart.as_ref()?;
             (its.group == apart.group).then_some((other.work, self.nodes.stations[*at].name))
         });
@@ -271,9 +271,9 @@ impl Books<'_> {
             && others.all(|(_, at)| at != name && (label.is_none() || value(at) != here))
     }
 
-    /// Others of its group are kept apart from it as if it were placed there.
-    pub fn keep_apart(&mut self, ask: usize, node: usize) {
-        let it = &self.asks[ask];
+    /// Applies anti-affinity as if the item were placed on the node.
+    pub fn keep_apart(&mut self, item: usize, node: usize) {
+        let it = &self.items[item];
         if let Some(apart) = &it.demand.apart {
             let name = self.nodes.stations[node].name;
             self.apart
@@ -283,21 +283,21 @@ impl Books<'_> {
         }
     }
 
-    pub fn place(&mut self, ask: usize, node: usize) {
-        let shape = &self.shapes[self.asks[ask].shape];
+    pub fn place(&mut self, item: usize, node: usize) {
+        let shape = &self.shapes[self.items[item].shape];
         let gpus = self.nodes.stations[node].choose_gpus(shape.size.gpu_milli);
         self.nodes.hold(node, &shape.vector, &gpus);
         let vector = shape.vector.clone();
-        self.charge(self.asks[ask].app, &vector);
-        let it = &mut self.asks[ask];
+        self.charge(self.items[item].app, &vector);
+        let it = &mut self.items[item];
         it.placed += 1;
         let missing = it.missing();
-        self.keep_apart(ask, node);
-        self.placed.push(Placed { ask, node, gpus });
-        self.redeem(ask, self.promised(ask).saturating_sub(missing));
+        self.keep_apart(item, node);
+        self.placed.push(Placed { item, node, gpus });
+        self.redeem(item, self.promised(item).saturating_sub(missing));
     }
 
-    /// An application holds so much more.
+    /// Charges the usage of an application.
     fn charge(&mut self, app: usize, vector: &[u64]) {
         let starts = !self.apps[app].running;
         let app = &mut self.apps[app];
@@ -310,20 +310,20 @@ impl Books<'_> {
         }
         let mut at = app.queue.as_ref().ok().copied();
         while let Some(queue) = at {
-            let spot = &mut self.tree.spots[queue];
+            let spot = &mut self.tree.entries[queue];
             add(&mut spot.used, vector);
             spot.running += u64::from(starts);
             at = spot.parent;
         }
     }
 
-    /// Takes back everything placed after the first `keep`; an application that started with it has
-    /// not started.
+    /// Undoes all placements after the first `keep`. An application whose first placement is undone
+    /// counts as not started.
     pub fn undo(&mut self, keep: usize, started: bool) {
-        for Placed { ask, node, gpus } in self.placed.split_off(keep).into_iter().rev() {
-            let vector = self.vector(ask).clone();
+        for Placed { item, node, gpus } in self.placed.split_off(keep).into_iter().rev() {
+            let vector = self.vector(item).clone();
             self.nodes.undo(node, &vector, &gpus);
-            let it = &mut self.asks[ask];
+            let it = &mut self.items[item];
             it.placed -= 1;
             if let Some(apart) = &it.demand.apart {
                 self.apart.entry(&apart.group).or_default().pop();
@@ -339,7 +339,7 @@ impl Books<'_> {
             }
             let mut at = app.queue.as_ref().ok().copied();
             while let Some(queue) = at {
-                let spot = &mut self.tree.spots[queue];
+                let spot = &mut self.tree.entries[queue];
                 take(&mut spot.used, &vector);
                 spot.running -= u64::from(first);
                 at = spot.parent;
@@ -347,7 +347,7 @@ impl Books<'_> {
         }
     }
 
-    /// Tells what is held to leave.
+    /// Vacates an allocation.
     pub fn vacate(&mut self, held: usize, (reason, detail): (VacateReason, String)) {
         let it = &mut self.held[held];
         let node = self.snapshot.nodes.get(&it.allocation.node);
@@ -359,55 +359,55 @@ impl Books<'_> {
             purge,
         };
         self.vacates.insert(it.id.clone(), vacate);
-        self.goes(held);
+        self.mark_leaving(held);
     }
 
-    /// What is held does not serve its work any more, and is not free yet.
-    fn goes(&mut self, held: usize) {
+    /// The allocation no longer serves its work, and its space is not free yet.
+    fn mark_leaving(&mut self, held: usize) {
         let it = &mut self.held[held];
         if std::mem::replace(&mut it.leaves, true) {
             return;
         }
-        if let Some(ask) = it.ask {
-            self.asks[ask].has -= 1;
-            self.asks[ask].leaving += 1;
+        if let Some(item) = it.item {
+            self.items[item].has -= 1;
+            self.items[item].leaving += 1;
         }
         if let Some(node) = it.node {
             add(&mut self.nodes.stations[node].going, &it.vector);
         }
         let mut at = it.queue;
         while let Some(queue) = at {
-            add(&mut self.tree.spots[queue].going, &it.vector);
-            at = self.tree.spots[queue].parent;
+            add(&mut self.tree.entries[queue].going, &it.vector);
+            at = self.tree.entries[queue].parent;
         }
     }
 
     pub fn grants(&self) -> Vec<Grant> {
         let grants = self.placed.iter().map(|placed| {
-            let ask = &self.asks[placed.ask];
-            let shape = &self.shapes[ask.shape];
-            let queue = self.queue_of(placed.ask);
+            let item = &self.items[placed.item];
+            let shape = &self.shapes[item.shape];
+            let queue = self.queue_of(placed.item);
             Grant {
-                work: ask.work.clone(),
-                kind: ask.demand.kind,
-                user: ask.demand.user.clone(),
-                class: queue.map_or("", |at| &self.tree.spots[at].path).into(),
+                work: item.work.clone(),
+                kind: item.demand.kind,
+                user: item.demand.user.clone(),
+                class: queue.map_or("", |at| &self.tree.entries[at].path).into(),
                 node: self.nodes.stations[placed.node].name.clone(),
                 order: shape.order,
                 size: shape.size.clone(),
                 fixed: false,
                 gpus: placed.gpus.clone(),
-                group: self.apps[ask.app].group.map(str::to_owned),
+                group: self.apps[item.app].group.map(str::to_owned),
             }
         });
         grants.collect()
     }
 }
 
-fn numbers(max: &Sparse, used: &[u64], ask: &[u64], dim: usize) -> QuotaNumbers {
+fn numbers(max: &Sparse, used: &[u64], needed: &[u64], dim: usize) -> QuotaNumbers {
     QuotaNumbers {
         limit: max[dim].unwrap_or(u64::MAX),
         used: used[dim],
-        needed: ask[dim],
+        needed: needed[dim],
     }
 }

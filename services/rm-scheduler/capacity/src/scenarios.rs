@@ -1,5 +1,5 @@
-//! The worked scenarios of the application protocol (section 15) that are about queues, ordering,
-//! limits and preemption, by their numbers. One vcore is written 1 and counted as 1,000.
+//! Worked scenarios about queues, ordering, limits and preemption. One vcore is written as 1 and
+//! counted as 1,000.
 
 mod distrust;
 mod exact_preemption;
@@ -13,19 +13,20 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::fixture::{World, placed};
+use crate::fixture::{Fixture, placed};
 
 const VCORE: u64 = 1_000;
 
 #[test]
-fn s12_a_gang_larger_than_its_queue_does_not_start() {
+fn a_gang_larger_than_its_queue_does_not_start() {
     let start = |max: serde_json::Value| {
         let leaf = json!({"submit_acl": "*", "resources": {"max": max}, "max_applications": 2});
-        let mut world = World::of(&json!({"queues": {"root": {"queues": {"a": leaf}}}}));
-        world.node("n1", &[("vcore", 50 * VCORE), ("second", 200)]);
-        world.part("job_1", ("root.a", "gang"), (10, VCORE));
-        world.step();
-        world.has("job_1")
+        let mut fixture =
+            Fixture::from_queues(&json!({"queues": {"root": {"queues": {"a": leaf}}}}));
+        fixture.node("n1", &[("vcore", 50 * VCORE), ("second", 200)]);
+        fixture.part("job_1", ("root.a", "gang"), (10, VCORE));
+        fixture.step();
+        fixture.has("job_1")
     };
     assert_eq!(start(json!({"vcore": 1})), 0);
     assert_eq!(start(json!({"vcore": 100})), 10);
@@ -33,27 +34,27 @@ fn s12_a_gang_larger_than_its_queue_does_not_start() {
 }
 
 #[test]
-fn s13_headroom_is_what_every_level_leaves() {
+fn headroom_is_the_least_over_all_levels() {
     let root = json!({"submit_acl": "*", "queues": {"parent": {
         "resources": {"max": {"memory": 20, "vcore": 8}},
         "queues": {"leaf1": {}, "leaf2": {}},
     }}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture
         .node("n1", &[("vcore", 10 * VCORE)])
         .capacity
         .memory_bytes = 20;
     for leaf in ["leaf1", "leaf2"] {
         let queue = format!("root.parent.{leaf}");
-        world.ask(
+        fixture.add_work(
             &format!("job_{leaf}"),
             &queue,
             &[("memory", 5), ("vcore", 3 * VCORE)],
         );
     }
-    world.settle();
+    fixture.settle();
     let headroom = |path: &str| {
-        let room = world.queue(path).headroom;
+        let room = fixture.queue(path).headroom;
         (room["memory"], room["vcore"] / VCORE)
     };
     assert_eq!(headroom("root"), (10, 4));
@@ -63,50 +64,52 @@ fn s13_headroom_is_what_every_level_leaves() {
 }
 
 #[test]
-fn s14_no_queue_gets_more_than_its_maximum() {
+fn a_queue_gets_no_more_than_its_maximum() {
     let limited = json!({"max": {"memory": "100M", "vcore": 10}});
     let own = json!({"submit_acl": "*", "queues": {"parent": {"queues": {
         "leaf": {"resources": limited}}}}});
     let above = json!({"submit_acl": "*", "queues": {"parent": {"resources": limited,
         "queues": {"leaf": {}}}}});
     for root in [own, above] {
-        let mut world = World::of(&json!({"queues": {"root": root}}));
-        world.node("n1", &[("memory", 150_000_000), ("vcore", 15 * VCORE)]);
+        let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+        fixture.node("n1", &[("memory", 150_000_000), ("vcore", 15 * VCORE)]);
         let size = [("memory", 10_000_000), ("vcore", VCORE)];
-        world.ask("job_1", "root.parent.leaf", &size).max_processes = 12;
-        world.settle();
-        assert_eq!(world.has("job_1"), 10);
-        let pending = &world.queue("root.parent.leaf").pending;
+        fixture
+            .ask("job_1", "root.parent.leaf", &size)
+            .max_processes = 12;
+        fixture.settle();
+        assert_eq!(fixture.has("job_1"), 10);
+        let pending = &fixture.queue("root.parent.leaf").pending;
         assert_eq!(pending["memory"], 20_000_000);
-        // All ten end, and two more are all that is left to do.
-        world.snapshot.allocations.clear();
-        world
+        // All ten end; two more remain.
+        fixture.snapshot.allocations.clear();
+        fixture
             .snapshot
             .demand
             .values_mut()
             .next()
             .unwrap()
             .max_processes = 2;
-        world.settle();
-        assert_eq!(world.has("job_1"), 2);
-        assert!(world.queue("root.parent.leaf").pending.is_empty());
+        fixture.settle();
+        assert_eq!(fixture.has("job_1"), 2);
+        assert!(fixture.queue("root.parent.leaf").pending.is_empty());
     }
 }
 
 #[test]
-fn s20_a_restart_finds_what_it_left() {
+fn a_restart_restores_the_same_state() {
     let resources = json!({"guaranteed": {"memory": 100, "vcore": 10},
         "max": {"memory": 150, "vcore": 20}});
     let root = json!({"submit_acl": "*", "queues": {"a": {"resources": resources}}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for name in ["n1", "n2"] {
-        world
+        fixture
             .node(name, &[("vcore", 20 * VCORE)])
             .capacity
             .memory_bytes = 100;
     }
     let mut ask = |id: &str, memory: u64, vcore: u64| {
-        let demand = world.ask(
+        let demand = fixture.add_work(
             id,
             "root.a",
             &[("memory", memory), ("vcore", vcore * VCORE)],
@@ -119,8 +122,8 @@ fn s20_a_restart_finds_what_it_left() {
     for (id, memory) in [("job_3", 50), ("job_4", 100), ("job_5", 50), ("job_6", 100)] {
         ask(id, memory, 5);
     }
-    world.settle();
-    let queue = world.queue("root.a");
+    fixture.settle();
+    let queue = fixture.queue("root.a");
     assert_eq!(
         (queue.used["memory"], queue.used["vcore"]),
         (120, 12 * VCORE)
@@ -129,21 +132,21 @@ fn s20_a_restart_finds_what_it_left() {
         (queue.pending["memory"], queue.running_applications),
         (200, 1)
     );
-    // Nothing is kept but rows: from them alone the same is found again.
-    world.snapshot.carried = hayward_rm_scheduler_domain::snapshot::Carried::default();
-    assert!(world.plan().is_empty());
-    assert_eq!(world.queue("root.a"), queue);
+    // The state is rebuilt from stored rows alone.
+    fixture.snapshot.carried = hayward_rm_scheduler_domain::snapshot::Carried::default();
+    assert!(fixture.plan().is_empty());
+    assert_eq!(fixture.queue("root.a"), queue);
 }
 
 #[test]
-fn s22_decimal_suffixes_are_decimal() {
+fn decimal_suffixes_are_decimal() {
     let max = json!({"max": {"memory": "2G", "vcore": 4}});
     let root = json!({"submit_acl": "*", "queues": {"a": {"resources": max}}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world.node("n1", &[("memory", 10_000_000_000), ("vcore", 100 * VCORE)]);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.node("n1", &[("memory", 10_000_000_000), ("vcore", 100 * VCORE)]);
     let size = [("memory", 512_000_000), ("vcore", 500)];
-    world.ask("job_1", "root.a", &size).max_processes = 5;
-    let plan = world.step();
+    fixture.add_work("job_1", "root.a", &size).max_processes = 5;
+    let plan = fixture.step();
     assert_eq!(placed(&plan).len(), 3);
     let verdict = &plan.verdicts["job_1"];
     assert_eq!(
@@ -161,41 +164,45 @@ fn s22_decimal_suffixes_are_decimal() {
 }
 
 #[test]
-fn s23_nodes_are_scored_by_weighted_use() {
+fn nodes_are_scored_by_weighted_usage() {
     for (policy, first) in [("fair", "n1"), ("binpacking", "n2")] {
-        let mut world = World::of(&json!({
+        let mut fixture = Fixture::from_queues(&json!({
             "queues": {"root": {"submit_acl": "*", "queues": {"a": {}}}},
             "node_sort": {"policy": policy, "weights": {"vcore": 4, "memory": 1}},
         }));
         for (node, vcore, memory) in [("n1", 500, 12_000), ("n2", 1_500, 4_000)] {
-            world.node(node, &[("vcore", 2_000)]).capacity.memory_bytes = 16_000;
+            fixture
+                .node(node, &[("vcore", 2_000)])
+                .capacity
+                .memory_bytes = 16_000;
             let id = format!("job_{node}");
-            let demand = world.ask(&id, "root.a", &[("vcore", vcore), ("memory", memory)]);
+            let demand = fixture.add_work(&id, "root.a", &[("vcore", vcore), ("memory", memory)]);
             demand.machines = [crate::fixture::node_name(node)].into();
         }
-        world.settle();
-        world.ask("job_x", "root.a", &[("vcore", 100)]);
-        let plan = world.step();
+        fixture.settle();
+        fixture.add_work("job_x", "root.a", &[("vcore", 100)]);
+        let plan = fixture.step();
         assert_eq!(plan.grants[0].node.as_str(), first, "{policy}");
     }
 }
 
 #[test]
-fn s24_placement_rules_find_or_make_queues() {
+fn placement_rules_find_or_create_queues() {
     let by_user = json!({"rule": "user", "create": true});
     let provided = json!([{"rule": "provided", "create": true, "parent": by_user}]);
     let class = |rules: &serde_json::Value, (user, queue): (&str, &str), namespace: &str| {
         let queues = json!({"dev_queue": {}, "finance_dot_test": {}});
         let root = json!({"submit_acl": "*", "queues": queues});
-        let mut world = World::of(&json!({"queues": {"root": root}, "placement": rules}));
-        world.node("n1", &[("vcore", VCORE)]);
-        let demand = world.ask("job_1", queue, &[("vcore", 1)]);
+        let mut fixture =
+            Fixture::from_queues(&json!({"queues": {"root": root}, "placement": rules}));
+        fixture.node("n1", &[("vcore", VCORE)]);
+        let demand = fixture.add_work("job_1", queue, &[("vcore", 1)]);
         demand.user = user.parse().unwrap();
         if !namespace.is_empty() {
             let tags = &mut crate::fixture::queued(demand).tags;
             tags.insert("namespace".to_owned(), namespace.to_owned());
         }
-        world.plan().verdicts["job_1"].class.clone()
+        fixture.plan().verdicts["job_1"].class.clone()
     };
     let named = |path: &str| Some(Arc::from(path));
     let developer = |queue| class(&provided, ("developer", queue), "");
@@ -212,7 +219,7 @@ fn s24_placement_rules_find_or_make_queues() {
         named("root.testing")
     );
     assert_eq!(class(&rules, ("developer", ""), ""), None);
-    // A full path is taken as it is, and skips the parent; a user's name is a name.
+    // A full path ignores the parent; a user name is a plain name.
     let below = json!({"rule": "user", "create": true});
     let rules = json!([{"rule": "tag", "value": "namespace", "create": true, "parent": below}]);
     let path = "root.teams.blue";

@@ -1,99 +1,99 @@
-//! Whose turn it is (section 8): in each queue its children by priority and share, in each leaf its
-//! applications. Shares are reckoned once for each change and kept with the key (8.3), so a turn
-//! costs a look at the front of each level.
+//! Serve order: children of a queue by priority and share, applications within a leaf by its
+//! policy. Keys are updated with each change, so finding the next application reads only the front
+//! of each level.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     order::{AppKey, QueueKey, dominant_shares, queue_share},
     resource_vec::{Vector, add, take, times},
-    round_state::Books,
+    round_state::RoundState,
     tree::ROOT,
 };
 
-pub(crate) struct Line {
+pub(crate) struct ServeOrder {
     rows: Vec<Row>,
     apps: Vec<Option<(AppKey, i32)>>,
 }
 
 #[derive(Default)]
 struct Row {
-    /// Of a leaf.
+    /// Applications of a leaf.
     apps: BTreeSet<AppKey>,
-    /// How many of its applications have which priority.
+    /// Number of applications per priority.
     priorities: BTreeMap<i32, u64>,
-    /// Of the others.
+    /// Children of an inner queue.
     children: BTreeSet<QueueKey>,
-    /// In its parent; nothing waits in it where it has none.
+    /// Key in its parent; absent while nothing waits in it.
     key: Option<QueueKey>,
-    /// As its parent sees it; nothing waits where there is none (8.4).
+    /// Priority as its parent sees it; absent while nothing waits.
     exported: Option<i32>,
     pending: Vector,
 }
 
-impl Line {
-    pub fn of(books: &mut Books) -> Self {
+impl ServeOrder {
+    pub fn of(round: &mut RoundState) -> Self {
         let row = || Row {
-            pending: books.dims.zero(),
+            pending: round.dims.zero(),
             ..Row::default()
         };
-        let mut line = Self {
-            rows: books.tree.spots.iter().map(|_| row()).collect(),
-            apps: vec![None; books.apps.len()],
+        let mut order = Self {
+            rows: round.tree.entries.iter().map(|_| row()).collect(),
+            apps: vec![None; round.apps.len()],
         };
-        for app in 0..books.apps.len() {
-            let Ok(queue) = books.apps[app].queue else {
+        for app in 0..round.apps.len() {
+            let Ok(queue) = round.apps[app].queue else {
                 continue;
             };
-            let mut pending = books.dims.zero();
-            let asks = books.apps[app].asks.iter();
-            for ask in asks.filter(|ask| books.asks[**ask].why.is_none()) {
-                let missing = books.asks[*ask].missing();
-                add(&mut pending, &times(books.vector(*ask), missing));
+            let mut pending = round.dims.zero();
+            let items = round.apps[app].items.iter();
+            for item in items.filter(|item| round.items[**item].why.is_none()) {
+                let missing = round.items[*item].missing();
+                add(&mut pending, &times(round.vector(*item), missing));
             }
-            for at in books.tree.path(queue) {
-                add(&mut line.rows[at].pending, &pending);
+            for at in round.tree.path(queue) {
+                add(&mut order.rows[at].pending, &pending);
             }
-            line.enter(books, (app, queue));
+            order.enter(round, (app, queue));
         }
-        // Leaves are deeper than what they hang on, and parents come before their children.
-        for queue in (1..books.tree.spots.len()).rev() {
-            line.place(books, queue);
+        // Parents precede their children, so the reverse order visits leaves first.
+        for queue in (1..round.tree.entries.len()).rev() {
+            order.place(round, queue);
         }
-        line
+        order
     }
 
-    /// The application whose turn it is.
-    pub fn first(&self, books: &Books) -> Option<usize> {
+    /// The next application to serve.
+    pub fn first(&self, round: &RoundState) -> Option<usize> {
         let mut at = ROOT;
-        while !books.tree.spots[at].leaf {
+        while !round.tree.entries[at].leaf {
             at = self.rows[at].children.first()?.queue;
         }
         self.rows[at].apps.first().map(|key| key.app)
     }
 
-    /// So much less waits there.
-    pub fn less(&mut self, books: &Books, queue: usize, vector: &[u64]) {
-        for at in books.tree.path(queue) {
+    /// Reduces the waiting amount of a queue.
+    pub fn less(&mut self, round: &RoundState, queue: usize, vector: &[u64]) {
+        for at in round.tree.path(queue) {
             take(&mut self.rows[at].pending, vector);
         }
     }
 
-    /// Something changed for this application.
-    pub fn update(&mut self, books: &mut Books, app: usize) {
-        let Ok(queue) = books.apps[app].queue else {
+    /// Updates the keys after a change of the application.
+    pub fn update(&mut self, round: &mut RoundState, app: usize) {
+        let Ok(queue) = round.apps[app].queue else {
             return;
         };
-        self.enter(books, (app, queue));
+        self.enter(round, (app, queue));
         let mut at = queue;
-        while let Some(parent) = books.tree.spots[at].parent {
-            self.place(books, at);
+        while let Some(parent) = round.tree.entries[at].parent {
+            self.place(round, at);
             at = parent;
         }
     }
 
-    fn enter(&mut self, books: &mut Books, (app, queue): (usize, usize)) {
-        let head = books.head(app);
+    fn enter(&mut self, round: &mut RoundState, (app, queue): (usize, usize)) {
+        let head = round.head(app);
         let row = &mut self.rows[queue];
         if let Some((key, priority)) = self.apps[app].take() {
             row.apps.remove(&key);
@@ -107,9 +107,9 @@ impl Line {
         let Some(head) = head else {
             return;
         };
-        let priority = books.asks[head].queued.priority;
-        let it = &books.apps[app];
-        let spot = &books.tree.spots[queue];
+        let priority = round.items[head].queued.priority;
+        let it = &round.apps[app];
+        let spot = &round.tree.entries[queue];
         let key = AppKey::of(
             (priority, it.submitted),
             || dominant_shares(&it.used, &spot.guaranteed),
@@ -121,8 +121,8 @@ impl Line {
         self.apps[app] = Some((key, priority));
     }
 
-    fn place(&mut self, books: &Books, queue: usize) {
-        let spot = &books.tree.spots[queue];
+    fn place(&mut self, round: &RoundState, queue: usize) {
+        let spot = &round.tree.entries[queue];
         let Some(parent) = spot.parent else {
             return;
         };
@@ -133,10 +133,10 @@ impl Line {
             let below = row.children.iter().map(|key| self.rows[key.queue].exported);
             below.flatten().max()
         };
-        let exported = base.map(|base| books.tree.exported(queue, base));
+        let exported = base.map(|base| round.tree.exported(queue, base));
         let key = exported.map(|priority| {
-            let share = queue_share(&spot.used, &books.denominators[queue]);
-            let by_priority = books.tree.spots[parent].manner.by_priority;
+            let share = queue_share(&spot.used, &round.denominators[queue]);
+            let by_priority = round.tree.entries[parent].manner.by_priority;
             QueueKey::of((priority, share), &row.pending, by_priority, queue)
         });
         let row = &mut self.rows[queue];
@@ -151,13 +151,13 @@ impl Line {
         }
     }
 
-    /// The priority of a queue as its parent sees it (8.4).
+    /// Priority of a queue as its parent sees it.
     #[cfg(test)]
     pub fn exported(&self, queue: usize) -> Option<i32> {
         self.rows[queue].exported
     }
 
-    /// Children in the order in which they are served.
+    /// Children in serve order.
     #[cfg(test)]
     pub fn children(&self, queue: usize) -> Vec<usize> {
         let keys = self.rows[queue].children.iter();

@@ -1,22 +1,22 @@
-//! The queues of one pool by dense numbers, with what they use and what waits in them.
+//! Queues of one pool by index, with their usage and waiting work.
 //!
-//! Queues that are not configured come to be where an application is placed in one or holds room in
-//! one, below a queue that is no leaf; they are gone as soon as nobody does (7.5).
+//! A queue that is not configured is created below an inner queue when an application is placed in
+//! it, and exists only while an application uses it.
 
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Preemption, Queue, Sort, Template};
 use hayward_vocabulary::Timestamp;
 
-use crate::resource_vec::{Dims, Sparse, Vector};
+use crate::resource_vec::{ResourceTypes, Sparse, Vector};
 
 pub(crate) const ROOT: usize = 0;
 
-pub(crate) struct Spot<'a> {
+pub(crate) struct QueueState<'a> {
     pub path: String,
     pub parent: Option<usize>,
     pub children: BTreeMap<String, usize>,
-    /// Absent of a queue that is not configured.
+    /// Absent for a created queue.
     pub config: Option<&'a Queue>,
     pub leaf: bool,
     pub draining: bool,
@@ -27,17 +27,17 @@ pub(crate) struct Spot<'a> {
     pub priority_fence: bool,
     pub priority_offset: i32,
     pub preemption: Preemption,
-    /// Held, with what leaves.
+    /// Usage, including allocations that leave.
     pub used: Vector,
-    /// Of that, what leaves.
+    /// Part of the usage that leaves.
     pub going: Vector,
-    /// What of the rest of its maximum is kept for some work.
+    /// Part of the remaining maximum that is reserved for some work.
     pub kept: Vector,
-    /// Applications that hold room.
+    /// Number of applications with allocations.
     pub running: u64,
 }
 
-/// What a queue has from the nearest ancestor that says it.
+/// Settings inherited from the nearest ancestor that has them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
     pub sort: Sort,
@@ -46,7 +46,7 @@ pub(crate) struct Manner {
     pub backoff_ms: u64,
     pub preemption_delay_ms: u64,
     pub quota_delay_ms: u64,
-    /// Nothing in it is taken for others.
+    /// True when its allocations are never preempted.
     pub spared: bool,
 }
 
@@ -79,23 +79,30 @@ impl Manner {
 }
 
 pub(crate) struct Tree<'a> {
-    pub spots: Vec<Spot<'a>>,
+    pub entries: Vec<QueueState<'a>>,
 }
 
 impl<'a> Tree<'a> {
-    pub fn of(dims: &Dims, root: &'a Queue) -> Self {
-        let mut tree = Self { spots: Vec::new() };
+    pub fn of(dims: &ResourceTypes, root: &'a Queue) -> Self {
+        let mut tree = Self {
+            entries: Vec::new(),
+        };
         tree.plant(dims, ("root", None), root);
-        tree.spots[ROOT].leaf = false;
-        // The root has what its nodes have, and no more is said of it (section 6).
-        tree.spots[ROOT].max.fill(None);
+        tree.entries[ROOT].leaf = false;
+        // The maximum of the root is the capacity of its nodes.
+        tree.entries[ROOT].max.fill(None);
         tree
     }
 
-    fn plant(&mut self, dims: &Dims, (name, parent): (&str, Option<usize>), queue: &'a Queue) {
+    fn plant(
+        &mut self,
+        dims: &ResourceTypes,
+        (name, parent): (&str, Option<usize>),
+        queue: &'a Queue,
+    ) {
         let at = self.add(dims, (name, parent));
-        let above = parent.map_or(MANNER, |parent| self.spots[parent].manner);
-        let spot = &mut self.spots[at];
+        let above = parent.map_or(MANNER, |parent| self.entries[parent].manner);
+        let spot = &mut self.entries[at];
         spot.config = Some(queue);
         spot.leaf = queue.is_leaf();
         spot.draining = queue.draining;
@@ -111,18 +118,18 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn add(&mut self, dims: &Dims, (name, parent): (&str, Option<usize>)) -> usize {
-        let at = self.spots.len();
+    fn add(&mut self, dims: &ResourceTypes, (name, parent): (&str, Option<usize>)) -> usize {
+        let at = self.entries.len();
         let mut path = String::new();
         let mut manner = MANNER;
         if let Some(parent) = parent {
-            let above = &mut self.spots[parent];
+            let above = &mut self.entries[parent];
             above.children.insert(name.to_owned(), at);
             path = format!("{}.", above.path);
             manner = above.manner;
         }
         path.push_str(name);
-        self.spots.push(Spot {
+        self.entries.push(QueueState {
             path,
             parent,
             children: BTreeMap::new(),
@@ -144,7 +151,7 @@ impl<'a> Tree<'a> {
         at
     }
 
-    /// The queue of this path if it is there, else the nearest above it.
+    /// The queue of this path, else its nearest existing ancestor.
     pub fn nearest(&self, path: &str) -> (usize, bool) {
         let mut names = path.split('.');
         if names.next() != Some("root") {
@@ -152,7 +159,7 @@ impl<'a> Tree<'a> {
         }
         let mut at = ROOT;
         for name in names {
-            match self.spots[at].children.get(name) {
+            match self.entries[at].children.get(name) {
                 Some(child) => at = *child,
                 None => return (at, false),
             }
@@ -165,27 +172,27 @@ impl<'a> Tree<'a> {
         found.then_some(at)
     }
 
-    /// Makes what is missing of this path, where that may be made.
-    pub fn grow(&mut self, dims: &Dims, path: &str) -> Option<usize> {
+    /// Creates the missing queues of a path, if allowed.
+    pub fn grow(&mut self, dims: &ResourceTypes, path: &str) -> Option<usize> {
         let (mut at, found) = self.nearest(path);
         if found {
             return Some(at);
         }
-        if self.spots[at].leaf || !path.starts_with("root.") {
+        if self.entries[at].leaf || !path.starts_with("root.") {
             return None;
         }
-        let known = self.spots[at].path.len() + 1;
+        let known = self.entries[at].path.len() + 1;
         let names: Vec<&str> = path[known..].split('.').collect();
         if names.iter().any(|name| name.is_empty()) {
             return None;
         }
         let template = self.template(at);
         for name in names {
-            self.spots[at].leaf = false;
+            self.entries[at].leaf = false;
             at = self.add(dims, (name, Some(at)));
         }
         if let Some(template) = template {
-            let spot = &mut self.spots[at];
+            let spot = &mut self.entries[at];
             spot.max = dims.sparse(&template.max);
             spot.guaranteed = dims.sparse(&template.guaranteed);
             spot.max_applications = template.max_applications;
@@ -196,12 +203,12 @@ impl<'a> Tree<'a> {
 
     fn template(&self, from: usize) -> Option<&'a Template> {
         let mut path = self.path(from);
-        path.find_map(|at| self.spots[at].config?.template.as_ref())
+        path.find_map(|at| self.entries[at].config?.template.as_ref())
     }
 
-    /// From here up to the root.
+    /// The path from a queue up to the root.
     pub fn path(&self, from: usize) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(Some(from), |at| self.spots[*at].parent)
+        std::iter::successors(Some(from), |at| self.entries[*at].parent)
     }
 
     pub fn is_below(&self, at: usize, top: usize) -> bool {
@@ -209,32 +216,32 @@ impl<'a> Tree<'a> {
     }
 
     pub fn leaves(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.spots.len()).filter(|at| self.spots[*at].leaf)
+        (0..self.entries.len()).filter(|at| self.entries[*at].leaf)
     }
 
-    /// What a queue could have at most, which shares are taken of where nothing is guaranteed: a
-    /// value nearer to the queue overrides (section 6).
+    /// Maximum of a queue, used as the denominator of shares without a guarantee; the value nearest
+    /// to the queue applies.
     pub fn fair_max(&self, at: usize, root: &[u64]) -> Sparse {
         let there = root.iter().map(|amount| (*amount > 0).then_some(*amount));
         let mut most: Sparse = there.collect();
         let mut path: Vec<usize> = self.path(at).collect();
         path.reverse();
         for at in path {
-            for (most, own) in most.iter_mut().zip(&self.spots[at].max) {
+            for (most, own) in most.iter_mut().zip(&self.entries[at].max) {
                 *most = own.or(*most);
             }
         }
         most
     }
 
-    /// What is left of every maximum on the path; absent is unlimited (section 6).
+    /// Remaining maximum over the whole path; absent means unlimited.
     pub fn headroom(&self, at: usize, root: &[u64]) -> Sparse {
         let mut room: Sparse = root.iter().map(|amount| Some(*amount)).collect();
-        for (room, used) in room.iter_mut().zip(&self.spots[ROOT].used) {
+        for (room, used) in room.iter_mut().zip(&self.entries[ROOT].used) {
             *room = room.map(|room| room.saturating_sub(*used));
         }
         for at in self.path(at) {
-            let spot = &self.spots[at];
+            let spot = &self.entries[at];
             for ((room, max), used) in room.iter_mut().zip(&spot.max).zip(&spot.used) {
                 if let Some(max) = max {
                     let left = max.saturating_sub(*used);
@@ -245,15 +252,15 @@ impl<'a> Tree<'a> {
         room
     }
 
-    /// Priority as it is seen from `top`: offsets of the queues below it added; a fence stands for
-    /// all that is behind it (8.4).
+    /// Priority as seen from `top`: the offsets of the queues in between are added. A fence
+    /// replaces the priorities behind it.
     pub fn priority_below(&self, top: usize, queue: usize, priority: i32) -> i32 {
         let path = self.path(queue).take_while(|at| *at != top);
         path.fold(priority, |priority, at| self.exported(at, priority))
     }
 
     pub fn exported(&self, at: usize, base: i32) -> i32 {
-        let spot = &self.spots[at];
+        let spot = &self.entries[at];
         if spot.priority_fence {
             spot.priority_offset
         } else {
@@ -262,7 +269,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Who came last decides over the tags of a queue that was made (7.5).
+/// The latest application sets the tags of a created queue.
 #[derive(Default)]
 pub(crate) struct Tagged(BTreeMap<usize, Timestamp>);
 

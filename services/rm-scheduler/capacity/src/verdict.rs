@@ -1,4 +1,4 @@
-//! Why each piece of work has what it has, with the numbers it was decided by (14, D12).
+//! Verdicts: why each work item has its processes, with numbers.
 
 mod gangs;
 mod impossible;
@@ -12,15 +12,15 @@ use hayward_rm_scheduler_domain::{
 };
 
 use crate::{
-    amount::told,
-    reserve::{cleared_nodes, kept_nodes},
-    round_state::{Books, Why},
+    amount::amount_text,
+    reserve::{cleared_nodes, reserved_nodes},
+    round_state::{RoundState, Why},
     tree::ROOT,
 };
 pub(crate) use impossible::never;
-use no_node_fits::nowhere;
+use no_node_fits::no_node_fits;
 
-/// What is said of an ask, before its counts are added.
+/// A verdict without its counts.
 #[derive(Clone)]
 struct Answer {
     reason: Reason,
@@ -40,26 +40,26 @@ impl Answer {
     }
 }
 
-pub(crate) fn all(books: &Books) -> Verdicts {
+pub(crate) fn all(round: &RoundState) -> Verdicts {
     let mut explainer = Explainer {
-        books,
-        kept: kept_nodes(books),
-        cleared: cleared_nodes(books),
-        leaving: leaving(books),
+        round,
+        kept: reserved_nodes(round),
+        cleared: cleared_nodes(round),
+        leaving: leaving(round),
         nowhere: BTreeMap::new(),
         roomy: BTreeMap::new(),
     };
-    let asks = 0..books.asks.len();
-    let said = asks.map(|ask| {
-        let work = books.asks[ask].work.clone();
-        (work, Box::new(explainer.verdict(ask)))
+    let items = 0..round.items.len();
+    let said = items.map(|item| {
+        let work = round.items[item].work.clone();
+        (work, Box::new(explainer.verdict(item)))
     });
     said.collect()
 }
 
-fn leaving(books: &Books) -> BTreeMap<usize, u64> {
+fn leaving(round: &RoundState) -> BTreeMap<usize, u64> {
     let mut leaving: BTreeMap<usize, u64> = BTreeMap::new();
-    let leaves = books.held.iter().filter(|held| held.leaves);
+    let leaves = round.held.iter().filter(|held| held.leaves);
     for node in leaves.filter_map(|held| held.node) {
         *leaving.entry(node).or_default() += 1;
     }
@@ -67,38 +67,38 @@ fn leaving(books: &Books) -> BTreeMap<usize, u64> {
 }
 
 struct Explainer<'b, 'a> {
-    books: &'b Books<'a>,
-    /// Nodes of which something is kept for others.
+    round: &'b RoundState<'a>,
+    /// Nodes reserved for other work.
     kept: Vec<usize>,
-    /// By ask: a node that is kept for it while others leave for it.
+    /// A node reserved with victims, by work item.
     cleared: BTreeMap<usize, usize>,
-    /// By node: processes that leave it.
+    /// Leaving processes, by node.
     leaving: BTreeMap<usize, u64>,
-    /// By shape: asks alike that may go anywhere find the same.
+    /// Result per size, for work that may use any node.
     nowhere: BTreeMap<usize, Answer>,
-    /// The same: is there a node with room for it?
+    /// Whether a node has free space, per size.
     roomy: BTreeMap<usize, bool>,
 }
 
 impl Explainer<'_, '_> {
-    fn verdict(&mut self, ask: usize) -> Verdict {
-        let books = self.books;
-        let it = &books.asks[ask];
-        let app = &books.apps[it.app];
+    fn verdict(&mut self, item: usize) -> Verdict {
+        let round = self.round;
+        let it = &round.items[item];
+        let app = &round.apps[it.app];
         let has = it.has + it.placed;
         let numbers = Numbers {
             counted_processes: it.wanted,
             current_processes: has,
             leaving_processes: it.leaving,
-            order: books.shapes[it.shape].order,
+            order: round.shapes[it.shape].order,
             wanted_processes: it.wanted,
             ..Numbers::default()
         };
         let class = app.queue.as_ref().ok();
-        let class = class.map(|queue| books.tree.spots[*queue].path.clone());
+        let class = class.map(|queue| round.tree.entries[*queue].path.clone());
         let (answer, refused) = match &app.queue {
             Err(refusal) => {
-                // A gang that is too large is in the right queue.
+                // A gang that is too large is still in the right queue.
                 let in_place = [Reason::QueueQuota, Reason::GangIncomplete];
                 let named = !in_place.contains(&refusal.reason);
                 let answer = Answer {
@@ -107,7 +107,7 @@ impl Explainer<'_, '_> {
                 };
                 (answer, true)
             }
-            Ok(_) => (self.answer(ask, has), false),
+            Ok(_) => (self.answer(item, has), false),
         };
         let missing = it.missing() > 0;
         Verdict {
@@ -125,36 +125,36 @@ impl Explainer<'_, '_> {
         }
     }
 
-    fn answer(&mut self, ask: usize, has: u64) -> Answer {
-        let it = &self.books.asks[ask];
+    fn answer(&mut self, item: usize, has: u64) -> Answer {
+        let it = &self.round.items[item];
         if it.missing() == 0 {
             let detail = if it.wanted == 0 {
-                "holds itself back: it wants no process now".to_owned()
+                "wants no process now".to_owned()
             } else {
                 format!("has all {has} processes it can use")
             };
             return Answer::of(Reason::Satisfied, detail);
         }
-        if let Some(node) = self.cleared.get(&ask) {
-            return self.others_leave(ask, *node);
+        if let Some(node) = self.cleared.get(&item) {
+            return self.others_leave(item, *node);
         }
-        let why = it.why.as_ref().or(self.books.apps[it.app].aside.as_ref());
+        let why = it.why.as_ref().or(self.round.apps[it.app].aside.as_ref());
         match why {
-            Some(why) => self.waits(ask, why),
-            // Whoever is neither served nor aside is in line; nobody is when a round ends.
+            Some(why) => self.waits(item, why),
+            // Every item is placed or aside when a round ends.
             None => Answer::of(Reason::ResourcesExhausted, "is in line".to_owned()),
         }
     }
 
-    fn others_leave(&self, ask: usize, node: usize) -> Answer {
-        let books = self.books;
+    fn others_leave(&self, item: usize, node: usize) -> Answer {
+        let round = self.round;
         let leaving_processes = self.leaving.get(&node).copied().unwrap_or(0);
-        let name = books.nodes.stations[node].name;
+        let name = round.nodes.stations[node].name;
         let detail = if leaving_processes > 0 {
             format!("others leave node {name}, which is kept for it")
         } else {
-            let queue = books.queue_of(ask).unwrap_or(ROOT);
-            let queue = &books.tree.spots[queue].path;
+            let queue = round.queue_of(item).unwrap_or(ROOT);
+            let queue = &round.tree.entries[queue].path;
             format!(
                 "others leave so that queue {queue} may have more, and node {name} is kept for it"
             )
@@ -167,14 +167,14 @@ impl Explainer<'_, '_> {
         }
     }
 
-    fn waits(&mut self, ask: usize, why: &Why) -> Answer {
-        let books = self.books;
-        let path = |queue: usize| &books.tree.spots[queue].path;
+    fn waits(&mut self, item: usize, why: &Why) -> Answer {
+        let round = self.round;
+        let path = |queue: usize| &round.tree.entries[queue].path;
         match why {
             Why::BackingOff { until } => {
-                let name = books.apps[books.asks[ask].app].name;
+                let name = round.apps[round.items[item].app].name;
                 let detail = format!(
-                    "so many asks of application {name} found no node that it is left alone \
+                    "so many items of application {name} found no node that it is left alone \
                      until {until}"
                 );
                 Answer::of(Reason::BackingOff, detail)
@@ -191,9 +191,9 @@ impl Explainer<'_, '_> {
                 quota,
                 kept,
             } => {
-                let gate = &books.gates.gates[*gate];
-                let held = said(quota, books.dims.name(*dim));
-                let of_it = of_it(*kept, books.dims.name(*dim));
+                let gate = &round.gates.gates[*gate];
+                let held = quota_text(quota, round.dims.name(*dim));
+                let of_it = reserved_text(*kept, round.dims.name(*dim));
                 let detail = format!(
                     "{} holds {held} in queue {}{of_it}",
                     gate.whose,
@@ -211,8 +211,8 @@ impl Explainer<'_, '_> {
                 quota,
                 kept,
             } => {
-                let held = said(quota, books.dims.name(*dim));
-                let of_it = of_it(*kept, books.dims.name(*dim));
+                let held = quota_text(quota, round.dims.name(*dim));
+                let of_it = reserved_text(*kept, round.dims.name(*dim));
                 let detail = format!("queue {} holds {held}{of_it}", path(*queue));
                 Answer {
                     quota: Some(*quota),
@@ -220,8 +220,8 @@ impl Explainer<'_, '_> {
                     ..Answer::of(Reason::QueueQuota, detail)
                 }
             }
-            Why::Gang { fit, of, because } => self.gang(ask, (*fit, *of), because.as_deref()),
-            Why::NoNode => self.no_node(ask),
+            Why::Gang { fit, of, because } => self.gang(item, (*fit, *of), because.as_deref()),
+            Why::NoNode => self.no_node(item),
         }
     }
 
@@ -231,8 +231,8 @@ impl Explainer<'_, '_> {
         (quota, kept): (QuotaNumbers, u64),
     ) -> Answer {
         let whose = whose.map_or(String::new(), |it| format!(" for {it}"));
-        let path = &self.books.tree.spots[queue].path;
-        let (used, limit, of_it) = (quota.used, quota.limit, of_it(kept, ""));
+        let path = &self.round.tree.entries[queue].path;
+        let (used, limit, of_it) = (quota.used, quota.limit, reserved_text(kept, ""));
         let detail = format!("{used} of {limit} applications run in queue {path}{whose}{of_it}");
         Answer {
             quota: Some(quota),
@@ -240,29 +240,29 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// One process alone is more than may be there at most: smaller ones could be.
+    /// One process exceeds the maximum; a smaller one could fit.
     fn less(&self, (dim, quota): (usize, &QuotaNumbers)) -> Option<Unblock> {
-        let unit = self.books.quantum.0.memory_bytes;
-        let memory = self.books.dims.name(dim) == "memory" && unit > 0;
+        let unit = self.round.quantum.0.memory_bytes;
+        let memory = self.round.dims.name(dim) == "memory" && unit > 0;
         let quanta = if memory { quota.limit / unit } else { 0 };
         (quota.needed > quota.limit && quanta > 0).then_some(Unblock::AskForLess { quanta })
     }
 
-    fn no_node(&mut self, ask: usize) -> Answer {
-        let it = &self.books.asks[ask];
+    fn no_node(&mut self, item: usize) -> Answer {
+        let it = &self.round.items[item];
         if !it.anywhere {
-            return nowhere(self.books, ask, &self.kept);
+            return no_node_fits(self.round, item, &self.kept);
         }
-        let books = self.books;
+        let round = self.round;
         let known = self.nowhere.entry(it.shape);
         known
-            .or_insert_with(|| nowhere(books, ask, &self.kept))
+            .or_insert_with(|| no_node_fits(round, item, &self.kept))
             .clone()
     }
 }
 
-fn said(quota: &QuotaNumbers, resource: &str) -> String {
-    let of = |amount| told(resource, amount);
+fn quota_text(quota: &QuotaNumbers, resource: &str) -> String {
+    let of = |amount| amount_text(resource, amount);
     let (used, limit, needed) = (of(quota.used), of(quota.limit), of(quota.needed));
     if quota.needed > quota.limit {
         return format!(
@@ -272,11 +272,11 @@ fn said(quota: &QuotaNumbers, resource: &str) -> String {
     format!("{used} of {limit} {resource}, and {needed} more are needed")
 }
 
-/// How much of what is said to be used is kept for others.
-fn of_it(kept: u64, resource: &str) -> String {
+/// Text for the reserved part of the usage.
+fn reserved_text(kept: u64, resource: &str) -> String {
     if kept == 0 {
         return String::new();
     }
-    let kept = told(resource, kept);
+    let kept = amount_text(resource, kept);
     format!("; {kept} of that is kept for work that goes before it")
 }

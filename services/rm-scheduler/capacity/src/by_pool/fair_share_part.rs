@@ -1,7 +1,7 @@
-//! What of a snapshot the planner of fair shares may see, kept from round to round.
+//! The part of a snapshot that the fair-share planner may see, updated from round to round.
 //!
-//! Invariant: it follows from the snapshot alone, whatever was absorbed before. Following costs a
-//! look at each allocation and node, which the planner of queues takes anyway.
+//! Invariant: it depends only on the snapshot, not on the updates before. Each update visits all
+//! allocations and nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,24 +12,24 @@ use hayward_rm_scheduler_domain::{
 use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::NodeName;
 
-pub(super) struct Rest(Snapshot);
+pub(super) struct FairSharePart(Snapshot);
 
-/// Whose an allocation is to plan for.
+/// Planner of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Fair,
-    /// Queues, or a planner outside.
+    /// Queues, or an external planner.
     Other,
 }
 
-impl Rest {
+impl FairSharePart {
     pub fn is_needed(snapshot: &Snapshot) -> bool {
         let mut demand = snapshot.demand.values();
         let other = !snapshot.queues.is_empty() || !snapshot.outside.is_empty();
         other || demand.any(|demand| demand.queued.is_some())
     }
 
-    /// Is it needed from now on? Queues come with another policy, which is news of everything.
+    /// Whether the part is needed from now on. A policy with queues marks everything as changed.
     pub fn begins(news: &News) -> bool {
         let mut fresh = news.work.values().flatten();
         fresh.any(|demand| demand.queued.is_some())
@@ -46,8 +46,7 @@ impl Rest {
         &self.0
     }
 
-    /// Brings it up to a snapshot of which only the news differs from the last one; gives what is
-    /// news of the rest.
+    /// Updates the part to a new snapshot, and returns the differences within the part.
     pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) -> News {
         let divided = Divided::of(snapshot);
         self.follow_what_is_small(snapshot, &divided);
@@ -92,8 +91,8 @@ impl Rest {
         (snapshot, divided): (&'s Snapshot, Divided),
         news: &News,
         told: &mut News,
-    ) -> Stands<'s> {
-        let mut stands = Stands {
+    ) -> NodeSides<'s> {
+        let mut stands = NodeSides {
             divided,
             fair: HashSet::new(),
             other: HashSet::new(),
@@ -127,7 +126,7 @@ impl Rest {
     fn follow_nodes(
         &mut self,
         snapshot: &Snapshot,
-        (news, stands): (&News, &Stands),
+        (news, stands): (&News, &NodeSides),
         told: &mut News,
     ) {
         let rest = &mut self.0.nodes;
@@ -165,15 +164,15 @@ fn follow<T: PartialEq + Clone>(mine: &mut T, other: &T) {
     }
 }
 
-/// Nodes by who stands on them.
-struct Stands<'s> {
+/// Nodes by the planners of their allocations.
+struct NodeSides<'s> {
     divided: Divided,
     fair: HashSet<&'s NodeName>,
     other: HashSet<&'s NodeName>,
 }
 
-impl Stands<'_> {
-    /// Whether a node takes work in the eyes of fair shares; none where it is nothing to them.
+impl NodeSides<'_> {
+    /// Whether fair shares may place work on the node; none if the node is not in the part.
     fn seen(&self, name: &NodeName, node: &Node) -> Option<bool> {
         if self.divided.has(&node.pool) {
             return self.fair.contains(name).then_some(false);
@@ -182,12 +181,12 @@ impl Stands<'_> {
     }
 }
 
-/// The pools that are not shared out by fair shares, with all below them.
+/// Pools without fair shares, with all pools below them.
 #[derive(Debug, Default)]
 pub(super) struct Divided {
-    /// Divided among queues.
+    /// Pools with queues.
     pools: BTreeSet<String>,
-    /// Classes of such pools.
+    /// Classes of these pools.
     classes: BTreeMap<String, String>,
     outside: Trees,
 }
@@ -235,7 +234,7 @@ impl Divided {
             return Side::Other;
         }
         let demand = snapshot.demand.get(&allocation.work);
-        // Its work is withdrawn: where it stands, and whether a class says who ends it.
+        // The work is withdrawn: its node and class decide which planner ends it.
         let withdrawn = || {
             let node = snapshot.nodes.get(&allocation.node);
             node.is_some_and(|node| self.pools.contains(&node.pool))
@@ -245,7 +244,7 @@ impl Divided {
         if queues { Side::Other } else { Side::Fair }
     }
 
-    /// Work of a class never lands in a pool with queues, and is told so.
+    /// Explains that work of a class cannot run in a pool with queues.
     pub fn explain(&self, verdict: &mut Verdict) {
         let class = verdict.class.as_deref().filter(|_| verdict.waits);
         let pool = class.and_then(|class| Some((class, self.classes.get(class)?)));

@@ -1,4 +1,5 @@
-//! `"*" | users [" " groups]`, each a list with commas; a leading blank means groups only (7.3).
+//! Access lists: `"*" | users [" " groups]`, each a comma-separated list; a leading blank means
+//! groups only.
 
 use hayward_rm_scheduler_domain::snapshot::queues::Acl;
 
@@ -33,12 +34,12 @@ pub(super) fn read(text: &str, at: &At, faults: &mut Faults) -> Acl {
     acl
 }
 
-/// The name of a user or group.
+/// Checks the name of a user or group.
 pub(super) fn check_name(name: &str, at: &At, faults: &mut Faults) {
     let starts = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
     let rest = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);
     if name != "*" && !(starts && name.chars().all(rest)) {
-        let detail = format!("{name:?} is no name of a user or group");
+        let detail = format!("{name:?} is not a valid name of a user or group");
         faults.say(at, detail);
     }
 }

@@ -1,4 +1,4 @@
-//! The written form. Every field may be left out.
+//! The document as JSON; every field is optional.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::{At, Faults, MOST_FAULTS};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Document {
-    /// By name. A `root` above them is implied where there is none.
+    /// Queues by name; a missing `root` above them is implied.
     pub queues: BTreeMap<String, Queue>,
     pub placement: Vec<Rule>,
     pub node_sort: Nodes,
-    /// The same as limits of the root.
+    /// Limits of the root.
     pub limits: Vec<Limit>,
     pub preemption: Option<bool>,
     pub quota_preemption: Option<bool>,
@@ -30,7 +30,7 @@ pub struct Document {
 #[serde(deny_unknown_fields, default)]
 pub struct Nodes {
     pub policy: NodeSort,
-    /// Whole numbers by type.
+    /// Weight by resource type, a whole number.
     pub weights: Value,
 }
 
@@ -67,7 +67,7 @@ pub enum PriorityPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resources {
-    /// Amounts by type, as in `{"memory": "2G", "vcore": 4}`.
+    /// Amounts by type, such as `{"memory": "2G", "vcore": 4}`.
     pub guaranteed: Value,
     pub max: Value,
 }
@@ -94,7 +94,7 @@ pub struct Template {
 pub struct Rule {
     #[serde(rename = "rule")]
     pub by: Kind,
-    /// Of `fixed` the queue, of `tag` the name of the tag.
+    /// The queue for `fixed`, the name of the tag for `tag`.
     #[serde(default)]
     pub value: Option<String>,
     #[serde(default)]
@@ -132,7 +132,7 @@ pub enum Pass {
     Deny,
 }
 
-/// What can be read of it. What cannot is told, left out, and the rest read again.
+/// Parses the document. Each unreadable part is reported and removed, and the rest is parsed again.
 pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
     let mut left = value.clone();
     for _ in 0..MOST_FAULTS {
@@ -142,7 +142,7 @@ pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
         };
         let mut steps: Vec<String> = error.path().iter().filter_map(step).collect();
         let detail = error.into_inner().to_string();
-        // The path of a field that is not known ends above it.
+        // The path of an unknown field ends at its parent.
         let unknown = detail.strip_prefix("unknown field `");
         if let Some((name, _)) = unknown.and_then(|rest| rest.split_once('`'))
             && steps.last().is_none_or(|last| last != name)
@@ -166,7 +166,7 @@ fn step(segment: &Segment) -> Option<String> {
     }
 }
 
-/// Takes out what these steps lead to, or the nearest around it that can be taken out.
+/// Removes the value at this path, or its nearest removable parent.
 fn remove(value: &mut Value, steps: &[String]) -> bool {
     let Some((first, rest)) = steps.split_first() else {
         return false;

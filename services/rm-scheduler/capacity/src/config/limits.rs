@@ -1,30 +1,30 @@
-//! Limits of users and groups (11.1).
+//! Validation of user and group limits.
 
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Limit, Queue};
 
-use super::{At, Faults, acl::check_name, validate::Spot};
-use crate::amount::told;
+use super::{At, Faults, acl::check_name, validate::InheritedQueue};
+use crate::amount::amount_text;
 
-const EVERYBODY: &str = "*";
+const WILDCARD: &str = "*";
 
-/// Users, or groups.
+/// Selects the users or the groups of a limit.
 type Names = fn(&Limit) -> &Vec<String>;
 
-pub(super) fn check(spot: &Spot, faults: &mut Faults) {
+pub(super) fn check(spot: &InheritedQueue, faults: &mut Faults) {
     let at = spot.at.to("limits");
     let kinds: [(&str, Names); 2] = [("users", |it| &it.users), ("groups", |it| &it.groups)];
     for (index, limit) in spot.queue.limits.iter().enumerate() {
         let at = at.nth(index);
         if limit.users.is_empty() && limit.groups.is_empty() {
-            faults.say(&at, "names nobody: add users or groups");
+            faults.say(&at, "names no user or group");
         }
         let nothing = limit.max.values().all(|amount| *amount == 0);
         if nothing && limit.max_applications.is_none() {
             faults.say(
                 &at,
-                "limits nothing: add max_resources or max_applications above 0",
+                "has no effect: add max_resources, or max_applications above 0",
             );
         }
         within(limit, spot.queue, &at, faults);
@@ -39,7 +39,7 @@ pub(super) fn check(spot: &Spot, faults: &mut Faults) {
     }
 }
 
-/// Each name once, everybody alone and last.
+/// Each name appears once; the wildcard is alone and last.
 fn who(limits: &[Limit], (kind, names): (&str, Names), at: &At, faults: &mut Faults) {
     let mut seen = BTreeSet::new();
     let mut closed = false;
@@ -49,23 +49,23 @@ fn who(limits: &[Limit], (kind, names): (&str, Names), at: &At, faults: &mut Fau
         if closed && !all.is_empty() {
             faults.say(
                 &at,
-                "stands behind the entry for everybody: move that to the end",
+                "follows the wildcard entry; move that entry to the end",
             );
         }
-        if all.len() > 1 && all.iter().any(|name| name == EVERYBODY) {
-            faults.say(&at, "has \"*\" among others: give it an entry of its own");
+        if all.len() > 1 && all.iter().any(|name| name == WILDCARD) {
+            faults.say(&at, "has \"*\" among other names; give it its own entry");
         }
         for name in all {
             check_name(name, &at, faults);
-            if name == EVERYBODY {
+            if name == WILDCARD {
                 if kind == "groups" && seen.is_empty() {
-                    let detail = "\"*\" needs a named group before it: use users for everybody";
+                    let detail = "\"*\" needs a named group before it; use users for the wildcard";
                     faults.say(&at, detail);
                 }
                 closed = true;
             }
             if !seen.insert(name) {
-                faults.say(&at, format!("{name:?} is there twice"));
+                faults.say(&at, format!("{name:?} appears twice"));
             }
         }
     }
@@ -74,7 +74,10 @@ fn who(limits: &[Limit], (kind, names): (&str, Names), at: &At, faults: &mut Fau
 fn within(limit: &Limit, queue: &Queue, at: &At, faults: &mut Faults) {
     for (resource, amount) in &limit.max {
         if let Some(most) = queue.max.get(resource).filter(|most| amount > *most) {
-            let detail = format!("is more than the {} of the queue", told(resource, *most));
+            let detail = format!(
+                "is more than the {} of the queue",
+                amount_text(resource, *most)
+            );
             faults.say(&at.to("max_resources").to(resource), detail);
         }
     }
@@ -86,9 +89,9 @@ fn within(limit: &Limit, queue: &Queue, at: &At, faults: &mut Faults) {
     }
 }
 
-/// Nobody may have more here than above.
+/// A limit must not exceed the limit of the same name above.
 fn above(
-    spot: &Spot,
+    spot: &InheritedQueue,
     (limit, name, names): (&Limit, &String, Names),
     at: &At,
     faults: &mut Faults,
@@ -103,7 +106,7 @@ fn above(
         };
         for (resource, amount) in &limit.max {
             if let Some(most) = other.max.get(resource).filter(|most| amount > *most) {
-                let most = told(resource, *most);
+                let most = amount_text(resource, *most);
                 let detail = format!("is more than the {most} that {name:?} has above");
                 faults.say(&at.to("max_resources").to(resource), detail);
             }

@@ -1,4 +1,4 @@
-//! Placement rules (11.1): what a rule names for certain has to be there.
+//! Validation of placement rules: queues that a rule names must exist.
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
@@ -13,7 +13,7 @@ pub(super) fn check(queues: &Queues, at: &At, rules: &[Rule], faults: &mut Fault
     }
 }
 
-/// `above`: applications do not land where it points to, but below.
+/// `above` is true for a parent rule: applications are placed below its queue.
 fn one(queues: &Queues, at: &At, (rule, above): (&Rule, bool), faults: &mut Faults) {
     let value = rule.value.as_deref().unwrap_or("").to_lowercase();
     if matches!(rule.by, Kind::Fixed | Kind::Tag) && value.is_empty() {
@@ -22,13 +22,13 @@ fn one(queues: &Queues, at: &At, (rule, above): (&Rule, bool), faults: &mut Faul
         } else {
             "the name of a tag"
         };
-        faults.say(&at.to("value"), format!("is missing: name {what}"));
+        faults.say(&at.to("value"), format!("is missing; give {what}"));
         return;
     }
     let qualified = value == "root" || value.starts_with("root.");
     if let Some(parent) = &rule.parent {
         if rule.by == Kind::Fixed && qualified {
-            let detail = "the value is a full path already: remove the parent, or the `root.`";
+            let detail = "the value is already a full path; remove the parent or the `root.`";
             faults.say(&at.to("parent"), detail);
         }
         one(queues, &at.to("parent"), (parent, true), faults);
@@ -55,7 +55,7 @@ fn target(
         match queue.children.get(name) {
             Some(child) => queue = child,
             None if !create => {
-                let detail = format!("there is no queue {path}: add it, or let it be created");
+                let detail = format!("there is no queue {path}; add it, or allow its creation");
                 faults.say(at, detail);
                 return;
             }
@@ -69,9 +69,9 @@ fn target(
     }
     if queue.is_leaf() == above {
         let detail = if above {
-            format!("queue {path} is a leaf, and queues are to be below it: make it a parent")
+            format!("queue {path} is a leaf, but queues are to be created below it")
         } else {
-            format!("queue {path} is no leaf: applications land in leaves")
+            format!("queue {path} is not a leaf; applications run in leaves")
         };
         faults.say(at, detail);
     }

@@ -23,7 +23,7 @@ fn leaf(leaf: &Value) -> Value {
 const A: &str = "/queues/root/queues/a";
 
 #[test]
-fn s21_applications_do_not_grow_downwards() {
+fn a_queue_has_no_more_applications_than_its_parent() {
     let chain = |most: [u64; 4]| {
         let child = json!({"max_applications": most[3]});
         let parent1 = json!({"max_applications": most[2], "queues": {"child1": child}});
@@ -38,7 +38,7 @@ fn s21_applications_do_not_grow_downwards() {
 }
 
 #[test]
-fn all_faults_are_told_at_once_and_each_in_its_place() {
+fn all_faults_are_reported_at_once_with_their_positions() {
     let document = json!({
         "queues": {"root": {
             "resources": {"max": {"memory": 5}},
@@ -66,7 +66,7 @@ fn all_faults_are_told_at_once_and_each_in_its_place() {
 }
 
 #[test]
-fn a_root_is_implied_where_there_is_none() {
+fn a_missing_root_is_implied() {
     let two = json!({"queues": {"A": {}, "b": {"queues": {"c": {}}}}});
     let queues = read(&two).unwrap();
     let names: Vec<&str> = queues.root.children.keys().map(String::as_str).collect();
@@ -78,13 +78,13 @@ fn a_root_is_implied_where_there_is_none() {
 }
 
 #[test]
-fn names_are_unique_whatever_their_case() {
+fn names_are_unique_ignoring_case() {
     let twice = root(&json!({"queues": {"Dev": {}, "dev": {}}}));
     assert_eq!(faults(&twice).len(), 1, "{:?}", faults(&twice));
 }
 
 #[test]
-fn what_is_guaranteed_can_be_had() {
+fn a_guarantee_fits_the_maximum() {
     let over = leaf(&json!({"resources": {"guaranteed": {"vcore": 5}, "max": {"vcore": 4}}}));
     assert_eq!(pointers(&over), [format!("{A}/resources/guaranteed/vcore")]);
     let child = |it: u64| json!({"resources": {"guaranteed": {"vcore": it}}});
@@ -103,7 +103,7 @@ fn what_is_guaranteed_can_be_had() {
 }
 
 #[test]
-fn limits_name_each_once_and_everybody_last() {
+fn limits_name_each_user_once_and_the_wildcard_last() {
     let limits = |limits: Value| pointers(&leaf(&json!({"limits": limits})));
     let one = |who: Value| {
         let mut limit = json!({"max_applications": 1});
@@ -138,7 +138,7 @@ fn limits_name_each_once_and_everybody_last() {
 }
 
 #[test]
-fn nobody_has_more_below_than_above() {
+fn a_limit_does_not_exceed_the_limit_above() {
     let limit = |most: u64| json!([{"users": ["ann"], "max_resources": {"vcore": most}}]);
     let document = leaf(
         &json!({"limits": limit(2), "resources": {"max": {"vcore": 9}},
@@ -157,7 +157,7 @@ fn nobody_has_more_below_than_above() {
 }
 
 #[test]
-fn rules_point_to_what_is_there() {
+fn rules_name_existing_queues() {
     let check = |rule: Value| {
         let queues = json!({"a": {}, "b": {"queues": {"c": {}}}});
         pointers(&json!({"queues": {"root": {"queues": queues}}, "placement": [rule]}))
@@ -182,9 +182,9 @@ fn rules_point_to_what_is_there() {
     assert_eq!(check(json!({"rule": "guess"})), ["/placement/0/rule"]);
 }
 
-/// Whatever stands there, it is read or told, and never both.
+/// Any value is either parsed or reported, never both.
 #[test]
-fn every_field_may_be_anything() {
+fn every_field_tolerates_any_value() {
     let good = json!({"queues": {"root": {"submit_acl": "*", "queues": {"a": {
         "resources": {"max": {"vcore": 4}, "guaranteed": {"vcore": 1}},
         "limits": [{"users": ["ann"], "max_applications": 1}]}}}},
@@ -232,18 +232,18 @@ fn walk(value: &Value, at: String, places: &mut Vec<String>) {
 }
 
 #[test]
-fn faults_have_amounts_as_people_write_them() {
+fn faults_print_amounts_in_readable_units() {
     let limits = json!([{"users": ["*"], "max_resources": {"memory": "3Gi"}}]);
-    let told = faults(&leaf(&json!({"limits": limits, "resources": {
+    let reported = faults(&leaf(&json!({"limits": limits, "resources": {
         "guaranteed": {"vcore": 33}, "max": {"vcore": 32, "memory": "2Gi"}}})));
     let expected = [
         format!("{A}/limits/0/max_resources/memory: is more than the 2 GiB of the queue"),
         format!("{A}/resources/guaranteed/vcore: is more than the 32 it may have at most"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     let child = json!({"resources": {"guaranteed": {"vcore": "1500m"}}});
-    let told = faults(&leaf(&json!({"resources": {"guaranteed": {"vcore": 2}},
+    let reported = faults(&leaf(&json!({"resources": {"guaranteed": {"vcore": 2}},
         "queues": {"x": child, "y": child}})));
     let detail = "queues below are guaranteed 3 vcore, it is guaranteed itself 2";
-    assert_eq!(told, [format!("{A}/resources/guaranteed: {detail}")]);
+    assert_eq!(reported, [format!("{A}/resources/guaranteed: {detail}")]);
 }

@@ -1,4 +1,4 @@
-//! From the written form to the one that planning goes by.
+//! Translates the document into the queues of the snapshot.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::amount;
 
 pub(super) const ROOT: &str = "root";
 
-/// One queue at the top that is called root is the root itself; otherwise it is implied.
+/// True when the only top queue is called root; otherwise a root is implied.
 pub(super) fn is_rooted(document: &Document) -> bool {
     let mut names = document.queues.keys();
     document.queues.len() == 1 && names.any(|name| name.eq_ignore_ascii_case(ROOT))
@@ -63,7 +63,7 @@ fn children(
         check_name(name, &here, faults);
         let read = one(queue, &here, faults);
         if all.insert(name.to_lowercase(), read).is_some() {
-            let detail = format!("queue {name:?} is there twice: case does not tell names apart");
+            let detail = format!("queue {name:?} appears twice; names are compared without case");
             faults.say(&here, detail);
         }
     }
@@ -73,7 +73,7 @@ fn children(
 fn check_name(name: &str, at: &At, faults: &mut Faults) {
     let good = |it: char| it.is_ascii_alphanumeric() || "_:#/@-".contains(it);
     if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
-        let detail = "is no name of a queue: use 1 to 64 of letters, digits and _ : # / @ -";
+        let detail = "is not a valid queue name; use 1 to 64 letters, digits or _ : # / @ -";
         faults.say(at, detail);
     }
 }
@@ -154,14 +154,14 @@ fn amounts(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
     amounts
 }
 
-/// Numbers as they are.
+/// Parses plain numbers by type.
 fn plain(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
     let mut all = Amounts::new();
     let fields = value.as_object();
     if fields.is_none() && !value.is_null() {
         faults.say(
             at,
-            "is no map: write a weight for each type, as in {\"memory\": 1}",
+            "must be a map of weights by type, such as {\"memory\": 1}",
         );
     }
     for (name, value) in fields.into_iter().flatten() {
@@ -171,7 +171,7 @@ fn plain(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
             }
             None => faults.say(
                 &at.to(name),
-                "is no weight: use a whole number from 0 to 1000000",
+                "is not a weight; use a whole number from 0 to 1000000",
             ),
         }
     }

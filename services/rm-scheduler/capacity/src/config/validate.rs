@@ -1,4 +1,4 @@
-//! What makes a tree of queues acceptable (11.1), once it can be read.
+//! Validation of the queue tree, after parsing.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::{
     limits, placement,
     translate::{ROOT, is_rooted},
 };
-use crate::amount::told;
+use crate::amount::amount_text;
 
-/// Queues at most, and levels; every round walks the tree.
-const MOST: usize = 10_000;
-const LEVELS: usize = 20;
+/// Most queues and levels; every round walks the tree.
+const MAX_QUEUES: usize = 10_000;
+const MAX_LEVELS: usize = 20;
 
 pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
     let top = At::default().to("queues");
@@ -22,11 +22,11 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
         faults.say(&top, "needs at least one queue, as in {\"default\": {}}");
         return;
     }
-    if count(&queues.root) > MOST {
-        faults.say(&top, format!("has more than {MOST} queues"));
+    if count(&queues.root) > MAX_QUEUES {
+        faults.say(&top, format!("has more than {MAX_QUEUES} queues"));
         return;
     }
-    let root = Spot {
+    let root = InheritedQueue {
         queue: &queues.root,
         at: if is_rooted(document) {
             names(document, &top)
@@ -42,13 +42,13 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
     if !(queues.root.max.is_empty() && queues.root.guaranteed.is_empty()) {
         faults.say(
             &resources,
-            "the root has what its nodes have: remove its resources",
+            "the root has the resources of its nodes; remove its own",
         );
     }
     if !document.limits.is_empty() && is_rooted(document) {
         let own = document.queues.values().next().map(|root| &root.limits);
         if own.is_some_and(|own| !own.is_empty() && *own != document.limits) {
-            let detail = "differ from those of the root: write them in one place";
+            let detail = "differ from those of the root; define them in one place";
             faults.say(&At::default().to("limits"), detail);
         }
     }
@@ -61,7 +61,7 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
     );
 }
 
-/// Where the root stands, however it is written.
+/// Position of the root, written or implied.
 fn names(document: &Document, top: &At) -> At {
     let name = document.queues.keys().next();
     top.to(name.map_or(ROOT, String::as_str))
@@ -71,72 +71,72 @@ fn count(queue: &Queue) -> usize {
     1 + queue.children.values().map(count).sum::<usize>()
 }
 
-/// A queue with what it has from above.
-pub(super) struct Spot<'a> {
+/// A queue with its inherited settings.
+pub(super) struct InheritedQueue<'a> {
     pub queue: &'a Queue,
     pub at: At,
-    /// Of each type, the nearest maximum above it or its own.
+    /// Nearest maximum on the path, by type.
     max: Amounts,
     applications: Option<u64>,
-    /// Above it, the nearest first.
+    /// Queues above it, the nearest first.
     pub limits: Vec<&'a Queue>,
     level: usize,
 }
 
-fn judge(spot: &Spot, faults: &mut Faults) {
-    if spot.level > LEVELS {
-        faults.say(&spot.at, format!("is deeper than {LEVELS} levels"));
+fn judge(queue: &InheritedQueue, faults: &mut Faults) {
+    if queue.level > MAX_LEVELS {
+        faults.say(&queue.at, format!("is deeper than {MAX_LEVELS} levels"));
         return;
     }
-    let queue = spot.queue;
-    let resources = spot.at.to("resources");
+    let queue = queue.queue;
+    let resources = queue.at.to("resources");
     for (resource, guaranteed) in &queue.guaranteed {
-        let most = queue.max.get(resource).or(spot.max.get(resource));
+        let most = queue.max.get(resource).or(queue.max.get(resource));
         if let Some(most) = most.filter(|most| guaranteed > *most) {
             let detail = format!(
                 "is more than the {} it may have at most",
-                told(resource, *most)
+                amount_text(resource, *most)
             );
             faults.say(&resources.to("guaranteed").to(resource), detail);
         }
     }
     for (resource, max) in &queue.max {
-        if let Some(above) = spot.max.get(resource).filter(|above| max > *above) {
+        if let Some(above) = queue.max.get(resource).filter(|above| max > *above) {
             let detail = format!(
                 "is more than the {} of the queue above",
-                told(resource, *above)
+                amount_text(resource, *above)
             );
             faults.say(&resources.to("max").to(resource), detail);
         }
     }
-    applications(spot, faults);
-    guarantees(spot, faults);
-    limits::check(spot, faults);
-    let mut max = spot.max.clone();
+    applications(queue, faults);
+    guarantees(queue, faults);
+    limits::check(queue, faults);
+    let mut max = queue.max.clone();
     max.extend(queue.max.clone());
     let mut above = vec![queue];
-    above.extend(&spot.limits);
+    above.extend(&queue.limits);
     for (name, child) in &queue.children {
-        let at = if spot.at.0.is_empty() {
+        let at = if queue.at.0.is_empty() {
             At::default().to("queues").to(name)
         } else {
-            spot.at.to("queues").to(name)
+            queue.at.to("queues").to(name)
         };
-        let below = Spot {
+        let below = InheritedQueue {
             queue: child,
             at,
             max: max.clone(),
-            applications: queue.max_applications.or(spot.applications),
+            applications: queue.max_applications.or(queue.applications),
             limits: above.clone(),
-            level: spot.level + 1,
+            level: queue.level + 1,
         };
         judge(&below, faults);
     }
 }
 
-fn applications(spot: &Spot, faults: &mut Faults) {
-    let at = spot.at.to("max_applications");
-    match (spot.applications, spot.queue.max_applications) {
+fn applications(queue: &InheritedQueue, faults: &mut Faults) {
+    let at = queue.at.to("max_applications");
+    match (queue.applications, queue.queue.max_applications) {
         (Some(above), None) => {
             let detail = format!("is missing: the queue above has {above}, so use 1 to {above}");
             faults.say(&at, detail);
@@ -148,34 +148,36 @@ fn applications(spot: &Spot, faults: &mut Faults) {
     }
 }
 
-/// What all below are guaranteed is guaranteed here, or could be had here.
-fn guarantees(spot: &Spot, faults: &mut Faults) {
+/// Checks that the guarantees of the children fit the guarantee, or else the maximum, of the queue.
+fn guarantees(queue: &InheritedQueue, faults: &mut Faults) {
     let mut sums = Amounts::new();
-    for child in spot.queue.children.values() {
+    for child in queue.queue.children.values() {
         for (resource, amount) in promised(child) {
             let sum = sums.entry(resource).or_default();
             *sum = sum.saturating_add(amount);
         }
     }
     for (resource, sum) in sums {
-        let queue = spot.queue;
+        let queue = queue.queue;
         let own = queue.guaranteed.get(&resource);
-        let most = own.or(queue.max.get(&resource)).or(spot.max.get(&resource));
+        let most = own
+            .or(queue.max.get(&resource))
+            .or(queue.max.get(&resource));
         if let Some(most) = most.filter(|most| sum > **most) {
             let what = if own.is_some() {
                 "guaranteed itself"
             } else {
                 "allowed at most"
             };
-            let (sum, most) = (told(&resource, sum), told(&resource, *most));
+            let (sum, most) = (amount_text(&resource, sum), amount_text(&resource, *most));
             let detail =
                 format!("queues below are guaranteed {sum} {resource}, it is {what} {most}");
-            faults.say(&spot.at.to("resources").to("guaranteed"), detail);
+            faults.say(&queue.at.to("resources").to("guaranteed"), detail);
         }
     }
 }
 
-/// Its own guarantee, or what is promised below it.
+/// Its own guarantee, or the sum of the guarantees below it.
 fn promised(queue: &Queue) -> Amounts {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for child in queue.children.values() {

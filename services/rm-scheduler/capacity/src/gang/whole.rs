@@ -1,57 +1,57 @@
-//! What a gang needs at once, and how much of it a limit leaves room for.
+//! Resources that a gang needs at once, and how much of it fits a limit.
 
 use crate::{
     resource_vec::{Sparse, Vector, add, times},
-    round_state::Books,
+    round_state::RoundState,
 };
 
-/// All that these parts lack together.
-pub(crate) fn lacks(books: &Books, parts: &[usize]) -> Vector {
-    let mut total = books.dims.zero();
+/// Resources that these parts lack together.
+pub(crate) fn lacks(round: &RoundState, parts: &[usize]) -> Vector {
+    let mut total = round.dims.zero();
     for part in parts {
-        let lacks = books.asks[*part].gang_lacks();
-        add(&mut total, &times(books.vector(*part), lacks));
+        let lacks = round.items[*part].gang_lacks();
+        add(&mut total, &times(round.vector(*part), lacks));
     }
     total
 }
 
-/// Processes that are needed at once, and what one of them needs.
+/// Processes needed at once, and the resources of one.
 pub(crate) struct Part<'b> {
-    pub ask: usize,
+    pub item: usize,
     pub least: u64,
     pub vector: &'b Vector,
 }
 
 pub(crate) struct Whole<'b> {
     pub parts: Vec<Part<'b>>,
-    /// All parts together.
+    /// Resources of all parts.
     pub total: Vector,
 }
 
-/// The type of which the whole gang needs more than there may be.
+/// A resource of which the gang needs more than the limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Over {
     pub dim: usize,
     pub limit: u64,
     pub needed: u64,
-    /// The largest number of its processes that could be.
+    /// Most processes of the gang that would fit.
     pub feasible: u64,
 }
 
 impl<'b> Whole<'b> {
-    /// Of these asks, as far as they are parts of gangs.
-    pub fn of(books: &'b Books, asks: impl Iterator<Item = usize>) -> Self {
-        let parts = asks.filter_map(|at| {
-            let it = &books.asks[at];
+    /// Gang needs of these work items.
+    pub fn of(round: &'b RoundState, items: impl Iterator<Item = usize>) -> Self {
+        let parts = items.filter_map(|at| {
+            let it = &round.items[at];
             let gang = it.queued.gang.as_ref()?;
             Some(Part {
-                ask: at,
-                least: gang.min.min(Books::wanted(it.demand, it.has)),
-                vector: books.vector(at),
+                item: at,
+                least: gang.min.min(RoundState::wanted(it.demand, it.has)),
+                vector: round.vector(at),
             })
         });
         let parts: Vec<Part> = parts.collect();
-        let mut total = books.dims.zero();
+        let mut total = round.dims.zero();
         for part in &parts {
             add(&mut total, &times(part.vector, part.least));
         }
@@ -63,7 +63,7 @@ impl<'b> Whole<'b> {
         least.fold(0, u64::saturating_add)
     }
 
-    /// Of several such types the one that leaves the fewest.
+    /// The exceeded resource that allows the fewest processes.
     pub fn over(&self, max: &Sparse) -> Option<Over> {
         let pairs = max.iter().zip(&self.total).enumerate();
         let over = pairs.filter_map(|(dim, (max, total))| Some((dim, (*max)?, *total)));
@@ -77,7 +77,7 @@ impl<'b> Whole<'b> {
         over.min_by_key(|over| over.feasible)
     }
 
-    /// Most processes that so much of one type is enough for: the smallest first.
+    /// Most processes that fit the limit, smallest first.
     fn fitting(&self, dim: usize, limit: u64) -> u64 {
         let parts = self.parts.iter();
         let mut parts: Vec<(u64, u64)> = parts.map(|it| (it.vector[dim], it.least)).collect();

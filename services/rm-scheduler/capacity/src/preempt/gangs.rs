@@ -1,124 +1,122 @@
-//! Taking for a gang (section 10, 17.1): with all that it lacks its queue stays within what it is
-//! guaranteed, and so many leave at once that the whole gang fits; or nobody does. What was taken
-//! one by one would stand idle until the last of it is there.
+//! Preemption for a gang: its queue must stay within its guarantee with the whole gang, and the
+//! victims must free space for the whole gang. Otherwise the freed space would stand idle.
 //!
-//! Members are simulated one after the other, each on the node where the least has to leave beside
-//! those who leave already. What is lawful only shrinks as more leave, so the costs that were found
-//! for the nodes are kept in order and looked at again when their turn comes.
+//! Members are simulated one by one, each on the node with the cheapest further victims. The set of
+//! allowed victims only shrinks, so node costs are kept sorted and recomputed when they come up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Outcome, Wish, fence,
+    Outcome, PreemptionRequest, fence,
     guarantee::Guarantees,
-    tell,
+    vacate_victim,
     victims::{Freed, candidates, elsewhere, is_originator, is_short, is_willing, try_take},
 };
 use crate::{
-    future_nodes::{Room, Yard},
+    future_nodes::{FutureNode, Occupancy},
     gang::{self, whole::lacks},
     reserve::{
         gang_fit::pack_into,
         gangs::{has_lapsed, hold, of, waits_since},
     },
     resource_vec::share_a_type,
-    round_state::{Books, Why},
+    round_state::{RoundState, Why},
     verdict::never,
 };
 
-/// 10.2, as far as it does not depend on guarantees; for the part that stands for its gang.
-pub(super) fn may_try(books: &Books, (ask, leaf): (usize, usize)) -> bool {
-    let it = &books.asks[ask];
+/// Preconditions that do not depend on guarantees, for the representative of the gang.
+pub(super) fn may_try(round: &RoundState, (item, leaf): (usize, usize)) -> bool {
+    let it = &round.items[item];
     let Some(Why::Gang { because, .. }) = &it.why else {
         return false;
     };
     let because = because.as_deref();
-    let parts = gang::lacking(books, ask);
-    // Two gangs for which room is made would each get a half. One that has room already, and for
-    // which nobody left, gives way to a guarantee.
-    let room = books.kept.gang.as_ref();
+    let parts = gang::lacking(round, item);
+    // Victims leave for one gang at a time, or two gangs would each get half. A reservation without
+    // victims yields to a guarantee.
+    let room = round.kept.gang.as_ref();
     let open = room.is_none_or(|room| !room.cleared);
-    let delay = books.tree.spots[leaf].manner.preemption_delay_ms;
+    let delay = round.tree.entries[leaf].manner.preemption_delay_ms;
     let may = |part: &usize| {
-        let it = &books.asks[*part];
+        let it = &round.items[*part];
         it.queued.preempts
             && it.queued.required_node.is_none()
-            && !books.kept.attempts.contains_key(it.work)
+            && !round.kept.attempts.contains_key(it.work)
     };
     matches!(because, Some(Why::NoNode | Why::QueueQuota { .. }))
-        && gang::all(books, ask).find(|part| books.asks[*part].gang_lacks() > 0) == Some(ask)
+        && gang::all(round, item).find(|part| round.items[*part].gang_lacks() > 0) == Some(item)
         && open
         && parts.iter().all(may)
-        && books.snapshot.now.ms_since(waits_since(books, ask)) >= delay
-        && !has_lapsed(books, ask)
-        && books.may_run(it.app).is_ok()
-        && never(books, ask).is_none()
+        && round.snapshot.now.ms_since(waits_since(round, item)) >= delay
+        && !has_lapsed(round, item)
+        && round.may_run(it.app).is_ok()
+        && never(round, item).is_none()
 }
 
 pub(super) fn attempt(
-    books: &mut Books,
-    (guarantees, yard): (&Guarantees, &Yard),
-    (ask, leaf): (usize, usize),
+    round: &mut RoundState,
+    (guarantees, occupancy): (&Guarantees, &Occupancy),
+    (item, leaf): (usize, usize),
 ) -> Outcome {
-    let parts = gang::lacking(books, ask);
-    let total = lacks(books, &parts);
-    if !books.user_may_hold(ask, &total) || !guarantees.is_short(books, leaf, &total) {
+    let parts = gang::lacking(round, item);
+    let total = lacks(round, &parts);
+    if !round.user_may_hold(item, &total) || !guarantees.is_short(round, leaf, &total) {
         return Outcome::PreconditionsFailed;
     }
-    let (fence, short) = fence(books, guarantees, leaf, &total);
+    let (fence, short) = fence(round, guarantees, leaf, &total);
     let lowest = parts.iter().copied();
-    let lowest = lowest.min_by_key(|part| books.asks[*part].queued.priority);
-    let wish = Wish {
-        ask: lowest.unwrap_or(ask),
+    let lowest = lowest.min_by_key(|part| round.items[*part].queued.priority);
+    let wish = PreemptionRequest {
+        item: lowest.unwrap_or(item),
         leaf,
         fence,
         vector: total,
         short,
     };
-    match Attempt::of(books, (guarantees, yard), &wish).all(&parts) {
+    match Attempt::of(round, (guarantees, occupancy), &wish).all(&parts) {
         None => {
-            let now = books.snapshot.now;
+            let now = round.snapshot.now;
             for part in parts {
-                books
+                round
                     .kept
                     .attempts
-                    .insert(books.asks[part].work.clone(), now);
+                    .insert(round.items[part].work.clone(), now);
             }
             Outcome::DoesNotHelp
         }
         Some((seats, victims)) => {
-            commit(books, &wish, (&seats, &victims));
+            commit(round, &wish, (&seats, &victims));
             Outcome::Done
         }
     }
 }
 
-/// Nodes times victims up to which other seats are looked for, on all nodes or else on those that
-/// are seats now.
-const LOOKS: usize = 100_000;
+/// Limit of nodes times victims for re-seating, on all nodes or on the used ones.
+const MAX_RESEAT_COST: usize = 100_000;
 
-/// Of all nodes and those that are seats now: are all looked at, or the latter, or none?
+/// Whether to consider all nodes (true), only the used ones (false), or none, for this number of
+/// victims.
 fn looks_at_all((all, seated): (usize, usize), victims: usize) -> Option<bool> {
-    let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= LOOKS;
+    let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_RESEAT_COST;
     few(all).then_some(true).or(few(seated).then_some(false))
 }
 
-/// A part and its node, for each process.
+/// Part and node of each process.
 type Seats = Vec<(usize, usize)>;
-/// Who would rather stay, then originators, then how many.
+/// Victims that are not preemptable, then originators, then their number.
 type Cost = (bool, bool, usize);
 
 struct Attempt<'b, 'a> {
-    books: &'b Books<'a>,
+    round: &'b RoundState<'a>,
     guarantees: &'b Guarantees,
-    wish: &'b Wish,
+    wish: &'b PreemptionRequest,
     candidates: Vec<usize>,
-    /// The same, in the same order.
+    /// The same by node, in the same order.
     by_node: BTreeMap<usize, Vec<usize>>,
-    /// Once what leaves has left.
-    soon: BTreeMap<usize, Room>,
-    /// The same with victims gone and members there.
-    rooms: BTreeMap<usize, Room>,
+    /// Free space after vacated allocations have left.
+    soon: BTreeMap<usize, FutureNode>,
+    /// Free space with the victims gone and the members placed.
+    rooms: BTreeMap<usize, FutureNode>,
     freed: Freed,
     victims: Vec<usize>,
     seats: Seats,
@@ -126,25 +124,26 @@ struct Attempt<'b, 'a> {
 
 impl<'b, 'a> Attempt<'b, 'a> {
     fn of(
-        books: &'b Books<'a>,
-        (guarantees, yard): (&'b Guarantees, &Yard),
-        wish: &'b Wish,
+        round: &'b RoundState<'a>,
+        (guarantees, occupancy): (&'b Guarantees, &Occupancy),
+        wish: &'b PreemptionRequest,
     ) -> Self {
-        let candidates = candidates(books, guarantees, wish);
+        let candidates = candidates(round, guarantees, wish);
         let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in &candidates {
-            if let Some(node) = books.held[*at].node {
+            if let Some(node) = round.held[*at].node {
                 by_node.entry(node).or_default().push(*at);
             }
         }
-        let stations = books.nodes.stations.iter().enumerate();
-        // Nodes that are kept for others are theirs; room of a gang that is merely kept is not.
+        let stations = round.nodes.stations.iter().enumerate();
+        // Nodes reserved for other work are excluded; reservations of gangs without victims are
+        // not.
         let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-        let soon: BTreeMap<usize, Room> = open
-            .map(|(node, _)| (node, Room::soon(books, yard, node)))
+        let soon: BTreeMap<usize, FutureNode> = open
+            .map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)))
             .collect();
         Self {
-            books,
+            round,
             guarantees,
             wish,
             candidates,
@@ -157,7 +156,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         }
     }
 
-    /// Nodes for all processes of these parts, and who leaves for them.
+    /// Nodes for all processes of the parts, and the victims.
     fn all(mut self, parts: &[usize]) -> Option<(Seats, Vec<usize>)> {
         for part in parts {
             let nodes: Vec<usize> = self.rooms.keys().copied().collect();
@@ -165,29 +164,29 @@ impl<'b, 'a> Attempt<'b, 'a> {
                 let (cost, _) = self.on_node(*part, node)?;
                 Some((cost, node))
             });
-            let mut line: BTreeSet<(Cost, usize)> = costs.collect();
-            for _ in 0..self.books.asks[*part].gang_lacks() {
+            let mut order: BTreeSet<(Cost, usize)> = costs.collect();
+            for _ in 0..self.round.items[*part].gang_lacks() {
                 let (node, victims) = loop {
-                    let (before, node) = line.pop_first()?;
+                    let (before, node) = order.pop_first()?;
                     match self.on_node(*part, node) {
                         Some((cost, victims)) if cost <= before => break (node, victims),
-                        Some((cost, _)) => drop(line.insert((cost, node))),
+                        Some((cost, _)) => drop(order.insert((cost, node))),
                         None => {}
                     }
                 };
                 self.seat((*part, node), &victims);
                 let next = self.on_node(*part, node);
-                line.extend(next.map(|(cost, _)| (cost, node)));
+                order.extend(next.map(|(cost, _)| (cost, node)));
             }
         }
         let victims = std::mem::take(&mut self.victims);
-        let (books, guarantees) = (self.books, self.guarantees);
+        let (round, guarantees) = (self.round, self.guarantees);
         let with = (self.wish, &self.candidates[..]);
-        let mut victims = elsewhere(books, guarantees, with, victims)?;
-        // Who was taken for one member may not be needed any more now that the others are seated.
-        // Who would rather stay goes last, then originators (10.3).
+        let mut victims = elsewhere(round, guarantees, with, victims)?;
+        // A victim of one member may be unnecessary after all members are seated. Reluctant victims
+        // are spared first, then originators.
         let mut order = victims.clone();
-        order.sort_by_key(|at| (is_willing(books, *at), !is_originator(books, *at)));
+        order.sort_by_key(|at| (is_willing(round, *at), !is_originator(round, *at)));
         for at in order {
             let others: Vec<usize> = victims.iter().copied().filter(|it| *it != at).collect();
             if let Some(seats) = self.without(at, &others, parts) {
@@ -198,24 +197,23 @@ impl<'b, 'a> Attempt<'b, 'a> {
         Some((self.seats, victims))
     }
 
-    /// Seats for all members, on the same nodes or on others, when only these leave; so that no
-    /// queue is short either.
+    /// Seats for all members with fewer victims, such that no queue is short.
     fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<Seats> {
-        let books = self.books;
-        if is_short(books, self.wish, victims) {
+        let round = self.round;
+        if is_short(round, self.wish, victims) {
             return None;
         }
-        let node = books.held[stays].node;
+        let node = round.held[stays].node;
         if node.is_none_or(|node| self.still_seats(node, victims)) {
             return Some(self.seats.clone());
         }
-        // The more of both there are, the fewer nodes are looked at, and at last none: all of this
-        // is done again for each victim.
+        // The search is repeated for each victim, so large problems consider fewer nodes, and at
+        // last none.
         let seated: BTreeSet<usize> = self.seats.iter().map(|(_, node)| *node).collect();
         let all = looks_at_all((self.soon.len(), seated.len()), victims.len())?;
         let mut gone: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in victims {
-            if let Some(node) = books.held[*at].node {
+            if let Some(node) = round.held[*at].node {
                 gone.entry(node).or_default().push(*at);
             }
         }
@@ -224,10 +222,10 @@ impl<'b, 'a> Attempt<'b, 'a> {
         let rooms = rooms.map(|(node, room)| {
             let mut room = room.clone();
             let gone = gone.get(node).into_iter().flatten();
-            gone.for_each(|at| room.free(books, *at));
+            gone.for_each(|at| room.free(round, *at));
             (*node, room)
         });
-        let found = pack_into(books, rooms, parts)?;
+        let found = pack_into(round, rooms, parts)?;
         let seats = found.iter().flat_map(|(node, works)| {
             let each = works.iter();
             each.flat_map(move |(part, count)| (0..*count).map(move |_| (*part, *node)))
@@ -235,13 +233,13 @@ impl<'b, 'a> Attempt<'b, 'a> {
         Some(seats.collect())
     }
 
-    /// What one more process of this part costs here.
+    /// Cost of one more process of this part on the node.
     fn on_node(&self, part: usize, node: usize) -> Option<(Cost, Vec<usize>)> {
-        let books = self.books;
-        let vector = books.vector(part);
-        let possible = books.nodes.stations[node].could_hold(vector)
-            && books.suits(part, node)
-            && books.is_apart_beside(part, node, &self.seats);
+        let round = self.round;
+        let vector = round.vector(part);
+        let possible = round.nodes.stations[node].could_hold(vector)
+            && round.suits(part, node)
+            && round.is_apart_beside(part, node, &self.seats);
         if !possible {
             return None;
         }
@@ -252,11 +250,11 @@ impl<'b, 'a> Attempt<'b, 'a> {
             let mut freed = self.freed.clone();
             let here = self.by_node.get(&node).into_iter().flatten().copied();
             let here = here.filter(|at| {
-                share_a_type(&books.held[*at].vector, vector) && !self.victims.contains(at)
+                share_a_type(&round.held[*at].vector, vector) && !self.victims.contains(at)
             });
             for at in here {
-                if try_take(books, (self.guarantees, self.wish), at, &mut freed) {
-                    room.free(books, at);
+                if try_take(round, (self.guarantees, self.wish), at, &mut freed) {
+                    room.free(round, at);
                     victims.push(at);
                 }
                 if room.fits(vector) {
@@ -270,48 +268,48 @@ impl<'b, 'a> Attempt<'b, 'a> {
         for at in victims.clone() {
             let mut without = base.clone();
             let others = victims.iter().filter(|other| **other != at);
-            others.for_each(|other| without.free(books, *other));
+            others.for_each(|other| without.free(round, *other));
             if without.fits(vector) {
                 victims.retain(|other| *other != at);
             }
         }
         let cost = (
-            victims.iter().any(|at| !is_willing(books, *at)),
-            victims.iter().any(|at| is_originator(books, *at)),
+            victims.iter().any(|at| !is_willing(round, *at)),
+            victims.iter().any(|at| is_originator(round, *at)),
             victims.len(),
         );
         Some((cost, victims))
     }
 
     fn seat(&mut self, (part, node): (usize, usize), victims: &[usize]) {
-        let books = self.books;
+        let round = self.round;
         for at in victims {
-            let taken = try_take(books, (self.guarantees, self.wish), *at, &mut self.freed);
-            // What was lawful among more of them is lawful among fewer.
+            let taken = try_take(round, (self.guarantees, self.wish), *at, &mut self.freed);
+            // A victim allowed among more victims is allowed among fewer.
             debug_assert!(taken, "a victim that no law allows");
         }
         if let Some(room) = self.rooms.get_mut(&node) {
             for at in victims {
-                room.free(books, *at);
+                room.free(round, *at);
             }
-            room.place(books.vector(part));
+            room.place(round.vector(part));
         }
         self.victims.extend(victims);
         self.seats.push((part, node));
     }
 
-    /// Who is seated here fits when only these leave.
+    /// True when the members on this node still fit with only these victims.
     fn still_seats(&self, node: usize, victims: &[usize]) -> bool {
-        let books = self.books;
+        let round = self.round;
         let Some(mut room) = self.soon.get(&node).cloned() else {
             return true;
         };
         let gone = victims.iter();
-        let gone = gone.filter(|at| books.held[**at].node == Some(node));
-        gone.for_each(|at| room.free(books, *at));
+        let gone = gone.filter(|at| round.held[**at].node == Some(node));
+        gone.for_each(|at| room.free(round, *at));
         let mut here = self.seats.iter().filter(|(_, on)| *on == node);
         here.all(|(part, _)| {
-            let vector = books.vector(*part);
+            let vector = round.vector(*part);
             let fits = room.fits(vector);
             room.place(vector);
             fits
@@ -319,30 +317,30 @@ impl<'b, 'a> Attempt<'b, 'a> {
     }
 }
 
-/// All are told, and the room is the gang's.
-fn commit(books: &mut Books, wish: &Wish, (seats, victims): (&Seats, &[usize])) {
+/// Vacates all victims and reserves the space for the gang.
+fn commit(round: &mut RoundState, wish: &PreemptionRequest, (seats, victims): (&Seats, &[usize])) {
     let mut found: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
     for (part, node) in seats {
         *found.entry(*node).or_default().entry(*part).or_default() += 1;
     }
-    let queue = books.tree.spots[wish.leaf].path.clone();
+    let queue = round.tree.entries[wish.leaf].path.clone();
     for victim in victims {
-        let node = books.held[*victim].node;
+        let node = round.held[*victim].node;
         let on_it = seats.iter().find(|(_, on)| Some(*on) == node);
-        let part = on_it.map_or(wish.ask, |(part, _)| *part);
+        let part = on_it.map_or(wish.item, |(part, _)| *part);
         let detail = format!(
-            "the gang of work {} of queue {queue} is due the room on {} nodes by its guarantee, \
+            "the guarantee of queue {queue} entitles the gang of work {} to the space on {} nodes, \
              and starts as a whole",
-            books.asks[part].work,
+            round.items[part].work,
             found.len()
         );
-        tell(books, *victim, (part, detail));
+        vacate_victim(round, *victim, (part, detail));
     }
-    // Who leaves needs time of their own, whatever time the room was merely kept before; it is
-    // taken once, because what lapses takes nothing for as long again.
-    let since = books.snapshot.now;
-    debug_assert!(of(books, wish.ask).is_none_or(|room| !room.cleared));
-    hold(books, (wish.ask, &found), (since, true));
+    // Victims need their own time, so the reservation starts again. It restarts only once, because
+    // a lapsed reservation blocks the next one for as long.
+    let since = round.snapshot.now;
+    debug_assert!(of(round, wish.item).is_none_or(|room| !room.cleared));
+    hold(round, (wish.item, &found), (since, true));
 }
 
 #[cfg(test)]
@@ -350,7 +348,7 @@ mod tests {
     use super::looks_at_all;
 
     #[test]
-    fn very_many_victims_are_not_packed_around_one_by_one() {
+    fn large_numbers_of_victims_limit_the_search() {
         assert_eq!(looks_at_all((10_000, 9), 9), Some(true));
         assert_eq!(looks_at_all((10_000, 9), 10), Some(false));
         assert_eq!(looks_at_all((10_000, 2_000), 49), Some(false));

@@ -1,90 +1,94 @@
-//! Room on the one node that an ask may use (10.4): guarantees do not count, priorities do. The
-//! walk starts from what is free on the node, so nobody leaves who need not.
+//! Preemption on the only node that work may use: guarantees do not count, priorities do. Free
+//! space on the node is used first.
 
 use std::cmp::Reverse;
 
 use super::{
-    tell,
+    vacate_victim,
     victims::{is_originator, is_willing, needed},
 };
 use crate::{
-    future_nodes::{Room, Yard},
-    reserve::{book_cleared, gangs},
+    future_nodes::{FutureNode, Occupancy},
+    reserve::{gangs, reserve_with_victims},
     resource_vec::share_a_type,
-    round_state::{Books, Why},
+    round_state::{RoundState, Why},
     tree::ROOT,
 };
 
-pub(super) fn run(books: &mut Books, yard: &Yard) {
-    for ask in books.aside.clone() {
-        let it = &books.asks[ask];
+pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
+    for item in round.aside.clone() {
+        let it = &round.items[item];
         let waits = it.why == Some(Why::NoNode) && !it.starts_whole();
         let Some(required) = it.queued.required_node.as_ref().filter(|_| waits) else {
             continue;
         };
-        let Some(node) = books.nodes.find(required) else {
+        let Some(node) = round.nodes.find(required) else {
             continue;
         };
-        let station = &books.nodes.stations[node];
+        let station = &round.nodes.stations[node];
         let possible = station.node.is_schedulable()
-            && station.could_hold(books.vector(ask))
-            && books.suits(ask, node);
-        let reservation = books.kept.reservations.get(required);
-        // Room that was cleared for somebody is theirs; a node that is merely kept is not.
-        let taken = reservation.is_some_and(|it| it.cleared || it.work == *books.asks[ask].work)
-            || gangs::is_cleared(books, node);
-        // Quota may have been promised to others since it was looked at.
-        let may = books.may_run(books.asks[ask].app).is_ok() && books.may_hold(ask).is_ok();
-        if !possible || !may || taken || books.kept.attempts.contains_key(books.asks[ask].work) {
+            && station.could_hold(round.vector(item))
+            && round.suits(item, node);
+        let reservation = round.kept.reservations.get(required);
+        // Space with victims belongs to its work; a reservation without victims does not.
+        let taken = reservation.is_some_and(|it| it.cleared || it.work == *round.items[item].work)
+            || gangs::is_cleared(round, node);
+        // Quota may have been reserved for other work since the last check.
+        let may = round.may_run(round.items[item].app).is_ok() && round.may_hold(item).is_ok();
+        if !possible || !may || taken || round.kept.attempts.contains_key(round.items[item].work) {
             continue;
         }
-        match victims(books, yard, (ask, node)) {
+        match victims(round, occupancy, (item, node)) {
             None => {
-                let (work, now) = (books.asks[ask].work.clone(), books.snapshot.now);
-                books.kept.attempts.insert(work, now);
+                let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
+                round.kept.attempts.insert(work, now);
             }
             Some(victims) => {
-                books.kept.reservations.remove(required);
+                round.kept.reservations.remove(required);
                 for victim in victims {
                     let detail = format!(
                         "work {} may run on node {required} and nowhere else",
-                        books.asks[ask].work
+                        round.items[item].work
                     );
-                    tell(books, victim, (ask, detail));
+                    vacate_victim(round, victim, (item, detail));
                 }
-                book_cleared(books, (ask, node));
+                reserve_with_victims(round, (item, node));
             }
         }
     }
 }
 
-fn victims(books: &Books, yard: &Yard, (ask, node): (usize, usize)) -> Option<Vec<usize>> {
-    let vector = books.vector(ask);
-    let it = &books.asks[ask];
+fn victims(
+    round: &RoundState,
+    occupancy: &Occupancy,
+    (item, node): (usize, usize),
+) -> Option<Vec<usize>> {
+    let vector = round.vector(item);
+    let it = &round.items[item];
     let seen = |queue: Option<usize>, priority: i32| {
-        queue.map(|queue| books.tree.priority_below(ROOT, queue, priority))
+        queue.map(|queue| round.tree.priority_below(ROOT, queue, priority))
     };
-    let mine = seen(books.queue_of(ask), it.queued.priority)?;
-    let mut candidates: Vec<(bool, bool, i32, usize)> = yard
+    let mine = seen(round.queue_of(item), it.queued.priority)?;
+    let mut candidates: Vec<(bool, bool, i32, usize)> = occupancy
         .on(node)
         .filter_map(|at| {
-            let held = &books.held[at];
-            let owner = held.ask?;
-            let other = &books.asks[owner];
+            let held = &round.held[at];
+            let owner = held.item?;
+            let other = &round.items[owner];
             let priority = seen(held.queue, other.queued.priority)?;
             let may = other.app != it.app
-                && !books.is_of_a_cleared_gang(owner)
+                && !round.is_of_a_cleared_gang(owner)
                 && !held.leaves
                 && !held.allocation.fixed
                 && other.queued.required_node.is_none()
                 && priority <= mine
                 && share_a_type(&held.vector, vector);
-            let manner = (is_originator(books, at), !is_willing(books, at));
+            let manner = (is_originator(round, at), !is_willing(round, at));
             may.then_some((manner.0, manner.1, priority, at))
         })
         .collect();
     candidates.sort_by_key(|(originator, unwilling, priority, at)| {
-        let held = &books.held[*at];
+        let held = &round.held[*at];
         let newer = Reverse((held.allocation.granted_at, held.id));
         (
             *originator,
@@ -94,11 +98,11 @@ fn victims(books: &Books, yard: &Yard, (ask, node): (usize, usize)) -> Option<Ve
             held.allocation.order,
         )
     });
-    let soon = Room::soon(books, yard, node);
+    let soon = FutureNode::soon(round, occupancy, node);
     let fits_without = |victims: &[usize]| {
         let mut room = soon.clone();
         for at in victims {
-            room.free(books, *at);
+            room.free(round, *at);
         }
         room.fits(vector)
     };

@@ -1,51 +1,51 @@
-//! Gangs among plain work that takes every hole, and among work that is taken back for them.
+//! Gangs among plain work that fills every hole, and preemption for gangs.
 
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::Planner;
 use serde_json::json;
 
-use super::{Draw, VCORE, room_is_whole, victims_are_lawful};
+use super::{Random, VCORE, room_is_whole, victims_are_lawful};
 use crate::{
     Capacity,
-    fixture::{World, queued},
+    fixture::{Fixture, queued},
 };
 
 const GANGS: [&str; 2] = ["b", "c"];
 
-/// Random nodes that plain work has all of, and how many vcores they have.
-fn busy(draw: &mut Draw) -> (World, u64) {
-    let leaf = if draw.one_in(2) {
-        json!({"resources": {"guaranteed": {"vcore": 1 + draw.below(8)}},
+/// Random nodes filled by plain work, and their total vcores.
+fn busy(random: &mut Random) -> (Fixture, u64) {
+    let leaf = if random.one_in(2) {
+        json!({"resources": {"guaranteed": {"vcore": 1 + random.below(8)}},
             "preemption_delay_ms": 1_000})
     } else {
         json!({})
     };
     let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": leaf, "c": {}}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    let nodes = 1 + draw.below(4);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    let nodes = 1 + random.below(4);
     let mut room = 0;
     for at in 0..nodes {
-        let vcore = 1 + draw.below(6);
+        let vcore = 1 + random.below(6);
         room += vcore;
-        world.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+        fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
     }
-    world.asks("job_plain", "root.a", (20_000, VCORE));
-    world.settle();
-    (world, room)
+    fixture.add_processes("job_plain", "root.a", (20_000, VCORE));
+    fixture.settle();
+    (fixture, room)
 }
 
-/// Each fits into the whole pool, and maybe not onto its nodes.
-fn two_gangs(world: &mut World, draw: &mut Draw, room: u64) {
+/// Each gang fits the sum of the pool, maybe not its nodes.
+fn two_gangs(fixture: &mut Fixture, random: &mut Random, room: u64) {
     for gang in GANGS {
         let mut left = room;
-        for part in 0..=draw.below(2) {
-            let each = 1 + draw.below(left.clamp(1, 4));
-            let count = (1 + draw.below(4)).min(left / each);
+        for part in 0..=random.below(2) {
+            let each = 1 + random.below(left.clamp(1, 4));
+            let count = (1 + random.below(4)).min(left / each);
             left -= each * count;
             if count > 0 {
                 let queue = format!("root.{gang}");
-                world.part(
+                fixture.part(
                     &format!("job_{gang}{part}"),
                     (&queue, gang),
                     (count, each * VCORE),
@@ -55,45 +55,45 @@ fn two_gangs(world: &mut World, draw: &mut Draw, room: u64) {
     }
 }
 
-/// Its parts that still ask, and whether each has all of its processes, or any.
-fn standing(world: &World, gang: &str) -> (bool, bool) {
-    let parts = world.snapshot.demand.iter();
+/// Whether all parts of the gang have all processes, and whether any has one.
+fn state(fixture: &Fixture, gang: &str) -> (bool, bool) {
+    let parts = fixture.snapshot.demand.iter();
     let parts = parts.filter(|(id, _)| id.as_str().starts_with(&format!("job_{gang}")));
-    let has = parts.map(|(id, it)| (world.has(id.as_str()) as u64, it.max_processes));
+    let has = parts.map(|(id, it)| (fixture.has(id.as_str()) as u64, it.max_processes));
     let has: Vec<(u64, u64)> = has.collect();
     let all = has.iter().all(|(has, all)| has == all);
     (all, has.iter().any(|(has, _)| *has > 0))
 }
 
-/// Alone in an empty pool.
-fn is_possible(world: &World, gang: &str) -> bool {
-    let mut alone = World::of(&json!({"queues": {"root": {"submit_acl": "*",
+/// Whether the gang could start alone in an empty pool.
+fn is_possible(fixture: &Fixture, gang: &str) -> bool {
+    let mut alone = Fixture::from_queues(&json!({"queues": {"root": {"submit_acl": "*",
         "queues": {"a": {}, "b": {}, "c": {}}}}}));
-    alone.snapshot.nodes = world.snapshot.nodes.clone();
-    let mine = world.snapshot.demand.iter();
+    alone.snapshot.nodes = fixture.snapshot.nodes.clone();
+    let mine = fixture.snapshot.demand.iter();
     let mine = mine.filter(|(id, _)| id.as_str().starts_with(&format!("job_{gang}")));
     alone.snapshot.demand = mine.map(|(id, it)| (id.clone(), it.clone())).collect();
     !alone.step().grants.is_empty()
 }
 
-/// Two gangs of random sizes: each that can be is served within a bounded number of rounds, whole,
-/// and nothing is kept any more then.
+/// Two random gangs: each possible one starts whole within a bounded number of rounds, and no
+/// reservation remains.
 #[test]
-fn i23_gangs_get_in_behind_plain_work_one_after_the_other() {
+fn gangs_start_behind_plain_work_one_after_the_other() {
     for seed in 0..400 {
-        let mut draw = Draw(seed);
-        let (mut world, room) = busy(&mut draw);
-        two_gangs(&mut world, &mut draw, room);
-        let possible = GANGS.into_iter().filter(|gang| is_possible(&world, gang));
+        let mut random = Random(seed);
+        let (mut fixture, room) = busy(&mut random);
+        two_gangs(&mut fixture, &mut random, room);
+        let possible = GANGS.into_iter().filter(|gang| is_possible(&fixture, gang));
         let mut waits: BTreeSet<&str> = possible.collect();
         for round in 0.. {
             for gang in waits.clone() {
-                let (all, any) = standing(&world, gang);
-                assert!(all || !any, "seed {seed}: a gang was torn");
+                let (all, any) = state(&fixture, gang);
+                assert!(all || !any, "seed {seed}: a gang was split");
                 if all {
                     waits.remove(gang);
                     let mine = format!("job_{gang}");
-                    let demand = &mut world.snapshot.demand;
+                    let demand = &mut fixture.snapshot.demand;
                     demand.retain(|id, _| !id.as_str().starts_with(&mine));
                 }
             }
@@ -101,62 +101,68 @@ fn i23_gangs_get_in_behind_plain_work_one_after_the_other() {
                 break;
             }
             assert!(round < 60, "seed {seed}: {waits:?} never start");
-            world.end("job_plain", 1);
-            let plan = world.plan();
-            room_is_whole(seed, &world, &plan);
-            world.carry_out(&plan);
+            fixture.end("job_plain", 1);
+            let plan = fixture.plan();
+            room_is_whole(seed, &fixture, &plan);
+            fixture.carry_out(&plan);
         }
         for _ in 0..3 {
-            world.end("job_plain", 1);
-            world.step();
+            fixture.end("job_plain", 1);
+            fixture.step();
         }
-        assert!(world.room().is_empty(), "seed {seed}: kept for nobody");
-        let plain = world.snapshot.demand.get_mut("job_plain").unwrap();
+        assert!(
+            fixture.reserved_space().is_empty(),
+            "seed {seed}: reserved without need"
+        );
+        let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
         plain.max_processes = room;
-        world.settle();
-        let has = world.has("job_plain") as u64;
-        assert_eq!(has, room, "seed {seed}: room stands idle");
+        fixture.settle();
+        let has = fixture.has("job_plain") as u64;
+        assert_eq!(has, room, "seed {seed}: space stands idle");
     }
 }
 
-/// For a gang so many go at once that the whole of it fits, and none of them in vain.
+/// Victims for a gang leave at once, suffice for the whole gang, and each is needed.
 #[test]
-fn s10_who_goes_for_a_gang_goes_for_all_of_it_and_is_needed() {
+fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
     let mut cleared = 0;
     for seed in 0..1_000 {
-        let mut draw = Draw(seed);
-        let leaf = |draw: &mut Draw, most: u64| {
-            json!({"resources": {"guaranteed": {"vcore": draw.below(most)}},
+        let mut random = Random(seed);
+        let leaf = |random: &mut Random, most: u64| {
+            json!({"resources": {"guaranteed": {"vcore": random.below(most)}},
                 "preemption_delay_ms": 1_000})
         };
-        let queues = json!({"a": leaf(&mut draw, 6), "b": leaf(&mut draw, 14),
-            "c": leaf(&mut draw, 3)});
+        let queues = json!({"a": leaf(&mut random, 6), "b": leaf(&mut random, 14),
+            "c": leaf(&mut random, 3)});
         let root = json!({"submit_acl": "*", "queues": queues});
-        let mut world = World::of(&json!({"queues": {"root": root}}));
-        for at in 0..=draw.below(4) {
-            world.node(&format!("n{at}"), &[("vcore", (1 + draw.below(6)) * VCORE)]);
+        let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+        for at in 0..=random.below(4) {
+            fixture.node(
+                &format!("n{at}"),
+                &[("vcore", (1 + random.below(6)) * VCORE)],
+            );
         }
-        for at in 0..=draw.below(5) {
-            let queue = draw.pick(["root.a", "root.c"]);
-            let size = (1 + draw.below(6), (1 + draw.below(3)) * VCORE);
-            let demand = world.asks(&format!("job_{at}"), queue, size);
-            queued(demand).preemptable = !draw.one_in(4);
-            queued(demand).originator = draw.one_in(6);
+        for at in 0..=random.below(5) {
+            let queue = random.pick(["root.a", "root.c"]);
+            let size = (1 + random.below(6), (1 + random.below(3)) * VCORE);
+            let demand = fixture.add_processes(&format!("job_{at}"), queue, size);
+            queued(demand).preemptable = !random.one_in(4);
+            queued(demand).originator = random.one_in(6);
         }
-        world.settle();
-        for part in 0..=draw.below(2) {
-            let size = (1 + draw.below(4), (1 + draw.below(3)) * VCORE);
-            world.part(&format!("job_gang{part}"), ("root.b", "gang"), size);
+        fixture.settle();
+        for part in 0..=random.below(2) {
+            let size = (1 + random.below(4), (1 + random.below(3)) * VCORE);
+            fixture.part(&format!("job_gang{part}"), ("root.b", "gang"), size);
         }
-        world.pass(2_000);
-        let plan = world.plan();
-        victims_are_lawful(seed, &world, &plan);
+        fixture.pass(2_000);
+        let plan = fixture.plan();
+        victims_are_lawful(seed, &fixture, &plan);
         if plan.receipts.is_empty() {
             continue;
         }
         cleared += 1;
         let starts = |but: Option<usize>| {
-            let mut snapshot = world.snapshot.clone();
+            let mut snapshot = fixture.snapshot.clone();
             snapshot.carried = plan.carried.clone();
             for (at, receipt) in plan.receipts.iter().enumerate() {
                 if but != Some(at) {
@@ -170,7 +176,7 @@ fn s10_who_goes_for_a_gang_goes_for_all_of_it_and_is_needed() {
         assert!(starts(None), "seed {seed}: it does not fit");
         for at in 0..plan.receipts.len() {
             let id = &plan.receipts[at].allocation;
-            assert!(!starts(Some(at)), "seed {seed}: {id} is told to go in vain");
+            assert!(!starts(Some(at)), "seed {seed}: {id} leaves in vain");
         }
     }
     assert!(cleared > 100, "{cleared}");

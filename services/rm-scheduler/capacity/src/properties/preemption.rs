@@ -1,5 +1,5 @@
-//! Nothing is taken back in vain, and no more than is needed: random trees of queues with plain
-//! work and gangs, over several rounds, in which what is told to leave takes its time to stop.
+//! Preemption is never in vain and takes no more than needed: random queues with plain work and
+//! gangs, over several rounds, with victims that take time to stop.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{VCORE, victims_are_lawful};
 use crate::{
     Capacity,
-    fixture::{POOL, World, queued},
+    fixture::{Fixture, POOL, queued},
 };
 
 const ROUNDS: u64 = 40;
@@ -30,7 +30,7 @@ struct Amounts {
 #[derive(Debug, Clone)]
 struct Leaf {
     guaranteed: Amounts,
-    /// How much more it may have at most.
+    /// Maximum beyond the guarantee.
     more: Amounts,
     of_user: Option<u64>,
     applications: Option<u64>,
@@ -40,14 +40,14 @@ struct Leaf {
 #[derive(Debug, Clone)]
 struct Parent {
     leaves: Vec<Leaf>,
-    /// What it is guaranteed beyond its leaves.
+    /// Guarantee beyond that of its leaves.
     guaranteed: Amounts,
     more: Amounts,
     fence: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Ask {
+struct WorkSpec {
     round: u64,
     parent: usize,
     leaf: usize,
@@ -64,18 +64,18 @@ struct Ask {
 }
 
 #[derive(Debug, Clone)]
-struct Trial {
+struct RandomRun {
     parents: Vec<Parent>,
     nodes: Vec<(u64, u64, u64)>,
-    first: Vec<Ask>,
-    later: Vec<Ask>,
-    /// In these rounds, one of all processes ends by itself.
+    first: Vec<WorkSpec>,
+    later: Vec<WorkSpec>,
+    /// Rounds in which one of all processes ends by itself.
     ends: BTreeMap<u64, usize>,
-    /// Rounds that processes take to stop, in turns.
+    /// Rounds that processes take to stop, in rotation.
     stops: Vec<u64>,
 }
 
-/// So often there is any, of vcores and of memory.
+/// Amounts with these probabilities of vcores and memory.
 fn amounts(most: u64, (vcore, memory): (f64, f64)) -> impl Strategy<Value = Amounts> {
     let vcore = option::weighted(vcore, 0..=most);
     let memory = option::weighted(memory, 0..=most);
@@ -111,7 +111,7 @@ fn parent() -> impl Strategy<Value = Parent> {
     })
 }
 
-fn ask(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Ask> {
+fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = WorkSpec> {
     let place = (rounds, 0..3_usize, 0..3_usize);
     let gpu = prop_oneof![30 => Just(0_u64), 1 => Just(500), 1 => Just(1_000), 1 => Just(2_000)];
     let size = (1..4_u64, 1..4_u64, gpu, counts);
@@ -123,7 +123,7 @@ fn ask(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Ask> {
         option::weighted(0.4, 0..3_u8),
         option::weighted(0.08, 0..4_usize),
     );
-    (place, size, manner).prop_map(|(place, size, manner)| Ask {
+    (place, size, manner).prop_map(|(place, size, manner)| WorkSpec {
         round: place.0,
         parent: place.1,
         leaf: place.2,
@@ -140,7 +140,7 @@ fn ask(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Ask> {
     })
 }
 
-fn trial() -> impl Strategy<Value = Trial> {
+fn random_run() -> impl Strategy<Value = RandomRun> {
     let node = (
         2..9_u64,
         4..16_u64,
@@ -149,12 +149,12 @@ fn trial() -> impl Strategy<Value = Trial> {
     (
         vec(parent(), 1..3),
         vec(node, 1..4),
-        vec(ask(0..1, 2..9), 2..6),
-        vec(ask(1..15, 1..5), 2..8),
+        vec(work_spec(0..1, 2..9), 2..6),
+        vec(work_spec(1..15, 1..5), 2..8),
         proptest::collection::btree_map(0..ROUNDS / 2, 0..20_usize, 0..4),
         vec(0..SLOWEST, 1..12),
     )
-        .prop_map(|(parents, nodes, first, later, ends, stops)| Trial {
+        .prop_map(|(parents, nodes, first, later, ends, stops)| RandomRun {
             parents,
             nodes,
             first,
@@ -164,7 +164,7 @@ fn trial() -> impl Strategy<Value = Trial> {
         })
 }
 
-/// What is written of a queue, and what it is guaranteed: by type the guarantees below it and more.
+/// Resources of a queue in the document, and its guarantee, including those below it.
 fn resources(below: &[Amounts], own: &Amounts, more: &Amounts) -> (Value, Amounts) {
     let of = |get: fn(&Amounts) -> Option<u64>| {
         let sum: u64 = below.iter().filter_map(get).sum();
@@ -189,7 +189,7 @@ fn resources(below: &[Amounts], own: &Amounts, more: &Amounts) -> (Value, Amount
     (written, guaranteed)
 }
 
-impl Trial {
+impl RandomRun {
     fn document(&self) -> Value {
         let mut queues = json!({});
         for (at, parent) in self.parents.iter().enumerate() {
@@ -210,47 +210,47 @@ impl Trial {
         json!({"queues": {"root": {"submit_acl": "*", "queues": queues}}})
     }
 
-    fn world(&self) -> World {
-        let mut world = World::of(&self.document());
+    fn fixture(&self) -> Fixture {
+        let mut fixture = Fixture::from_queues(&self.document());
         for (at, (vcore, memory, gpus)) in self.nodes.iter().enumerate() {
-            let node = world.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+            let node = fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
             node.capacity.memory_bytes = *memory;
             node.capacity.gpu_milli = gpus * 1_000;
         }
-        world
+        fixture
     }
 
-    fn submit(&self, world: &mut World, asks: &[Ask], name: &str) {
-        for (at, ask) in asks.iter().enumerate() {
-            let parent = ask.parent % self.parents.len();
-            let leaf = ask.leaf % self.parents[parent].leaves.len();
+    fn submit(&self, fixture: &mut Fixture, specs: &[WorkSpec], name: &str) {
+        for (at, spec) in specs.iter().enumerate() {
+            let parent = spec.parent % self.parents.len();
+            let leaf = spec.leaf % self.parents[parent].leaves.len();
             let sizes = [
-                ("vcore", ask.vcore * VCORE),
-                ("memory", ask.memory),
-                ("gpu", ask.gpu),
+                ("vcore", spec.vcore * VCORE),
+                ("memory", spec.memory),
+                ("gpu", spec.gpu),
             ];
             let queue = format!("root.p{parent}.l{leaf}");
-            let demand = world.ask(&format!("job_{name}{at}"), &queue, &sizes);
-            demand.max_processes = ask.count;
+            let demand = fixture.add_work(&format!("job_{name}{at}"), &queue, &sizes);
+            demand.max_processes = spec.count;
             let queued = queued(demand);
-            queued.priority = ask.priority;
-            queued.preemptable = ask.preemptable;
-            queued.originator = ask.originator;
-            queued.application = ask
+            queued.priority = spec.priority;
+            queued.preemptable = spec.preemptable;
+            queued.originator = spec.originator;
+            queued.application = spec
                 .application
                 .map(|app| format!("app_{parent}_{leaf}_{app}"));
-            let min = ask.count;
-            queued.gang = ask.gang.then(|| Gang {
+            let min = spec.count;
+            queued.gang = spec.gang.then(|| Gang {
                 name: "gang".to_owned(),
                 min,
             });
-            let required = ask.required.filter(|_| !ask.gang);
+            let required = spec.required.filter(|_| !spec.gang);
             let node = required.map(|at| format!("n{}", at % self.nodes.len()));
             queued.required_node = node.map(|name| name.parse().unwrap());
         }
     }
 
-    /// The rounds that this process takes to stop.
+    /// Rounds that this process takes to stop.
     fn stops_after(&self, id: &AllocationId) -> u64 {
         let number: usize = id.as_str()[4..].parse().unwrap();
         self.stops[number % self.stops.len()]
@@ -281,7 +281,7 @@ impl Leaf {
     }
 }
 
-/// All parts of a gang, or one piece of work.
+/// All parts of a gang, or one work item.
 type Beneficiary = BTreeSet<WorkId>;
 
 fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
@@ -298,8 +298,8 @@ fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
         .collect()
 }
 
-/// Processes for which room is being made.
-fn due(plan: &Plan, works: &Beneficiary) -> u64 {
+/// Processes with space being freed.
+fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
     let kept = &plan.carried.queues[POOL];
     let single = kept.reservations.values();
     let single = single.filter(|it| it.cleared && works.contains(&it.work));
@@ -314,11 +314,11 @@ fn granted(plan: &Plan, works: &Beneficiary) -> u64 {
     grants.filter(|grant| works.contains(&grant.work)).count() as u64
 }
 
-/// What is owed to work that others were told to leave for.
+/// A claim of work with victims.
 #[derive(Debug, Default)]
 struct Claim {
     started: u64,
-    /// Processes that are to have started once these have stopped.
+    /// Processes that must have started once the victims have stopped.
     owed: u64,
     waits_for: BTreeSet<AllocationId>,
     victims: BTreeSet<AllocationId>,
@@ -338,12 +338,12 @@ impl Claims {
         let leaving = before.allocations.iter().filter(|(_, held)| held.leaving);
         let leaving: BTreeSet<AllocationId> =
             leaving.map(|(id, _)| id.clone()).chain(told).collect();
-        // An application that a gang joins which could never be is refused as a whole.
+        // An application with an impossible gang is refused as a whole.
         let has_queue = |work: &WorkId| plan.verdicts[work].class.is_some();
         self.0.retain(|works, _| works.iter().all(has_queue));
         for (works, claim) in &mut self.0 {
             claim.started += granted(plan, works);
-            let (due, started) = (due(plan, works), claim.started);
+            let (due, started) = (pending_processes(plan, works), claim.started);
             let mut held = before.allocations.keys();
             prop_assert!(
                 held.any(|id| claim.waits_for.contains(id)) || started >= claim.owed,
@@ -358,10 +358,10 @@ impl Claims {
         Ok(())
     }
 
-    /// If one victim of this plan stayed, what it was taken for would not start: one process, or a
-    /// gang. Processes of one job are cleared for one after the other, so each victim is needed
-    /// among those that were taken before it and with it; what was taken later may free enough too.
-    fn all_are_needed(&self, before: &World, plan: &Plan) -> Result<(), TestCaseError> {
+    /// If one victim stayed, its beneficiary, a process or a gang, would not start. Victims for one
+    /// job come one after the other, so each must be needed among the earlier and simultaneous
+    /// ones.
+    fn all_are_needed(&self, before: &Fixture, plan: &Plan) -> Result<(), TestCaseError> {
         let mut all: BTreeMap<Beneficiary, Vec<&AllocationId>> = BTreeMap::new();
         for receipt in &plan.receipts {
             let works = beneficiary(&before.snapshot, receipt.beneficiary.as_ref().unwrap());
@@ -370,15 +370,15 @@ impl Claims {
         for (works, taken) in &all {
             let gang = plan.carried.queues[POOL].gang.as_ref();
             let whole = gang.is_some_and(|room| works.contains(&room.work));
-            let at_once = whole || due(plan, works) <= 1;
+            let at_once = whole || pending_processes(plan, works) <= 1;
             let starts =
                 |stay: &dyn Fn(&AllocationId) -> bool| granted(&after(before, plan, stay), works);
             let of_others = |id: &AllocationId| self.leaves_for_others(id, works);
             for (at, victim) in taken.iter().copied().enumerate() {
                 let needed = if at_once {
-                    starts(&|id| id == victim || of_others(id)) < due(plan, works)
+                    starts(&|id| id == victim || of_others(id)) < pending_processes(plan, works)
                 } else {
-                    // A process may have to wait for what leaves for others as well.
+                    // A process may also wait for victims of other work.
                     let mut some = (at + 1..=taken.len()).flat_map(|it| [(it, true), (it, false)]);
                     some.any(|(until, wait)| {
                         let stays = |id: &AllocationId| {
@@ -402,8 +402,8 @@ impl Claims {
     }
 }
 
-/// The plan that follows when all victims have left but these.
-fn after(before: &World, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -> Plan {
+/// The plan after all victims except these have left.
+fn after(before: &Fixture, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -> Plan {
     let mut after = before.clone();
     after.carry_out_but(plan, |_, _| true);
     let held = &mut after.snapshot.allocations;
@@ -411,57 +411,57 @@ fn after(before: &World, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -> 
     Capacity.schedule(&after.snapshot)
 }
 
-fn run(trial: &Trial) -> Result<usize, TestCaseError> {
-    let mut world = trial.world();
-    trial.submit(&mut world, &trial.first, "first");
+fn run(run_spec: &RandomRun) -> Result<usize, TestCaseError> {
+    let mut fixture = run_spec.fixture();
+    run_spec.submit(&mut fixture, &run_spec.first, "first");
     let mut claims = Claims::default();
     let (mut taken, mut told): (usize, BTreeMap<AllocationId, u64>) = (0, BTreeMap::new());
     for round in 0..ROUNDS {
-        for (at, ask) in trial.later.iter().enumerate() {
-            if ask.round == round {
-                trial.submit(
-                    &mut world,
-                    std::slice::from_ref(ask),
+        for (at, spec) in run_spec.later.iter().enumerate() {
+            if spec.round == round {
+                run_spec.submit(
+                    &mut fixture,
+                    std::slice::from_ref(spec),
                     &format!("later{at}_"),
                 );
             }
         }
-        if let Some(at) = trial.ends.get(&round) {
-            let staying = world.snapshot.allocations.iter();
-            // A gang that loses a member looks for other room.
-            let demand = &world.snapshot.demand;
+        if let Some(at) = run_spec.ends.get(&round) {
+            let staying = fixture.snapshot.allocations.iter();
+            // A gang that loses a member needs new space.
+            let demand = &fixture.snapshot.demand;
             let single = |work: &WorkId| demand[work].queued.as_ref().unwrap().gang.is_none();
             let mut staying = staying.filter(|(_, held)| !held.leaving && single(&held.work));
             let ended = staying.nth(*at).map(|(id, _)| id.clone());
-            ended.map(|id| world.snapshot.allocations.remove(&id));
+            ended.map(|id| fixture.snapshot.allocations.remove(&id));
         }
-        let plan = world.plan();
-        victims_are_lawful(round, &world, &plan);
+        let plan = fixture.plan();
+        victims_are_lawful(round, &fixture, &plan);
         taken += plan.receipts.len();
-        claims.follow(&world.snapshot, &plan)?;
-        claims.all_are_needed(&world, &plan)?;
+        claims.follow(&fixture.snapshot, &plan)?;
+        claims.all_are_needed(&fixture, &plan)?;
         let left = plan.vacates.iter().map(|it| it.allocation.clone());
         told.extend(left.map(|id| (id, round)));
-        world.carry_out_but(&plan, |id, _| round < told[id] + trial.stops_after(id));
+        fixture.carry_out_but(&plan, |id, _| round < told[id] + run_spec.stops_after(id));
     }
     Ok(taken)
 }
 
 proptest! {
     #[test]
-    fn what_is_taken_back_starts_what_it_was_taken_for_and_all_of_it_was_needed(trial in trial()) {
-        run(&trial)?;
+    fn victims_start_their_beneficiary_and_are_all_needed(run_spec in random_run()) {
+        run(&run_spec)?;
     }
 }
 
-/// The trials above are of use only where much is taken back.
+/// The random runs must preempt often to be useful.
 #[test]
-fn much_is_taken_back_in_random_trials() {
+fn random_runs_preempt_often() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let taken = (0..200).filter(|_| {
-        let trial = trial().new_tree(&mut runner).unwrap().current();
-        run(&trial).unwrap() > 0
+        let run_spec = run_spec().new_tree(&mut runner).unwrap().current();
+        run(&run_spec).unwrap() > 0
     });
     let taken = taken.count();
     assert!(taken > 30, "in {taken} of 200");

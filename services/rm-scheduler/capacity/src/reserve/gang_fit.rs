@@ -1,130 +1,138 @@
-//! Where a whole gang could be, once all that may leave has left: nodes that are short of the least
-//! now come first, so that what is kept idle is little and not for long.
+//! Packs a whole gang onto future free space. Nodes that lack the least now come first, so that
+//! little space is reserved for a short time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    future_nodes::{Room, Yard},
+    future_nodes::{FutureNode, Occupancy},
     gang::whole::lacks,
     resource_vec::{Vector, add, take},
-    round_state::Books,
+    round_state::RoundState,
 };
 
-/// By node: processes of each part.
+/// Processes of each part, by node.
 pub(crate) type Found = BTreeMap<usize, BTreeMap<usize, u64>>;
 
-type Plots = BTreeMap<usize, Plot>;
+type PackedNodes = BTreeMap<usize, PackedNode>;
 
-/// A node as it is packed.
+/// A node during packing.
 #[derive(Clone)]
-struct Plot {
-    room: Room,
-    /// Held, without what leaves, and packed.
+struct PackedNode {
+    room: FutureNode,
+    /// Usage without leaving allocations, plus packed processes.
     soon: Vector,
 }
 
-/// Room for all that these parts lack, or none; on nodes that are kept for others only where they
-/// count as well.
+/// Space for all missing processes of the parts, or none. Nodes reserved for other work count only
+/// if they would suffice too.
 pub(super) fn pack(
-    books: &Books,
-    yard: &Yard,
+    round: &RoundState,
+    occupancy: &Occupancy,
     (parts, others_too): (&[usize], bool),
 ) -> Option<Found> {
     let first = *parts.first()?;
-    let total = lacks(books, parts);
-    // Room on nodes is of no use to who its queue or user holds back.
-    books.may_hold_more(first, &total).ok()?;
-    let app = books.asks[first].app;
-    let stations = books.nodes.stations.iter().enumerate();
+    let total = lacks(round, parts);
+    // Space is useless while the quota of the queue or user is exhausted.
+    round.may_hold_more(first, &total).ok()?;
+    let app = round.items[first].app;
+    let stations = round.nodes.stations.iter().enumerate();
     let open = stations.filter(|(_, it)| it.node.is_schedulable() && (others_too || !it.reserved));
-    let anywhere = parts.iter().any(|part| books.asks[*part].anywhere);
-    let of_use = |node: usize| anywhere || parts.iter().any(|part| books.suits(*part, node));
+    let anywhere = parts.iter().any(|part| round.items[*part].anywhere);
+    let of_use = |node: usize| anywhere || parts.iter().any(|part| round.suits(*part, node));
     let open = open.filter(|(node, _)| of_use(*node));
-    let plots: Plots = open
+    let plots: PackedNodes = open
         .map(|(node, station)| {
             let mut soon = station.used.clone();
             take(&mut soon, &station.going);
-            let room = Room::at_last(books, yard, (node, app));
-            (node, Plot { room, soon })
+            let room = FutureNode::at_last(round, occupancy, (node, app));
+            (node, PackedNode { room, soon })
         })
         .collect();
     let manners = [Manner::LeastShort, Manner::Tightly, Manner::Loosely];
     let mut all = manners
         .iter()
-        .map(|manner| packed(books, plots.clone(), (parts, *manner)));
+        .map(|manner| packed(round, plots.clone(), (parts, *manner)));
     all.find_map(|found| found)
 }
 
-/// The same where nobody leaves but who is told to already.
-pub(super) fn pack_soon(books: &Books, yard: &Yard, parts: &[usize]) -> Option<Found> {
-    let stations = books.nodes.stations.iter().enumerate();
-    let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-    let rooms = open.map(|(node, _)| (node, Room::soon(books, yard, node)));
-    pack_into(books, rooms, parts)
-}
-
-/// The same in these rooms as they are.
-pub(crate) fn pack_into(
-    books: &Books,
-    rooms: impl Iterator<Item = (usize, Room)>,
+/// The same, counting only allocations that already leave.
+pub(super) fn pack_soon(
+    round: &RoundState,
+    occupancy: &Occupancy,
     parts: &[usize],
 ) -> Option<Found> {
-    let soon = books.dims.zero();
+    let stations = round.nodes.stations.iter().enumerate();
+    let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+    let rooms = open.map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)));
+    pack_into(round, rooms, parts)
+}
+
+/// The same, with the given free space.
+pub(crate) fn pack_into(
+    round: &RoundState,
+    rooms: impl Iterator<Item = (usize, FutureNode)>,
+    parts: &[usize],
+) -> Option<Found> {
+    let soon = round.dims.zero();
     let plots = rooms.map(|(node, room)| {
         (
             node,
-            Plot {
+            PackedNode {
                 room,
                 soon: soon.clone(),
             },
         )
     });
-    let plots: Plots = plots.collect();
-    let tightly = packed(books, plots.clone(), (parts, Manner::Tightly));
-    tightly.or_else(|| packed(books, plots, (parts, Manner::Loosely)))
+    let plots: PackedNodes = plots.collect();
+    let tightly = packed(round, plots.clone(), (parts, Manner::Tightly));
+    tightly.or_else(|| packed(round, plots, (parts, Manner::Loosely)))
 }
 
-/// Which node is next. None of them finds every packing there is, and they miss different ones.
+/// Heuristic for the next node. Each one misses some packings, so several are tried.
 #[derive(Clone, Copy)]
 enum Manner {
     LeastShort,
-    /// Where it leaves the least behind.
+    /// The node with the least remainder.
     Tightly,
     Loosely,
 }
 
-fn packed(books: &Books, mut plots: Plots, (parts, manner): (&[usize], Manner)) -> Option<Found> {
+fn packed(
+    round: &RoundState,
+    mut plots: PackedNodes,
+    (parts, manner): (&[usize], Manner),
+) -> Option<Found> {
     let mut seats: Vec<(usize, usize)> = Vec::new();
     let mut found = Found::new();
     for part in parts {
-        let vector = books.vector(*part);
-        let key = |node: usize, plot: &Plot| {
+        let vector = round.vector(*part);
+        let key = |node: usize, plot: &PackedNode| {
             let left = match manner {
                 Manner::LeastShort => 0,
                 Manner::Tightly => plot.room.left(vector),
                 Manner::Loosely => u64::MAX - plot.room.left(vector),
             };
-            let short = short(books, node, (&plot.soon, vector));
-            (left, short, books.nodes.rank(node))
+            let short = short(round, node, (&plot.soon, vector));
+            (left, short, round.nodes.rank(node))
         };
         let could = plots
             .iter()
-            .filter(|(node, plot)| plot.room.fits(vector) && books.suits(*part, **node));
-        let mut line: BTreeSet<_> = could.map(|(node, plot)| key(*node, plot)).collect();
-        for _ in 0..books.asks[*part].gang_lacks() {
+            .filter(|(node, plot)| plot.room.fits(vector) && round.suits(*part, **node));
+        let mut order: BTreeSet<_> = could.map(|(node, plot)| key(*node, plot)).collect();
+        for _ in 0..round.items[*part].gang_lacks() {
             let node = loop {
-                let (.., (_, node)) = line.pop_first()?;
+                let (.., (_, node)) = order.pop_first()?;
                 let fits = plots[&node].room.fits(vector);
-                if fits && books.is_apart_beside(*part, node, &seats) {
+                if fits && round.is_apart_beside(*part, node, &seats) {
                     break node;
                 }
             };
             let plot = plots.get_mut(&node)?;
             plot.room.place(vector);
             add(&mut plot.soon, vector);
-            line.insert(key(node, plot));
+            order.insert(key(node, plot));
             seats.extend(
-                books.asks[*part]
+                round.items[*part]
                     .demand
                     .apart
                     .is_some()
@@ -136,14 +144,16 @@ fn packed(books: &Books, mut plots: Plots, (parts, manner): (&[usize], Manner)) 
     Some(found)
 }
 
-/// What is short for one more, each type as a part of what is asked.
-pub(super) fn short(books: &Books, node: usize, (soon, vector): (&Vector, &Vector)) -> u128 {
+/// Sum of the lacking fractions of the needed resources.
+pub(super) fn short(round: &RoundState, node: usize, (soon, vector): (&Vector, &Vector)) -> u128 {
     const SCALE: u128 = 1 << 20;
-    let capacity = &books.nodes.stations[node].capacity;
-    let asked = vector.iter().enumerate().filter(|(_, ask)| **ask > 0);
-    let short = asked.map(|(dim, ask)| {
-        let over = soon[dim].saturating_add(*ask).saturating_sub(capacity[dim]);
-        u128::from(over) * SCALE / u128::from(*ask)
+    let capacity = &round.nodes.stations[node].capacity;
+    let asked = vector.iter().enumerate().filter(|(_, item)| **item > 0);
+    let short = asked.map(|(dim, item)| {
+        let over = soon[dim]
+            .saturating_add(*item)
+            .saturating_sub(capacity[dim]);
+        u128::from(over) * SCALE / u128::from(*item)
     });
     short.sum()
 }

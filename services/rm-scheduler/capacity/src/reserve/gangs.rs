@@ -1,10 +1,10 @@
-//! Room that is kept for a gang (9.3, I23): a set of nodes found by packing all that it lacks.
+//! Space reserved for a gang: nodes found by packing all its missing processes.
 //!
-//! Invariants: room is kept for one gang of a pool at a time and always for all that it lacks, so
-//! two never each keep a half (I13); what runs in that room goes on, and nothing new starts there
-//! that would not fit beside it. The gang still starts whole, in one round, there or elsewhere.
-//! The room has one lifetime however often it is found anew; a gang whose room lapsed gets none for
-//! as long again, and others have their turn.
+//! Invariants: only one gang per pool has a reservation, always for all its missing processes, so
+//! two gangs never hold halves (I13). Running work on these nodes continues, and new work starts
+//! there only if it fits besides. The gang still starts as a whole in one round, on these nodes or
+//! others. A reservation has one lifetime, however often its nodes are searched again. After it
+//! lapses, the gang gets none for the same time.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -12,184 +12,184 @@ use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
-    PATIENCE_MS,
+    MIN_WAIT_MS,
     gang_fit::{Found, pack, pack_soon},
     is_awaited,
 };
 use crate::{
-    future_nodes::Yard,
+    future_nodes::Occupancy,
     gang::{self, whole::lacks},
     resource_vec::times,
-    round_state::{Books, Why},
+    round_state::{RoundState, Why},
     tree::ROOT,
     verdict::never,
 };
 
-/// Gangs for which room is looked for in one round.
-const LOOKS: usize = 10;
+/// Most gangs examined per round.
+const MAX_GANGS: usize = 10;
 
-/// A gang for which room is to be kept.
+/// The next gang to reserve space for.
 pub(crate) struct Next {
-    ask: usize,
+    item: usize,
     pub since: Timestamp,
 }
 
-/// An ask of the gang that this room is for, if it lacks something still.
-fn whose(books: &Books, room: &GangRoom) -> Option<usize> {
-    let ask = books.ask_of.get(&room.work).copied()?;
-    let lacks = !gang::lacking(books, ask).is_empty();
-    (lacks && books.queue_of(ask).is_some()).then_some(ask)
+/// A work item of the reservation's gang, if processes are still missing.
+fn whose(round: &RoundState, room: &GangRoom) -> Option<usize> {
+    let item = round.item_of.get(&room.work).copied()?;
+    let lacks = !gang::lacking(round, item).is_empty();
+    (lacks && round.queue_of(item).is_some()).then_some(item)
 }
 
-/// Since when others leave for a gang.
-pub(super) fn cleared_since(books: &Books) -> Option<Timestamp> {
-    let room = books.kept.gang.as_ref();
+/// Start of the reservation with victims.
+pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
+    let room = round.kept.gang.as_ref();
     room.filter(|room| room.cleared).map(|room| room.since)
 }
 
-/// How long this room is kept. Who was told to leave it may need longer than that; what they leave
-/// would be of no use to anybody else if it were given up, so it has a second lifetime.
-pub(crate) fn until(books: &Books, room: &GangRoom) -> Timestamp {
-    let nodes = room.nodes.keys().filter_map(|name| books.nodes.find(name));
-    let ask = books.ask_of.get(&room.work);
-    let longer = room.cleared && ask.is_some_and(|ask| is_awaited(books, *ask, nodes));
+/// End of a reservation. With victims it has a second lifetime, because ending it early would waste
+/// them.
+pub(crate) fn until(round: &RoundState, room: &GangRoom) -> Timestamp {
+    let nodes = room.nodes.keys().filter_map(|name| round.nodes.find(name));
+    let item = round.item_of.get(&room.work);
+    let longer = room.cleared && item.is_some_and(|item| is_awaited(round, *item, nodes));
     let lifetimes = if longer { 2 } else { 1 };
-    let ms = books.queues.reservation_ms;
+    let ms = round.queues.reservation_ms;
     room.since.plus_ms(ms.saturating_mul(lifetimes))
 }
 
-fn is_over(books: &Books, room: &GangRoom) -> bool {
-    until(books, room) <= books.snapshot.now
+fn is_over(round: &RoundState, room: &GangRoom) -> bool {
+    until(round, room) <= round.snapshot.now
 }
 
-/// The gang that has room is tried first, with that room and any other. Where it still does not
-/// fit, the room stays its own for this round.
-pub(super) fn serve(books: &mut Books) {
-    books.promise_to_no_gang();
-    let Some(mut room) = books.kept.gang.take() else {
+/// Tries the gang with the reservation first, on its nodes and any others. If it does not fit yet,
+/// the space stays reserved this round.
+pub(super) fn serve(round: &mut RoundState) {
+    round.promise_to_no_gang();
+    let Some(mut room) = round.kept.gang.take() else {
         return;
     };
-    let Some(ask) = whose(books, &room) else {
+    let Some(item) = whose(round, &room) else {
         return;
     };
-    let now = books.snapshot.now;
-    if is_over(books, &room) {
-        let works = gang::all(books, ask).map(|part| books.asks[part].work.clone());
-        // What others left for in vain is not tried again for twice as long.
-        let again = u64::from(room.cleared) * books.queues.reservation_ms;
+    let now = round.snapshot.now;
+    if is_over(round, &room) {
+        let works = gang::all(round, item).map(|part| round.items[part].work.clone());
+        // After a failed reservation with victims, the pause is twice as long.
+        let again = u64::from(room.cleared) * round.queues.reservation_ms;
         let lapsed: Vec<_> = works.map(|work| (work, now.plus_ms(again))).collect();
-        books.kept.lapsed.extend(lapsed);
+        round.kept.lapsed.extend(lapsed);
         return;
     }
     room.nodes.retain(|name, works| {
-        let node = books.nodes.find(name);
-        let node = node.filter(|at| books.nodes.stations[*at].node.is_schedulable());
+        let node = round.nodes.find(name);
+        let node = node.filter(|at| round.nodes.stations[*at].node.is_schedulable());
         let suits = |node: usize| {
-            let mut parts = works.keys().filter_map(|work| books.ask_of.get(work));
-            parts.all(|part| books.suits(*part, node))
+            let mut parts = works.keys().filter_map(|work| round.item_of.get(work));
+            parts.all(|part| round.suits(*part, node))
         };
         node.is_some_and(suits)
     });
-    let app = books.asks[ask].app;
-    let backs_off = books.kept.backing_off.contains_key(books.apps[app].name);
-    // Otherwise its application is told so in its turn.
-    if !backs_off && books.may_run(app).is_ok() {
-        books.nodes.line_up();
-        let Err(why) = gang::place(books, ask, Some(&room)) else {
+    let app = round.items[item].app;
+    let backs_off = round.kept.backing_off.contains_key(round.apps[app].name);
+    // Otherwise the serve order gives the reason.
+    if !backs_off && round.may_run(app).is_ok() {
+        round.nodes.line_up();
+        let Err(why) = gang::place(round, item, Some(&room)) else {
             return;
         };
-        for part in gang::parts(books, ask) {
-            books.asks[part].why = Some(why.clone());
-            books.aside.push(part);
+        for part in gang::parts(round, item) {
+            round.items[part].why = Some(why.clone());
+            round.aside.push(part);
         }
     }
-    charge(books, (ask, &room));
-    books.kept.gang = Some(room);
+    charge(round, (item, &room));
+    round.kept.gang = Some(room);
 }
 
-/// From here on nothing starts in it, nor with the quota that its gang needs.
-fn charge(books: &mut Books, (ask, room): (usize, &GangRoom)) {
-    books.promise_to_gang(ask, room.cleared);
+/// Charges the reserved space and quota, so that no other work uses it.
+fn charge(round: &mut RoundState, (item, room): (usize, &GangRoom)) {
+    round.promise_to_gang(item, room.cleared);
     for (name, works) in &room.nodes {
-        let Some(node) = books.nodes.find(name) else {
+        let Some(node) = round.nodes.find(name) else {
             continue;
         };
         for (work, count) in works {
-            if let Some(ask) = books.ask_of.get(work) {
-                let vector = times(books.vector(*ask), *count);
-                books.nodes.keep(node, &vector);
+            if let Some(item) = round.item_of.get(work) {
+                let vector = times(round.vector(*item), *count);
+                round.nodes.keep(node, &vector);
             }
         }
     }
 }
 
-fn open_up(books: &mut Books) {
-    books.promise_to_no_gang();
-    for node in 0..books.nodes.stations.len() {
-        books.nodes.release(node);
+fn open_up(round: &mut RoundState) {
+    round.promise_to_no_gang();
+    for node in 0..round.nodes.stations.len() {
+        round.nodes.release(node);
     }
 }
 
-/// Keeps this room, and none for any other gang.
+/// Reserves this space, and none for any other gang.
 pub(crate) fn hold(
-    books: &mut Books,
-    (ask, found): (usize, &Found),
+    round: &mut RoundState,
+    (item, found): (usize, &Found),
     (since, cleared): (Timestamp, bool),
 ) {
-    open_up(books);
-    let first = gang::all(books, ask).next().unwrap_or(ask);
+    open_up(round);
+    let first = gang::all(round, item).next().unwrap_or(item);
     let mut room = GangRoom {
-        work: books.asks[first].work.clone(),
+        work: round.items[first].work.clone(),
         since,
         cleared,
         nodes: BTreeMap::new(),
     };
     for (node, parts) in found {
         let works = parts.iter();
-        let works = works.map(|(part, count)| (books.asks[*part].work.clone(), *count));
-        let name = books.nodes.stations[*node].name.clone();
+        let works = works.map(|(part, count)| (round.items[*part].work.clone(), *count));
+        let name = round.nodes.stations[*node].name.clone();
         room.nodes.insert(name, works.collect());
     }
-    charge(books, (ask, &room));
-    books.kept.gang = Some(room);
+    charge(round, (item, &room));
+    round.kept.gang = Some(room);
 }
 
-/// The node is needed for somebody with a better right to it.
-pub(super) fn leave(books: &mut Books, node: usize) {
-    books.nodes.release(node);
-    if let Some(room) = &mut books.kept.gang {
-        room.nodes.remove(books.nodes.stations[node].name);
+/// Ends a reservation whose node is needed by work with a better claim.
+pub(super) fn leave(round: &mut RoundState, node: usize) {
+    round.nodes.release(node);
+    if let Some(room) = &mut round.kept.gang {
+        room.nodes.remove(round.nodes.stations[node].name);
     }
 }
 
-/// Others were told to leave this node for a gang.
-pub(crate) fn is_cleared(books: &Books, node: usize) -> bool {
-    let room = books.kept.gang.as_ref().filter(|room| room.cleared);
-    room.is_some_and(|room| room.nodes.contains_key(books.nodes.stations[node].name))
+/// True when victims leave this node for a gang.
+pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
+    let room = round.kept.gang.as_ref().filter(|room| room.cleared);
+    room.is_some_and(|room| room.nodes.contains_key(round.nodes.stations[node].name))
 }
 
-/// The room that is kept for the gang of this ask.
-pub(crate) fn of<'b>(books: &'b Books, ask: usize) -> Option<&'b GangRoom> {
-    let room = books.kept.gang.as_ref()?;
-    let first = books.ask_of.get(&room.work)?;
-    gang::all(books, ask)
+/// The reservation of this item's gang.
+pub(crate) fn of<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangRoom> {
+    let room = round.kept.gang.as_ref()?;
+    let first = round.item_of.get(&room.work)?;
+    gang::all(round, item)
         .any(|part| part == *first)
         .then_some(room)
 }
 
-/// Room of which nodes have gone, or that is too small by now, is found anew within its one
-/// lifetime; a part of what is needed is never kept.
-pub(super) fn settle(books: &mut Books) {
-    let Some(room) = books.kept.gang.clone() else {
+/// Repairs a reservation whose nodes are gone or too small, within its lifetime. A part of the
+/// needed space is never reserved.
+pub(super) fn settle(round: &mut RoundState) {
+    let Some(room) = round.kept.gang.clone() else {
         return;
     };
-    let Some(ask) = whose(books, &room) else {
-        books.kept.gang = None;
-        return open_up(books);
+    let Some(item) = whose(round, &room) else {
+        round.kept.gang = None;
+        return open_up(round);
     };
-    let parts = gang::lacking(books, ask);
+    let parts = gang::lacking(round, item);
     let lacking = parts.iter().map(|part| {
-        let it = &books.asks[*part];
+        let it = &round.items[*part];
         (it.work, it.gang_lacks())
     });
     let lacking: BTreeMap<&WorkId, u64> = lacking.collect();
@@ -200,101 +200,106 @@ pub(super) fn settle(books: &mut Books) {
     if seats == lacking {
         return;
     }
-    books.kept.gang = None;
-    open_up(books);
-    let yard = Yard::of(books);
-    // Others were told to leave for it: what they leave may still be enough.
-    let cleared = room.cleared && books.may_hold_soon(ask, &lacks(books, &parts));
-    let soon = cleared.then(|| pack_soon(books, &yard, &parts)).flatten();
+    round.kept.gang = None;
+    open_up(round);
+    let occupancy = Occupancy::of(round);
+    // The space that victims free may still be enough.
+    let cleared = room.cleared && round.may_hold_soon(item, &lacks(round, &parts));
+    let soon = cleared
+        .then(|| pack_soon(round, &occupancy, &parts))
+        .flatten();
     if let Some(found) = soon {
-        hold(books, (ask, &found), (room.since, true));
-    } else if let Some(found) = pack(books, &yard, (&parts, false)) {
-        hold(books, (ask, &found), (room.since, false));
+        hold(round, (item, &found), (room.since, true));
+    } else if let Some(found) = pack(round, &occupancy, (&parts, false)) {
+        hold(round, (item, &found), (room.since, false));
     }
 }
 
-/// The gang whose turn it is: of the highest priority, of those the one that waited longest. What
-/// could never be, or not on the nodes there are now, is passed over: it delays nobody. Only so
-/// many are looked at in one round, and the next round goes on where this one ended.
-pub(super) fn next(books: &mut Books) -> Option<Next> {
-    if books.kept.gang.is_some() {
+/// The next gang: of the highest priority, the one waiting longest. A gang that cannot fit is
+/// skipped and delays no other. A limited number is examined per round, and the next round
+/// continues.
+pub(super) fn next(round: &mut RoundState) -> Option<Next> {
+    if round.kept.gang.is_some() {
         return None;
     }
-    let gangs = books.aside.iter().copied();
-    let mut gangs: Vec<usize> = gangs.filter(|ask| is_first(books, *ask)).collect();
-    gangs.retain(|ask| waits_for_nodes(books, *ask));
-    let passed_over = |ask: &usize| books.kept.passed_over.contains(books.asks[*ask].work);
+    let gangs = round.aside.iter().copied();
+    let mut gangs: Vec<usize> = gangs.filter(|item| is_first(round, *item)).collect();
+    gangs.retain(|item| waits_for_nodes(round, *item));
+    let passed_over = |item: &usize| round.kept.passed_over.contains(round.items[*item].work);
     if gangs.iter().all(passed_over) {
-        books.kept.passed_over.clear();
+        round.kept.passed_over.clear();
     } else {
-        gangs.retain(|ask| !passed_over(ask));
+        gangs.retain(|item| !passed_over(item));
     }
-    gangs.sort_by_cached_key(|ask| {
-        let priority = books.queue_of(*ask).map(|queue| {
-            let own = books.asks[*ask].queued.priority;
-            books.tree.priority_below(ROOT, queue, own)
+    gangs.sort_by_cached_key(|item| {
+        let priority = round.queue_of(*item).map(|queue| {
+            let own = round.items[*item].queued.priority;
+            round.tree.priority_below(ROOT, queue, own)
         });
         (
             Reverse(priority),
-            waits_since(books, *ask),
-            books.asks[*ask].work,
+            waits_since(round, *item),
+            round.items[*item].work,
         )
     });
-    let yard = Yard::of(books);
-    for ask in gangs.iter().copied().take(LOOKS) {
-        let parts = gang::lacking(books, ask);
-        if pack(books, &yard, (&parts, true)).is_some() {
-            let since = waits_since(books, ask);
-            return Some(Next { ask, since });
+    let occupancy = Occupancy::of(round);
+    for item in gangs.iter().copied().take(MAX_GANGS) {
+        let parts = gang::lacking(round, item);
+        if pack(round, &occupancy, (&parts, true)).is_some() {
+            let since = waits_since(round, item);
+            return Some(Next { item, since });
         }
-        books.kept.passed_over.insert(books.asks[ask].work.clone());
+        round
+            .kept
+            .passed_over
+            .insert(round.items[item].work.clone());
     }
-    if gangs.len() <= LOOKS {
-        books.kept.passed_over.clear();
+    if gangs.len() <= MAX_GANGS {
+        round.kept.passed_over.clear();
     }
     None
 }
 
-/// It stands for its gang.
-fn is_first(books: &Books, ask: usize) -> bool {
-    books.asks[ask].gang_lacks() > 0
-        && gang::all(books, ask).find(|part| books.asks[*part].gang_lacks() > 0) == Some(ask)
+/// True for the representative of a gang.
+fn is_first(round: &RoundState, item: usize) -> bool {
+    round.items[item].gang_lacks() > 0
+        && gang::all(round, item).find(|part| round.items[*part].gang_lacks() > 0) == Some(item)
 }
 
-fn waits_for_nodes(books: &Books, ask: usize) -> bool {
-    let it = &books.asks[ask];
+fn waits_for_nodes(round: &RoundState, item: usize) -> bool {
+    let it = &round.items[item];
     let no_node = matches!(
         &it.why,
         Some(Why::Gang { because, .. }) if because.as_deref() == Some(&Why::NoNode)
     );
     no_node
-        && books.snapshot.now.ms_since(waits_since(books, ask)) >= PATIENCE_MS
-        && !has_lapsed(books, ask)
-        && never(books, ask).is_none()
+        && round.snapshot.now.ms_since(waits_since(round, item)) >= MIN_WAIT_MS
+        && !has_lapsed(round, item)
+        && never(round, item).is_none()
 }
 
-/// Its last part waits since then.
-pub(crate) fn waits_since(books: &Books, ask: usize) -> Timestamp {
-    let parts = gang::all(books, ask).map(|part| &books.asks[part]);
+/// Start of the wait of its last part.
+pub(crate) fn waits_since(round: &RoundState, item: usize) -> Timestamp {
+    let parts = gang::all(round, item).map(|part| &round.items[part]);
     let parts = parts.filter(|it| it.gang_lacks() > 0);
     let since = parts.map(|it| it.waits_since);
-    since.max().unwrap_or(books.asks[ask].waits_since)
+    since.max().unwrap_or(round.items[item].waits_since)
 }
 
-pub(crate) fn has_lapsed(books: &Books, ask: usize) -> bool {
-    let mut parts = gang::all(books, ask);
-    parts.any(|part| books.kept.lapsed.contains_key(books.asks[part].work))
+pub(crate) fn has_lapsed(round: &RoundState, item: usize) -> bool {
+    let mut parts = gang::all(round, item);
+    parts.any(|part| round.kept.lapsed.contains_key(round.items[part].work))
 }
 
-/// Keeps room for it beside what is kept for others, if there is enough.
-pub(super) fn keep(books: &mut Books, next: &Next) -> bool {
-    let parts = gang::lacking(books, next.ask);
-    let yard = Yard::of(books);
-    let found = pack(books, &yard, (&parts, false));
-    let since = books.snapshot.now;
+/// Reserves space besides existing reservations, if there is enough.
+pub(super) fn keep(round: &mut RoundState, next: &Next) -> bool {
+    let parts = gang::lacking(round, next.item);
+    let occupancy = Occupancy::of(round);
+    let found = pack(round, &occupancy, (&parts, false));
+    let since = round.snapshot.now;
     found.is_some_and(|found| {
-        hold(books, (next.ask, &found), (since, false));
-        books.kept.passed_over.clear();
+        hold(round, (next.item, &found), (since, false));
+        round.kept.passed_over.clear();
         true
     })
 }

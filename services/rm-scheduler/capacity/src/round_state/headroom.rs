@@ -1,8 +1,8 @@
-//! What queues, users and groups may still have, beside what of it is kept.
+//! Headroom of queues, users and groups, and the quota reserved in it.
 //!
-//! Room on nodes is of no use to work whose quota others take meanwhile: what left for it would
-//! have left for nothing (I14). So what a gang lacks for which room is kept, and the processes for
-//! which others leave, count as used for everybody else.
+//! Free space on nodes is useless to work whose quota was used meanwhile, and its victims would
+//! have left in vain (I14). The needs of a gang with reserved space, and of processes with victims,
+//! therefore count as used for all other work.
 
 use std::{
     borrow::Cow,
@@ -11,47 +11,47 @@ use std::{
 
 use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
-use super::{Books, Why};
+use super::{RoundState, Why};
 use crate::{
     gang::{self, whole::lacks},
     resource_vec::{Vector, add, over, take, times},
 };
 
-/// What is kept of quotas. Each [`Spot`](crate::tree::Spot) and each gate has the sum of it.
+/// Reserved quota. Each [`QueueState`](crate::tree::QueueState) and each gate holds the sum.
 #[derive(Default)]
-pub(crate) struct Promises {
-    gang: Option<ToGang>,
-    /// By ask: processes for which others leave.
+pub(crate) struct QuotaReservations {
+    gang: Option<GangQuota>,
+    /// Processes with victims, by work item.
     single: BTreeMap<usize, u64>,
 }
 
-struct ToGang {
-    /// Stands for all of them.
-    ask: usize,
-    /// Its parts.
-    asks: Vec<usize>,
-    /// All that it still lacks.
+struct GangQuota {
+    /// Representative of the gang.
+    item: usize,
+    /// Parts of the gang.
+    items: Vec<usize>,
+    /// Resources that the gang still needs.
     vector: Vector,
-    /// Others leave for it; otherwise it is merely kept, and gives way to a guarantee.
+    /// True when victims leave for the gang. A reservation without victims yields to a guarantee.
     cleared: bool,
 }
 
-impl Promises {
-    /// An ask of each application that something is kept for.
-    fn asks(&self) -> impl Iterator<Item = usize> + '_ {
-        let gang = self.gang.iter().map(|gang| gang.ask);
+impl QuotaReservations {
+    /// One work item per application with reserved quota.
+    fn items(&self) -> impl Iterator<Item = usize> + '_ {
+        let gang = self.gang.iter().map(|gang| gang.item);
         gang.chain(self.single.keys().copied())
     }
 }
 
-impl Books<'_> {
-    pub fn promise_to_gang(&mut self, ask: usize, cleared: bool) {
+impl RoundState<'_> {
+    pub fn promise_to_gang(&mut self, item: usize, cleared: bool) {
         self.promise_to_no_gang();
-        let vector = lacks(self, &gang::lacking(self, ask));
-        self.keep_quota(ask, &vector);
-        self.promises.gang = Some(ToGang {
-            ask,
-            asks: gang::all(self, ask).collect(),
+        let vector = lacks(self, &gang::lacking(self, item));
+        self.keep_quota(item, &vector);
+        self.promises.gang = Some(GangQuota {
+            item,
+            items: gang::all(self, item).collect(),
             vector,
             cleared,
         });
@@ -59,81 +59,80 @@ impl Books<'_> {
 
     pub fn promise_to_no_gang(&mut self) {
         if let Some(gang) = self.promises.gang.take() {
-            self.return_quota(gang.ask, &gang.vector);
+            self.return_quota(gang.item, &gang.vector);
         }
     }
 
-    /// To work that is in no gang, so many processes more.
-    pub fn promise(&mut self, ask: usize, processes: u64) {
-        let vector = times(self.vector(ask), processes);
-        self.keep_quota(ask, &vector);
-        *self.promises.single.entry(ask).or_default() += processes;
+    /// Reserves quota for more processes of work outside gangs.
+    pub fn promise(&mut self, item: usize, processes: u64) {
+        let vector = times(self.vector(item), processes);
+        self.keep_quota(item, &vector);
+        *self.promises.single.entry(item).or_default() += processes;
     }
 
-    /// So many of them have started, or are not asked for any more.
-    pub fn redeem(&mut self, ask: usize, processes: u64) {
-        let Some(promised) = self.promises.single.get_mut(&ask) else {
+    /// Releases reserved quota of processes that have started or are no longer wanted.
+    pub fn redeem(&mut self, item: usize, processes: u64) {
+        let Some(promised) = self.promises.single.get_mut(&item) else {
             return;
         };
         let redeemed = processes.min(*promised);
         *promised -= redeemed;
         if *promised == 0 {
-            self.promises.single.remove(&ask);
+            self.promises.single.remove(&item);
         }
-        let vector = times(self.vector(ask), redeemed);
-        self.return_quota(ask, &vector);
+        let vector = times(self.vector(item), redeemed);
+        self.return_quota(item, &vector);
     }
 
-    pub(super) fn promised(&self, ask: usize) -> u64 {
-        self.promises.single.get(&ask).copied().unwrap_or(0)
+    pub(super) fn promised(&self, item: usize) -> u64 {
+        self.promises.single.get(&item).copied().unwrap_or(0)
     }
 
-    fn keep_quota(&mut self, ask: usize, vector: &[u64]) {
-        self.each_quota(ask, |kept| add(kept, vector));
+    fn keep_quota(&mut self, item: usize, vector: &[u64]) {
+        self.each_quota(item, |kept| add(kept, vector));
     }
 
-    fn return_quota(&mut self, ask: usize, vector: &[u64]) {
-        self.each_quota(ask, |kept| take(kept, vector));
+    fn return_quota(&mut self, item: usize, vector: &[u64]) {
+        self.each_quota(item, |kept| take(kept, vector));
     }
 
-    fn each_quota(&mut self, ask: usize, change: impl Fn(&mut Vector)) {
-        let app = &self.apps[self.asks[ask].app];
+    fn each_quota(&mut self, item: usize, change: impl Fn(&mut Vector)) {
+        let app = &self.apps[self.items[item].app];
         for gate in &app.gates {
             change(&mut self.gates.gates[*gate].kept);
         }
         let mut at = app.queue.as_ref().ok().copied();
         while let Some(queue) = at {
-            let spot = &mut self.tree.spots[queue];
+            let spot = &mut self.tree.entries[queue];
             change(&mut spot.kept);
             at = spot.parent;
         }
     }
 
-    /// It is of a gang that others leave for: if a member were taken, the gang would lack more than
-    /// what they leave, and they would have left in vain (10.3).
-    pub fn is_of_a_cleared_gang(&self, ask: usize) -> bool {
+    /// True for a member of a gang with victims. Preempting the member would waste them.
+    pub fn is_of_a_cleared_gang(&self, item: usize) -> bool {
         let gang = self.promises.gang.as_ref();
-        gang.is_some_and(|gang| gang.cleared && gang.asks.contains(&ask))
+        gang.is_some_and(|gang| gang.cleared && gang.items.contains(&item))
     }
 
-    /// What of the kept is its own.
-    fn own(&self, ask: usize) -> Option<Cow<'_, Vector>> {
+    /// Part of the reserved quota that belongs to this work item.
+    fn own(&self, item: usize) -> Option<Cow<'_, Vector>> {
         let gang = self.promises.gang.as_ref();
-        if let Some(gang) = gang.filter(|gang| gang.asks.contains(&ask)) {
+        if let Some(gang) = gang.filter(|gang| gang.items.contains(&item)) {
             return Some(Cow::Borrowed(&gang.vector));
         }
-        let promised = self.promised(ask);
-        (promised > 0).then(|| Cow::Owned(times(self.vector(ask), promised)))
+        let promised = self.promised(item);
+        (promised > 0).then(|| Cow::Owned(times(self.vector(item), promised)))
     }
 
-    /// 7.2: may one more application run here, and for this user?
+    /// Checks the limit on running applications of the queue and the user.
     pub fn may_run(&self, app: usize) -> Result<(), Why> {
         let app_no = app;
         let app = &self.apps[app];
         let Some(queue) = app.queue.as_ref().ok().filter(|_| !app.running) else {
             return Ok(());
         };
-        let promised = self.promises.asks().map(|ask| self.asks[ask].app);
+        let promised = self.promises.items().map(|item| self.items[item].app);
         let starts = |it: &usize| *it != app_no && !self.apps[*it].running;
         let promised: BTreeSet<usize> = promised.filter(starts).collect();
         let judge = |(most, running, kept): (Option<u64>, u64, u64), (queue, whose)| {
@@ -153,7 +152,7 @@ impl Books<'_> {
             })
         };
         for at in self.tree.path(*queue) {
-            let spot = &self.tree.spots[at];
+            let spot = &self.tree.entries[at];
             let below = |app: &&usize| {
                 let queue = self.apps[**app].queue.as_ref();
                 queue.is_ok_and(|queue| self.tree.is_below(*queue, at))
@@ -171,24 +170,24 @@ impl Books<'_> {
         Ok(())
     }
 
-    /// May the queue and the user hold one more of this? What others leave for is its own as long
-    /// as it lacks no more than that.
-    pub fn may_hold(&self, ask: usize) -> Result<(), Why> {
-        let vector = self.vector(ask);
-        if self.promised(ask) < self.asks[ask].missing() && self.promised(ask) > 0 {
-            return self.judge(ask, vector, None);
+    /// Checks the quota of the queue and the user for one more process. Reserved quota of the item
+    /// itself is available to it.
+    pub fn may_hold(&self, item: usize) -> Result<(), Why> {
+        let vector = self.vector(item);
+        if self.promised(item) < self.items[item].missing() && self.promised(item) > 0 {
+            return self.judge(item, vector, None);
         }
-        self.may_hold_more(ask, vector)
+        self.may_hold_more(item, vector)
     }
 
-    /// May they hold so much more for the application of this ask? The user is asked first (7.4).
-    pub fn may_hold_more(&self, ask: usize, vector: &[u64]) -> Result<(), Why> {
-        let own = self.own(ask);
-        self.judge(ask, vector, own.as_deref())
+    /// Checks the quota for more resources of this application, the user first.
+    pub fn may_hold_more(&self, item: usize, vector: &[u64]) -> Result<(), Why> {
+        let own = self.own(item);
+        self.judge(item, vector, own.as_deref())
     }
 
-    fn judge(&self, ask: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
-        for gate in &self.apps[self.asks[ask].app].gates {
+    fn judge(&self, item: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
+        for gate in &self.apps[self.items[item].app].gates {
             let it = &self.gates.gates[*gate];
             let kept = others(&it.kept, own);
             let used = with(&it.used, &kept);
@@ -201,9 +200,9 @@ impl Books<'_> {
                 });
             }
         }
-        let queue = self.queue_of(ask).into_iter();
+        let queue = self.queue_of(item).into_iter();
         for queue in queue.flat_map(|at| self.tree.path(at)) {
-            let spot = &self.tree.spots[queue];
+            let spot = &self.tree.entries[queue];
             let kept = others(&spot.kept, own);
             let used = with(&spot.used, &kept);
             if let Some(dim) = over(&spot.max, &used, vector) {
@@ -218,13 +217,13 @@ impl Books<'_> {
         Ok(())
     }
 
-    /// May they, once what leaves has left? What leaves is told by queue alone.
-    pub fn may_hold_soon(&self, ask: usize, vector: &[u64]) -> bool {
-        let path = self.queue_of(ask).into_iter();
+    /// Checks the quota after all vacated allocations have left; known per queue only.
+    pub fn may_hold_soon(&self, item: usize, vector: &[u64]) -> bool {
+        let path = self.queue_of(item).into_iter();
         let mut path = path.flat_map(|at| self.tree.path(at));
-        self.user_may_hold(ask, vector)
+        self.user_may_hold(item, vector)
             && path.all(|at| {
-                let spot = &self.tree.spots[at];
+                let spot = &self.tree.entries[at];
                 let mut used = spot.used.clone();
                 take(&mut used, &spot.going);
                 add(&mut used, &self.cleared_at(at));
@@ -232,15 +231,15 @@ impl Books<'_> {
             })
     }
 
-    /// May the user and the group, beside all that others leave for?
-    pub fn user_may_hold(&self, ask: usize, vector: &[u64]) -> bool {
-        let mut gates = self.apps[self.asks[ask].app].gates.iter();
+    /// Checks the quota of the user and the group, counting all quota reserved with victims.
+    pub fn user_may_hold(&self, item: usize, vector: &[u64]) -> bool {
+        let mut gates = self.apps[self.items[item].app].gates.iter();
         gates.all(|at| {
             let gate = &self.gates.gates[*at];
             let mut used = gate.used.clone();
             add(&mut used, &gate.kept);
             if let Some(gang) = self.merely_kept()
-                && self.apps[self.asks[gang.ask].app].gates.contains(at)
+                && self.apps[self.items[gang.item].app].gates.contains(at)
             {
                 take(&mut used, &gang.vector);
             }
@@ -248,11 +247,11 @@ impl Books<'_> {
         })
     }
 
-    /// Of the quota of this queue, what others leave for.
+    /// Quota of the queue that is reserved with victims.
     pub fn cleared_at(&self, queue: usize) -> Cow<'_, Vector> {
-        let mut kept = Cow::Borrowed(&self.tree.spots[queue].kept);
+        let mut kept = Cow::Borrowed(&self.tree.entries[queue].kept);
         let gang = self.merely_kept().filter(|gang| {
-            let own = self.queue_of(gang.ask);
+            let own = self.queue_of(gang.item);
             own.is_some_and(|own| self.tree.is_below(own, queue))
         });
         if let Some(gang) = gang {
@@ -261,7 +260,7 @@ impl Books<'_> {
         kept
     }
 
-    fn merely_kept(&self) -> Option<&ToGang> {
+    fn merely_kept(&self) -> Option<&GangQuota> {
         self.promises.gang.as_ref().filter(|gang| !gang.cleared)
     }
 }

@@ -1,42 +1,43 @@
-//! What is held in the pool, and what of it has to leave whatever anybody wants.
+//! Allocations in the pool, and those that must leave in any case.
 
 use std::cmp::Reverse;
 
 use hayward_rm_scheduler_domain::{plan::VacateReason, snapshot::BlockEffect};
 use hayward_vocabulary::WorkKind;
 
-use super::{Books, Held, open::later};
+use super::{HeldAllocation, RoundState, open::later};
 use crate::resource_vec::add;
 
-impl Books<'_> {
-    /// All that lies on its nodes, and all that its work holds wherever it is.
-    pub(super) fn take_in(&mut self) {
+impl RoundState<'_> {
+    /// Reads all allocations on the pool's nodes, and all allocations of its work.
+    pub(super) fn read_allocations(&mut self) {
         for (id, allocation) in &self.snapshot.allocations {
             let node = self.nodes.find(&allocation.node);
-            let ask = self.ask_of.get(&allocation.work).copied();
-            if node.is_none() && ask.is_none() {
+            let item = self.item_of.get(&allocation.work).copied();
+            if node.is_none() && item.is_none() {
                 continue;
             }
             let vector = self.dims.vector(allocation.order, &allocation.size);
             if let Some(node) = node {
                 self.nodes.hold(node, &vector, &allocation.gpus);
             }
-            if let (Some(apart), Some(ask)) =
-                (ask.and_then(|at| self.asks[at].demand.apart.as_ref()), ask)
-            {
-                let who = (self.asks[ask].work, &allocation.node);
+            if let (Some(apart), Some(item)) = (
+                item.and_then(|at| self.items[at].demand.apart.as_ref()),
+                item,
+            ) {
+                let who = (self.items[item].work, &allocation.node);
                 self.apart.entry(&apart.group).or_default().push(who);
             }
-            if let Some(ask) = ask {
-                let ask = &mut self.asks[ask];
-                ask.has += 1;
-                ask.waits_since = later(ask.waits_since, allocation.granted_at);
+            if let Some(item) = item {
+                let item = &mut self.items[item];
+                item.has += 1;
+                item.waits_since = later(item.waits_since, allocation.granted_at);
             }
-            self.held.push(Held {
+            self.held.push(HeldAllocation {
                 id,
                 allocation,
                 node,
-                ask,
+                item,
                 queue: None,
                 vector,
                 leaves: false,
@@ -44,35 +45,35 @@ impl Books<'_> {
         }
     }
 
-    /// Queues, users and groups are charged for what is held; then it is settled who wants what.
-    pub(super) fn charge_what_is_held(&mut self) {
+    /// Charges queues, users and groups for allocations, and then computes what each work item
+    /// lacks.
+    pub(super) fn charge_allocations(&mut self) {
         for at in 0..self.held.len() {
             let held = &self.held[at];
             let foreign = self.snapshot.classes.contains_key(&held.allocation.class);
             let vector = held.vector.clone();
-            match held.ask {
-                Some(ask) => {
-                    let app = self.asks[ask].app;
+            match held.item {
+                Some(item) => {
+                    let app = self.items[item].app;
                     self.held[at].queue = self.apps[app].queue.as_ref().ok().copied();
                     self.charge(app, &vector);
                 }
                 None if foreign => {}
                 None => self.charge_withdrawn(at),
             }
-            let told = self.held[at].allocation.leaving || self.held[at].allocation.purged;
-            if told {
-                self.goes(at);
+            let leaves = self.held[at].allocation.leaving || self.held[at].allocation.purged;
+            if leaves {
+                self.mark_leaving(at);
             }
         }
-        self.faults();
-        for ask in &mut self.asks {
-            ask.wanted = Self::wanted(ask.demand, ask.has);
+        self.vacate_forced();
+        for item in &mut self.items {
+            item.wanted = Self::wanted(item.demand, item.has);
         }
         self.shrink();
     }
 
-    /// Its work is gone, and takes up room still: of the queue, of the user, and of the group that
-    /// was chosen for it (7.4).
+    /// Charges an allocation of withdrawn work to its queue, user and group.
     fn charge_withdrawn(&mut self, held: usize) {
         let it = &self.held[held];
         let (queue, _) = self.tree.nearest(&it.allocation.class);
@@ -83,39 +84,42 @@ impl Books<'_> {
         }
         let path: Vec<usize> = self.tree.path(queue).collect();
         for at in path {
-            add(&mut self.tree.spots[at].used, &it.vector);
+            add(&mut self.tree.entries[at].used, &it.vector);
         }
         self.held[held].queue = Some(queue);
     }
 
-    fn faults(&mut self) {
+    fn vacate_forced(&mut self) {
         for at in 0..self.held.len() {
             let held = &self.held[at];
             let allocation = held.allocation;
             let node = self.snapshot.nodes.get(&allocation.node);
             let lost = node.is_none_or(|node| node.lost);
-            let told = if lost {
+            let already_vacated = if lost {
                 allocation.purged
             } else {
                 allocation.leaving
             };
-            if let Some(fault) = self.fault(at).filter(|_| !told && !allocation.purged) {
+            if let Some(fault) = self
+                .forced_vacate(at)
+                .filter(|_| !already_vacated && !allocation.purged)
+            {
                 self.vacate(at, fault);
             }
         }
     }
 
-    fn fault(&self, at: usize) -> Option<(VacateReason, String)> {
+    fn forced_vacate(&self, at: usize) -> Option<(VacateReason, String)> {
         let held = &self.held[at];
         let allocation = held.allocation;
-        let Some(ask) = held.ask else {
-            // What the other planners serve is theirs.
+        let Some(item) = held.item else {
+            // Work of other planners is not vacated here.
             let gone = !self.snapshot.demand.contains_key(&allocation.work);
             let mine = gone && !self.snapshot.classes.contains_key(&allocation.class);
             let detail = format!("work {} is withdrawn", allocation.work);
             return mine.then_some((VacateReason::WorkGone, detail));
         };
-        if self.asks[ask].demand.kind == WorkKind::Reservation {
+        if self.items[item].demand.kind == WorkKind::Reservation {
             return None;
         }
         let Some(node) = held.node else {
@@ -139,29 +143,29 @@ impl Books<'_> {
         off.then_some((VacateReason::NodeOffline, detail))
     }
 
-    /// Work that may have fewer processes than it has gives up its newest.
+    /// Vacates the newest allocations of work that has more processes than allowed.
     fn shrink(&mut self) {
         let mut too_many: Vec<usize> = Vec::new();
-        for (at, ask) in self.asks.iter().enumerate() {
-            let limit = if ask.demand.kind == WorkKind::Job {
-                ask.demand.max_processes
+        for (at, item) in self.items.iter().enumerate() {
+            let limit = if item.demand.kind == WorkKind::Job {
+                item.demand.max_processes
             } else {
-                ask.demand.max_processes.min(1)
+                item.demand.max_processes.min(1)
             };
-            let held_back = ask.demand.keeps_what_it_holds || ask.demand.completing;
-            if ask.has > limit && !held_back {
+            let held_back = item.demand.keeps_what_it_holds || item.demand.completing;
+            if item.has > limit && !held_back {
                 too_many.push(at);
             }
         }
-        for ask in too_many {
-            let mine = |at: &usize| self.held[*at].ask == Some(ask) && !self.held[*at].leaves;
+        for item in too_many {
+            let mine = |at: &usize| self.held[*at].item == Some(item) && !self.held[*at].leaves;
             let mut mine: Vec<usize> = (0..self.held.len()).filter(mine).collect();
             mine.sort_by_key(|at| {
                 let it = &self.held[*at];
                 Reverse((it.allocation.granted_at, it.id))
             });
-            let limit = self.asks[ask].demand.max_processes;
-            let excess = self.asks[ask].has.saturating_sub(limit);
+            let limit = self.items[item].demand.max_processes;
+            let excess = self.items[item].has.saturating_sub(limit);
             for at in mine.into_iter().take(usize::try_from(excess).unwrap_or(0)) {
                 let detail = format!("its work may have {limit} processes");
                 self.vacate(at, (VacateReason::OwnLimit, detail));

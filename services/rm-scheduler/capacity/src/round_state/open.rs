@@ -1,4 +1,4 @@
-//! Reading a snapshot: which nodes, queues, applications and asks there are in one pool.
+//! Reads a snapshot: nodes, queues, applications and work items of one pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
 
-use super::{App, Ask, Books, Promises};
+use super::{App, QuotaReservations, RoundState, WorkItem};
 use crate::{
     limits::{Gates, group_of},
     nodes::{Nodes, Shape},
     placement::{Refusal, Rules, Who, apply_tags},
-    resource_vec::{Dims, add},
+    resource_vec::{ResourceTypes, add},
     tree::{ROOT, Tagged, Tree},
 };
 
-/// Work of this pool, with the application it belongs to.
+/// Work of this pool.
 type Mine<'a> = (&'a WorkId, &'a Demand, &'a Queued);
 
-impl<'a> Books<'a> {
+impl<'a> RoundState<'a> {
     pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
         let first = snapshot.queues.keys().next();
         let mine = |(work, demand): (&'a WorkId, &'a Demand)| -> Option<Mine<'a>> {
@@ -51,7 +51,7 @@ impl<'a> Books<'a> {
             nodes.add(&dims, (name, node), order);
             add(&mut whole, &dims.vector(order, &node.capacity));
         }
-        let mut books = Self {
+        let mut round = Self {
             snapshot,
             queues,
             quantum,
@@ -61,8 +61,8 @@ impl<'a> Books<'a> {
             gates: Gates::default(),
             shapes: Vec::new(),
             apps: Vec::new(),
-            asks: Vec::new(),
-            ask_of: BTreeMap::new(),
+            items: Vec::new(),
+            item_of: BTreeMap::new(),
             held: Vec::new(),
             whole,
             denominators: Vec::new(),
@@ -76,17 +76,17 @@ impl<'a> Books<'a> {
                 .get(pool)
                 .cloned()
                 .unwrap_or_default(),
-            promises: Promises::default(),
+            promises: QuotaReservations::default(),
             aside: Vec::new(),
         };
-        books.list(&mine, &largest);
-        books.take_in();
-        books.settle_queues();
-        books.charge_what_is_held();
-        books
+        round.list(&mine, &largest);
+        round.read_allocations();
+        round.settle_queues();
+        round.charge_allocations();
+        round
     }
 
-    /// Applications and their asks.
+    /// Builds applications and their work items.
     fn list(&mut self, mine: &[Mine<'a>], largest: &LargestNodes) {
         let mut apps: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut shapes: BTreeMap<&Size, usize> = BTreeMap::new();
@@ -101,7 +101,7 @@ impl<'a> Books<'a> {
                     groups: &queued.groups,
                     group: None,
                     submitted: demand.submitted_at,
-                    asks: Vec::new(),
+                    items: Vec::new(),
                     next: 0,
                     used: self.dims.zero(),
                     running: false,
@@ -123,9 +123,9 @@ impl<'a> Books<'a> {
                 entry.submitted = demand.submitted_at;
                 entry.groups = &queued.groups;
             }
-            entry.asks.push(self.asks.len());
-            self.ask_of.insert(work, self.asks.len());
-            self.asks.push(Ask {
+            entry.items.push(self.items.len());
+            self.item_of.insert(work, self.items.len());
+            self.items.push(WorkItem {
                 work,
                 demand,
                 queued,
@@ -143,24 +143,25 @@ impl<'a> Books<'a> {
                 why: None,
             });
         }
-        let asks = &self.asks;
+        let items = &self.items;
         for app in &mut self.apps {
-            app.asks.sort_by_key(|at| {
-                let ask = &asks[*at];
-                let newest = std::cmp::Reverse(ask.queued.priority);
-                (newest, ask.demand.submitted_at, ask.work)
+            app.items.sort_by_key(|at| {
+                let item = &items[*at];
+                let newest = std::cmp::Reverse(item.queued.priority);
+                (newest, item.demand.submitted_at, item.work)
             });
         }
     }
 
-    /// Every application gets its queue: where it holds room already, or where the rules say.
+    /// Assigns a queue to each application: the queue of its allocations, else by the placement
+    /// rules.
     fn settle_queues(&mut self) {
         for held in &self.held {
             let queue = self.tree.grow(&self.dims, &held.allocation.class);
-            if let (Some(queue), Some(ask)) = (queue, held.ask)
-                && self.tree.spots[queue].leaf
+            if let (Some(queue), Some(item)) = (queue, held.item)
+                && self.tree.entries[queue].leaf
             {
-                let app = &mut self.apps[self.asks[ask].app];
+                let app = &mut self.apps[self.items[item].app];
                 app.queue = Ok(queue);
                 app.running = true;
                 app.group = app.group.or(held.allocation.group.as_deref());
@@ -172,10 +173,10 @@ impl<'a> Books<'a> {
         let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
         by_age.sort_by_key(|at| (self.apps[*at].submitted, *at));
         for at in by_age {
-            let first = self.apps[at].asks.first().map(|ask| &self.asks[*ask]);
-            let queued = first.map(|ask| ask.queued);
+            let first = self.apps[at].items.first().map(|item| &self.items[*item]);
+            let queued = first.map(|item| item.queued);
             let app = &mut self.apps[at];
-            // Whether it ran is said again by what is charged to it.
+            // Charging its allocations sets `running` again.
             if !std::mem::take(&mut app.running) {
                 fresh.push(at);
                 let who = Who {
@@ -200,19 +201,19 @@ impl<'a> Books<'a> {
                 app.gates = self.gates.of((&self.tree, &self.dims), queue, who);
             }
         }
-        for ask in &self.asks {
-            if ask.demand.kind == WorkKind::Reservation {
-                let detail = "a queue has no whole machines: name a class that reserves them";
-                self.apps[ask.app].queue = Err(Refusal {
+        for item in &self.items {
+            if item.demand.kind == WorkKind::Reservation {
+                let detail = "a queue reserves no whole nodes; use a RESERVE class";
+                self.apps[item.app].queue = Err(Refusal {
                     reason: Reason::PolicyMismatch,
                     detail: detail.to_owned(),
                 });
             }
         }
-        let all = 0..self.tree.spots.len();
+        let all = 0..self.tree.entries.len();
         let of = |at: usize| {
             let most = self.tree.fair_max(at, &self.whole);
-            let guaranteed = &self.tree.spots[at].guaranteed;
+            let guaranteed = &self.tree.entries[at].guaranteed;
             let pairs = guaranteed.iter().zip(most);
             pairs.map(|(own, most)| own.or(most)).collect()
         };
@@ -237,7 +238,7 @@ impl<'a> Books<'a> {
     }
 }
 
-/// The pools of one tree.
+/// Pools of one tree.
 fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
     let stands = |pool: &&str| {
         let mut at = *pool;
@@ -262,18 +263,23 @@ fn weights(queues: &Queues) -> Amounts {
     }
 }
 
-/// Every type that something has, asks for or limits.
-fn dims(snapshot: &Snapshot, quantum: &Quantum, members: &BTreeSet<&str>, mine: &[Mine]) -> Dims {
+/// All resource types that a node offers, work needs, or a limit names.
+fn dims(
+    snapshot: &Snapshot,
+    quantum: &Quantum,
+    members: &BTreeSet<&str>,
+    mine: &[Mine],
+) -> ResourceTypes {
     let nodes = snapshot.nodes.values();
     let nodes = nodes.filter(|node| members.contains(node.pool.as_str()));
     let sizes = nodes.map(|node| &node.capacity);
     let sizes = sizes.chain(mine.iter().map(|(_, demand, _)| &demand.size));
     let sizes = sizes.chain([&quantum.0]);
     let extras = sizes.flat_map(|size| size.extras.keys().map(String::as_str));
-    Dims::of(&extras.collect())
+    ResourceTypes::of(&extras.collect())
 }
 
-/// When a piece of work began to wait for what it lacks now.
+/// Start of the current wait of a work item.
 pub(super) fn later(since: Timestamp, granted: Timestamp) -> Timestamp {
     since.max(granted)
 }

@@ -1,16 +1,15 @@
-//! A gang that is larger than its queue may ever be, or is in a queue for none, is told so at once
-//! (application protocol, 5.2).
-//! How large the cluster is now does not matter: nodes come and go.
+//! Refuses gangs that exceed the maximum of their queue, or whose queue does not allow gangs. The
+//! current size of the cluster does not matter, because nodes come and go.
 
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{Reason, gangs::MOST_AT_ONCE, snapshot::queues::Sort};
 
-use super::Books;
-use crate::{amount::told, gang::whole::Whole, placement::Refusal};
+use super::RoundState;
+use crate::{amount::amount_text, gang::whole::Whole, placement::Refusal};
 
-impl Books<'_> {
-    /// Applications that hold nothing yet; who has begun goes on.
+impl RoundState<'_> {
+    /// Refuses new applications only; running ones continue.
     pub(super) fn refuse_too_large(&mut self, fresh: Vec<usize>) {
         for app in fresh {
             let Ok(queue) = self.apps[app].queue else {
@@ -26,12 +25,12 @@ impl Books<'_> {
         }
     }
 
-    /// In a leaf by shares an application falls back as it gets room: half a gang would hold its
-    /// part and wait behind others.
+    /// A leaf ordered by shares does not suit gangs: an application loses rank as it grows, so half
+    /// a gang would wait behind others.
     fn by_shares(&self, app: usize, queue: usize) -> Option<Refusal> {
-        let spot = &self.tree.spots[queue];
-        let mut asks = self.apps[app].asks.iter();
-        let has_gang = asks.any(|ask| self.asks[*ask].queued.gang.is_some());
+        let spot = &self.tree.entries[queue];
+        let mut items = self.apps[app].items.iter();
+        let has_gang = items.any(|item| self.items[*item].queued.gang.is_some());
         if spot.manner.sort != Sort::Fair || !has_gang {
             return None;
         }
@@ -44,11 +43,11 @@ impl Books<'_> {
         Some(Refusal { reason, detail })
     }
 
-    /// All of a gang start in one commit.
+    /// A gang must start in one commit.
     fn too_many(&self, app: usize) -> Option<Refusal> {
         let mut gangs: BTreeMap<&str, u64> = BTreeMap::new();
-        for ask in &self.apps[app].asks {
-            if let Some(gang) = &self.asks[*ask].queued.gang {
+        for item in &self.apps[app].items {
+            if let Some(gang) = &self.items[*item].queued.gang {
                 let members = gangs.entry(&gang.name).or_default();
                 *members = members.saturating_add(gang.min);
             }
@@ -63,15 +62,18 @@ impl Books<'_> {
         Some(Refusal { reason, detail })
     }
 
-    /// Each level below the root: its maximum against all that the gang asks for together.
+    /// Compares the maximum of each level below the root with the needs of the whole gang.
     fn too_large(&self, app: usize, queue: usize) -> Option<Refusal> {
-        let gang = Whole::of(self, self.apps[app].asks.iter().copied());
-        let path = self.tree.path(queue).map(|at| &self.tree.spots[at]);
+        let gang = Whole::of(self, self.apps[app].items.iter().copied());
+        let path = self.tree.path(queue).map(|at| &self.tree.entries[at]);
         let mut below = path.filter(|spot| spot.parent.is_some());
         below.find_map(|spot| {
             let over = gang.over(&spot.max)?;
             let what = self.dims.name(over.dim);
-            let (all, most) = (told(what, over.needed), told(what, over.limit));
+            let (all, most) = (
+                amount_text(what, over.needed),
+                amount_text(what, over.limit),
+            );
             let detail = format!(
                 "its gang of {} needs {all} {what} together, and queue {} may have {most}: {} of \
                  them would fit",

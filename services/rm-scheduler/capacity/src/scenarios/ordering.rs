@@ -1,24 +1,24 @@
-//! Whose turn it is: S15, S16, S17, S25 and section 8.
+//! Serve order of queues and applications.
 
 use hayward_rm_scheduler_domain::Plan;
 use serde_json::{Value, json};
 
 use super::VCORE;
 use crate::{
-    fixture::{POOL, World, placed, queued},
-    round_state::Books,
-    serve_order::Line,
+    fixture::{Fixture, POOL, placed, queued},
+    round_state::RoundState,
+    serve_order::ServeOrder,
     tree::ROOT,
 };
 
-fn line<R>(world: &World, read: impl FnOnce(&Books, &Line) -> R) -> R {
-    let queues = &world.snapshot.queues[POOL];
-    let mut books = Books::open(&world.snapshot, POOL, queues);
-    let line = Line::of(&mut books);
-    read(&books, &line)
+fn order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R) -> R {
+    let queues = &fixture.snapshot.queues[POOL];
+    let mut round = RoundState::open(&fixture.snapshot, POOL, queues);
+    let order = ServeOrder::of(&mut round);
+    read(&round, &order)
 }
 
-/// Queues with guarantees, what they use, and one more ask in each.
+/// Queues with guarantees and usage, with one more work item each.
 fn guaranteed(by_priority: bool, used: [u64; 4]) -> Vec<String> {
     let queue = |amount: u64| {
         json!({"resources": {"guaranteed": {"memory": amount,
@@ -26,30 +26,30 @@ fn guaranteed(by_priority: bool, used: [u64; 4]) -> Vec<String> {
     };
     let queues = json!({"q0": queue(500), "q1": queue(300), "q2": queue(200), "q3": queue(200)});
     let root = json!({"submit_acl": "*", "sort_by_priority": by_priority, "queues": queues});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world.node("n1", &[("memory", 10_000), ("vcore", 10_000)]);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.node("n1", &[("memory", 10_000), ("vcore", 10_000)]);
     for (at, used) in used.into_iter().enumerate() {
         let queue = format!("root.q{at}");
-        world.ask(
+        fixture.add_work(
             &format!("job_{at}"),
             &queue,
             &[("memory", used), ("vcore", used)],
         );
     }
-    world.settle();
+    fixture.settle();
     for at in 0..4 {
         let id = format!("job_more{at}");
-        let demand = world.ask(&id, &format!("root.q{at}"), &[("vcore", 1), ("memory", 1)]);
+        let demand = fixture.add_work(&id, &format!("root.q{at}"), &[("vcore", 1), ("memory", 1)]);
         queued(demand).priority = if at == 3 { 3 } else { 1 };
     }
-    line(&world, |books, line| {
-        let path = |at: &usize| books.tree.spots[*at].path.clone();
-        line.children(ROOT).iter().map(path).collect()
+    order(&fixture, |round, order| {
+        let path = |at: &usize| round.tree.entries[*at].path.clone();
+        order.children(ROOT).iter().map(path).collect()
     })
 }
 
 #[test]
-fn s15_queues_go_by_share_of_their_guarantee() {
+fn queues_are_served_by_the_share_of_their_guarantee() {
     let paths = |names: [&str; 4]| names.map(|name| format!("root.{name}")).to_vec();
     let first = guaranteed(false, [300, 200, 100, 100]);
     assert_eq!(first, paths(["q3", "q2", "q0", "q1"]));
@@ -59,29 +59,29 @@ fn s15_queues_go_by_share_of_their_guarantee() {
 }
 
 #[test]
-fn s16_offsets_add_up_on_the_way_to_the_root() {
+fn priority_offsets_add_up_to_the_root() {
     let root = json!({"submit_acl": "*", "queues": {"parent": {"priority_offset": 5,
         "queues": {"leaf": {"priority_offset": 3}}}}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    let exported = |world: &World| {
-        line(world, |books, line| {
-            let at = |path: &str| line.exported(books.tree.find(path).unwrap());
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    let exported = |fixture: &Fixture| {
+        order(fixture, |round, order| {
+            let at = |path: &str| order.exported(round.tree.find(path).unwrap());
             (at("root.parent.leaf"), at("root.parent"))
         })
     };
-    assert_eq!(exported(&world), (None, None));
-    world.ask("job_1", "root.parent.leaf", &[("vcore", 1)]);
-    assert_eq!(exported(&world), (Some(3), Some(8)));
-    queued(world.ask("job_2", "root.parent.leaf", &[("vcore", 1)])).priority = 5;
-    assert_eq!(exported(&world), (Some(8), Some(13)));
-    world.snapshot.demand.remove("job_2");
-    assert_eq!(exported(&world), (Some(3), Some(8)));
-    world.snapshot.demand.remove("job_1");
-    assert_eq!(exported(&world), (None, None));
+    assert_eq!(exported(&fixture), (None, None));
+    fixture.add_work("job_1", "root.parent.leaf", &[("vcore", 1)]);
+    assert_eq!(exported(&fixture), (Some(3), Some(8)));
+    queued(fixture.add_work("job_2", "root.parent.leaf", &[("vcore", 1)])).priority = 5;
+    assert_eq!(exported(&fixture), (Some(8), Some(13)));
+    fixture.snapshot.demand.remove("job_2");
+    assert_eq!(exported(&fixture), (Some(3), Some(8)));
+    fixture.snapshot.demand.remove("job_1");
+    assert_eq!(exported(&fixture), (None, None));
 }
 
 #[test]
-fn s17_priorities_over_a_tree_with_fences() {
+fn priorities_respect_fences() {
     let fence = |offset: i32, queues: Value| {
         let mut fenced = json!({"priority_policy": "fence", "priority_offset": offset});
         fenced["queues"] = queues;
@@ -94,8 +94,8 @@ fn s17_priorities_over_a_tree_with_fences() {
     let tenants = fence(0, json!({"a": a, "b": b}));
     let queues = json!({"system": system, "tenants": tenants});
     let root = json!({"submit_acl": "*", "queues": queues});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world.node("n1", &[("vcore", 100 * VCORE)]);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.node("n1", &[("vcore", 100 * VCORE)]);
     let expected = [
         ("system.high", 1),
         ("system.normal", 10),
@@ -111,33 +111,32 @@ fn s17_priorities_over_a_tree_with_fences() {
     ];
     for (queue, priority) in expected.iter().rev() {
         let id = format!("job_{}-{priority}", queue.replace('.', "-"));
-        let demand = world.ask(&id, &format!("root.{queue}"), &[("vcore", 1)]);
+        let demand = fixture.add_work(&id, &format!("root.{queue}"), &[("vcore", 1)]);
         queued(demand).priority = *priority;
     }
-    let plan = world.step();
+    let plan = fixture.step();
     let expected = expected.map(|(queue, at)| format!("job_{}-{at}", queue.replace('.', "-")));
     assert_eq!(placed(&plan), expected);
 }
 
-/// Where all is alike the larger demand goes first (8.3), so of 13 places the tenants get the odd
-/// one; the text of S25 gives it to the other side and does not say why.
+/// The larger waiting amount goes first among equals, so the tenants get the odd place of 13.
 #[test]
-fn s25_a_fence_among_tenants() {
+fn a_fence_separates_the_priorities_of_tenants() {
     let tenants = json!({"priority_policy": "fence", "queues": {
         "group-a": {"priority_offset": 20}, "group-b": {"priority_offset": 5}}});
     let system = json!({"queues": {"normal": {}}});
     let queues = json!({"system": system, "tenants": tenants});
     let root = json!({"submit_acl": "*", "queues": queues});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world.node("n1", &[("vcore", 13 * VCORE)]);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.node("n1", &[("vcore", 13 * VCORE)]);
     for at in 0..7 {
         for leaf in ["system.normal", "tenants.group-a", "tenants.group-b"] {
             let id = format!("job_{}-{at}", leaf.replace('.', "-"));
-            world.ask(&id, &format!("root.{leaf}"), &[("vcore", VCORE)]);
+            fixture.add_work(&id, &format!("root.{leaf}"), &[("vcore", VCORE)]);
         }
     }
-    world.settle();
-    let running = |leaf: &str| world.queue(&format!("root.{leaf}")).running_applications;
+    fixture.settle();
+    let running = |leaf: &str| fixture.queue(&format!("root.{leaf}")).running_applications;
     let counts = (
         running("system.normal"),
         running("tenants.group-a"),
@@ -148,26 +147,26 @@ fn s25_a_fence_among_tenants() {
 
 fn two_apps(sort: &str) -> Plan {
     let root = json!({"submit_acl": "*", "queues": {"a": {"sort": sort}}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world.node("n1", &[("vcore", 4 * VCORE)]);
-    world.asks("job_old", "root.a", (4, VCORE));
-    world.asks("job_young", "root.a", (4, VCORE));
-    world.step()
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.node("n1", &[("vcore", 4 * VCORE)]);
+    fixture.add_processes("job_old", "root.a", (4, VCORE));
+    fixture.add_processes("job_young", "root.a", (4, VCORE));
+    fixture.step()
 }
 
 #[test]
-fn s8_2_fifo_serves_the_oldest_and_fair_the_poorest() {
+fn fifo_serves_the_oldest_and_fair_the_smallest_share() {
     assert_eq!(placed(&two_apps("fifo")), ["job_old"; 4]);
     let fair = ["job_old", "job_young", "job_old", "job_young"];
     assert_eq!(placed(&two_apps("fair")), fair);
 }
 
 #[test]
-fn s8_2_priority_goes_before_age() {
+fn priority_goes_before_age() {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
-    let mut world = World::of(&json!({"queues": {"root": root}}));
-    world.node("n1", &[("vcore", VCORE)]);
-    world.ask("job_old", "root.a", &[("vcore", VCORE)]);
-    queued(world.ask("job_young", "root.a", &[("vcore", VCORE)])).priority = 1;
-    assert_eq!(placed(&world.step()), ["job_young"]);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.node("n1", &[("vcore", VCORE)]);
+    fixture.add_work("job_old", "root.a", &[("vcore", VCORE)]);
+    queued(fixture.add_work("job_young", "root.a", &[("vcore", VCORE)])).priority = 1;
+    assert_eq!(placed(&fixture.step()), ["job_young"]);
 }

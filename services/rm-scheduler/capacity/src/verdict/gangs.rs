@@ -1,31 +1,30 @@
-//! Why a gang waits: how many of it fit, what keeps the others away, and the room that is kept or
-//! made for it.
+//! Verdict of a waiting gang: how many processes fit, what blocks the rest, and its reservation.
 
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock, snapshot::queues::GangRoom};
 
 use super::{Answer, Explainer, never};
 use crate::{
     reserve::gangs,
-    round_state::{Books, Why},
+    round_state::{RoundState, Why},
 };
 
 impl Explainer<'_, '_> {
     pub(super) fn gang(
         &mut self,
-        ask: usize,
+        item: usize,
         (fit, of): (u64, u64),
         because: Option<&Why>,
     ) -> Answer {
-        let books = self.books;
-        if let Some(never) = never(books, ask) {
+        let round = self.round;
+        if let Some(never) = never(round, item) {
             return never.answer();
         }
         let mut detail = format!(
             "its gang starts as a whole or not at all, and {fit} of the {of} processes it lacks fit"
         );
-        // Where each fits alone no node is to blame.
-        let because = because.filter(|why| **why != Why::NoNode || !self.has_room(ask));
-        let because = because.map(|why| self.waits(ask, why));
+        // If each process fits alone, the nodes are not the reason.
+        let because = because.filter(|why| **why != Why::NoNode || !self.has_room(item));
+        let because = because.map(|why| self.waits(item, why));
         let quota = because.as_ref().and_then(|it| it.quota);
         if let Some(because) = because {
             detail.push_str(": ");
@@ -35,23 +34,23 @@ impl Explainer<'_, '_> {
             quota,
             ..Answer::of(Reason::GangIncomplete, detail)
         };
-        match gangs::of(books, ask) {
-            Some(room) => kept(books, room, &mut answer),
-            None => answer.detail.push_str(&not_kept(books, ask)),
+        match gangs::of(round, item) {
+            Some(room) => kept(round, room, &mut answer),
+            None => answer.detail.push_str(&not_kept(round, item)),
         }
         answer
     }
 
-    /// Whatever is kept. Asks alike that may go anywhere find the same.
-    fn has_room(&mut self, ask: usize) -> bool {
-        let books = self.books;
-        let it = &books.asks[ask];
+    /// Free space regardless of reservations, cached per size.
+    fn has_room(&mut self, item: usize) -> bool {
+        let round = self.round;
+        let it = &round.items[item];
         let look = || {
-            let mut stations = books.nodes.stations.iter().enumerate();
+            let mut stations = round.nodes.stations.iter().enumerate();
             stations.any(|(node, station)| {
                 station.node.is_schedulable()
-                    && station.has_room(books.vector(ask))
-                    && books.suits(ask, node)
+                    && station.has_room(round.vector(item))
+                    && round.suits(item, node)
             })
         };
         if it.anywhere {
@@ -62,9 +61,9 @@ impl Explainer<'_, '_> {
     }
 }
 
-fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
+fn kept(round: &RoundState, room: &GangRoom, answer: &mut Answer) {
     const NAMED: usize = 3;
-    let until = gangs::until(books, room);
+    let until = gangs::until(round, room);
     let count = room.nodes.len();
     let names = room.nodes.keys().take(NAMED).map(ToString::to_string);
     let mut names: Vec<String> = names.collect();
@@ -72,12 +71,12 @@ fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
         names.push(format!("{} more", count - NAMED));
     }
     let nodes = names.join(", ");
-    let on_them = |held: &&crate::round_state::Held| {
+    let on_them = |held: &&crate::round_state::HeldAllocation| {
         let name = &held.allocation.node;
         held.leaves && room.nodes.contains_key(name)
     };
-    let leaving = books.held.iter().filter(on_them).count() as u64;
-    // Nobody has to do anything for it.
+    let leaving = round.held.iter().filter(on_them).count() as u64;
+    // No action is needed.
     answer.unblock = Some(Unblock::Wait {
         leaving_processes: leaving,
     });
@@ -96,17 +95,17 @@ fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
     answer.detail.push_str(&text);
 }
 
-/// Why no room is kept for it, where it waits for that.
-fn not_kept(books: &Books, ask: usize) -> String {
-    if gangs::has_lapsed(books, ask) {
-        return "; room was kept for it in vain, and is not kept again for a while".to_owned();
+/// Reason for a missing reservation.
+fn not_kept(round: &RoundState, item: usize) -> String {
+    if gangs::has_lapsed(round, item) {
+        return "; its last reservation lapsed, and it gets no new one for a while".to_owned();
     }
-    if books.kept.gang_waits.is_some() {
-        return "; no more nodes are kept for others until there is room for a gang".to_owned();
+    if round.kept.gang_waits.is_some() {
+        return "; no other nodes are reserved until a gang has its space".to_owned();
     }
-    let other = books.kept.gang.as_ref();
+    let other = round.kept.gang.as_ref();
     other.map_or_else(String::new, |room| {
-        let until = gangs::until(books, room);
+        let until = gangs::until(round, room);
         let gang = &room.work;
         format!("; until {until} room is kept for the gang of work {gang}, one after the other")
     })

@@ -1,8 +1,8 @@
-//! A gang that is larger than its queue, its user's limit or all nodes together: nothing that ends
-//! makes room for it. It is said at once, with the largest number of its processes that could be.
+//! Verdict of a gang that can never start because it exceeds its queue, its user's limit or all
+//! nodes. It gives the largest number of processes that could start.
 //!
-//! Only what is certain is said. How parts of different sizes share nodes is not tried: parts are
-//! looked at one by one, and all together by what nodes have in sum.
+//! Only certain limits count: each part on its own, and all parts against the sum of the nodes.
+//! Packings of mixed parts are not tried.
 
 use std::collections::BTreeSet;
 
@@ -10,50 +10,50 @@ use hayward_rm_scheduler_domain::{Reason, plan::QuotaNumbers};
 
 use super::Answer;
 use crate::{
-    amount::told,
+    amount::amount_text,
     gang::{
         self,
         whole::{Part, Whole},
     },
     resource_vec::{Sparse, add},
-    round_state::Books,
+    round_state::RoundState,
 };
 
-/// Why it can never be, and how much of it could.
-pub(crate) struct Never {
+/// Reason, and the number of processes that could start.
+pub(crate) struct Impossible {
     detail: String,
     quota: Option<QuotaNumbers>,
     feasible: u64,
 }
 
-pub(crate) fn never(books: &Books, ask: usize) -> Option<Never> {
-    let it = &books.asks[ask];
-    let app = &books.apps[it.app];
+pub(crate) fn never(round: &RoundState, item: usize) -> Option<Impossible> {
+    let it = &round.items[item];
+    let app = &round.apps[it.app];
     it.queued.gang.as_ref()?;
-    let whole = Whole::of(books, gang::all(books, ask));
+    let whole = Whole::of(round, gang::all(round, item));
     let limits = Limits {
-        books,
+        round,
         whole: &whole,
     };
     let path = app.queue.as_ref().ok().copied();
-    let path = path.into_iter().flat_map(|queue| books.tree.path(queue));
+    let path = path.into_iter().flat_map(|queue| round.tree.path(queue));
     let queues = path.filter_map(|at| {
-        let spot = &books.tree.spots[at];
+        let spot = &round.tree.entries[at];
         limits.over(&spot.max, &format!("queue {}", spot.path))
     });
     let gates = app.gates.iter().filter_map(|gate| {
-        let gate = &books.gates.gates[*gate];
+        let gate = &round.gates.gates[*gate];
         limits.over(&gate.max, &gate.whose.to_string())
     });
-    let all: Sparse = books.whole.iter().map(|it| Some(*it)).collect();
+    let all: Sparse = round.whole.iter().map(|it| Some(*it)).collect();
     let pool = limits.over(&all, "its pool with all nodes");
     let nodes = whole.parts.iter().filter_map(|part| limits.nodes(part));
-    let named = named(books, &whole);
+    let named = named(round, &whole);
     let found = queues.chain(gates).chain(pool).chain(nodes).chain(named);
     found.min_by_key(|never| never.feasible)
 }
 
-impl Never {
+impl Impossible {
     pub(super) fn answer(self) -> Answer {
         let detail = format!("its gang starts as a whole or not at all: {}", self.detail);
         Answer {
@@ -64,25 +64,28 @@ impl Never {
 }
 
 struct Limits<'b, 'a> {
-    books: &'b Books<'a>,
+    round: &'b RoundState<'a>,
     whole: &'b Whole<'b>,
 }
 
 impl Limits<'_, '_> {
-    /// The type of which the whole gang needs more than there may be.
-    fn over(&self, max: &Sparse, whose: &str) -> Option<Never> {
+    /// A resource of which the gang needs more than the limit.
+    fn over(&self, max: &Sparse, whose: &str) -> Option<Impossible> {
         let over = self.whole.over(max)?;
-        let resource = match self.books.dims.name(over.dim) {
+        let resource = match self.round.dims.name(over.dim) {
             "" => "quanta",
             name => name,
         };
         let (feasible, all) = (over.feasible, self.whole.members());
-        let (needed, most) = (told(resource, over.needed), told(resource, over.limit));
+        let (needed, most) = (
+            amount_text(resource, over.needed),
+            amount_text(resource, over.limit),
+        );
         let detail = format!(
             "it needs {needed} {resource} at once, and {whose} may have {most}: it can never \
              start; {feasible} of the {all} processes could"
         );
-        Some(Never {
+        Some(Impossible {
             detail,
             feasible,
             quota: Some(QuotaNumbers {
@@ -93,23 +96,23 @@ impl Limits<'_, '_> {
         })
     }
 
-    /// One part alone, on all nodes it may ever use as if nothing were there.
-    fn nodes(&self, part: &Part) -> Option<Never> {
-        let stations = &self.books.nodes.stations;
+    /// One part alone on all its allowed nodes, as if they were empty.
+    fn nodes(&self, part: &Part) -> Option<Impossible> {
+        let stations = &self.round.nodes.stations;
         let sum = |nodes: &mut dyn Iterator<Item = usize>| {
             let fit = nodes.map(|node| stations[node].could_hold_of(part.vector));
             fit.fold(0, u64::saturating_add)
         };
-        let named = self.books.candidates(part.ask);
+        let named = self.round.candidates(part.item);
         let (fit, nodes) = if let Some(few) = named {
             let fit = sum(&mut few.iter().copied());
             (fit, format!("the {} nodes it may use", few.len()))
         } else {
-            let shape = &self.books.shapes[self.books.asks[part.ask].shape];
+            let shape = &self.round.shapes[self.round.items[part.item].shape];
             let fit = *shape.most.get_or_init(|| sum(&mut (0..stations.len())));
             (fit, format!("{} nodes", stations.len()))
         };
-        (fit < part.least).then(|| Never {
+        (fit < part.least).then(|| Impossible {
             detail: format!(
                 "{} processes of one size are needed at once, and {nodes} have room for {fit} \
                  when they are empty: it can never start; {fit} could",
@@ -121,24 +124,24 @@ impl Limits<'_, '_> {
     }
 }
 
-/// Parts that may use a few nodes only, on those together.
-fn named(books: &Books, whole: &Whole) -> Option<Never> {
+/// Parts with named nodes, together on those nodes.
+fn named(round: &RoundState, whole: &Whole) -> Option<Impossible> {
     let mut nodes: BTreeSet<usize> = BTreeSet::new();
-    let mut asks = Vec::new();
+    let mut items = Vec::new();
     for part in &whole.parts {
-        if let Some(few) = books.candidates(part.ask) {
+        if let Some(few) = round.candidates(part.item) {
             nodes.extend(few);
-            asks.push(part.ask);
+            items.push(part.item);
         }
     }
-    if asks.is_empty() {
+    if items.is_empty() {
         return None;
     }
-    let mut room = books.dims.zero();
+    let mut room = round.dims.zero();
     for node in nodes {
-        add(&mut room, &books.nodes.stations[node].capacity);
+        add(&mut room, &round.nodes.stations[node].capacity);
     }
     let room: Sparse = room.into_iter().map(Some).collect();
-    let whole = &Whole::of(books, asks.into_iter());
-    Limits { books, whole }.over(&room, "the nodes that its parts name")
+    let whole = &Whole::of(round, items.into_iter());
+    Limits { round, whole }.over(&room, "the nodes that its parts name")
 }

@@ -1,36 +1,36 @@
-//! Why no node takes one more process of an ask (9.2), and what would mend it.
+//! Verdict of work that fits no node, and what would unblock it.
 
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock};
 
 use super::Answer;
 use crate::{
-    amount::told,
-    nodes::Station,
-    reserve::{gangs, kept_away},
-    round_state::Books,
+    amount::amount_text,
+    nodes::NodeState,
+    reserve::{blocking_reservations, gangs},
+    round_state::RoundState,
 };
 
-/// The nodes an ask could be put on, as they are looked at one reason after the other.
+/// Nodes allowed for a work item, filtered by one reason after another.
 struct Search<'b, 'a> {
-    books: &'b Books<'a>,
-    ask: usize,
-    /// Nodes of which something is kept for others.
+    round: &'b RoundState<'a>,
+    item: usize,
+    /// Nodes reserved for other work.
     kept: &'b [usize],
-    /// All it may use by name.
+    /// Allowed nodes by name.
     all: Vec<usize>,
     vector: &'b [u64],
     order: u64,
 }
 
-pub(super) fn nowhere(books: &Books, ask: usize, kept: &[usize]) -> Answer {
-    let all = books.candidates(ask);
+pub(super) fn no_node_fits(round: &RoundState, item: usize, kept: &[usize]) -> Answer {
+    let all = round.candidates(item);
     let search = Search {
-        books,
-        ask,
+        round,
+        item,
         kept,
-        all: all.unwrap_or_else(|| (0..books.nodes.stations.len()).collect()),
-        vector: books.vector(ask),
-        order: books.shapes[books.asks[ask].shape].order,
+        all: all.unwrap_or_else(|| (0..round.nodes.stations.len()).collect()),
+        vector: round.vector(item),
+        order: round.shapes[round.items[item].shape].order,
     };
     search.answer()
 }
@@ -43,13 +43,13 @@ fn with(reason: Reason, detail: String, unblock: Unblock) -> Answer {
 }
 
 impl Search<'_, '_> {
-    fn station(&self, at: usize) -> &Station<'_> {
-        &self.books.nodes.stations[at]
+    fn station(&self, at: usize) -> &NodeState<'_> {
+        &self.round.nodes.stations[at]
     }
 
     fn answer(&self) -> Answer {
-        if self.all.is_empty() && !self.books.asks[self.ask].anywhere {
-            let detail = "none of the machines it may use is in its pool".to_owned();
+        if self.all.is_empty() && !self.round.items[self.item].anywhere {
+            let detail = "none of the nodes it may use is in its pool".to_owned();
             let unblock = Unblock::AddNode { quanta: self.order };
             return with(Reason::NoListedMachine, detail, unblock);
         }
@@ -71,11 +71,11 @@ impl Search<'_, '_> {
         let mut roomy = open
             .iter()
             .filter(|at| self.station(**at).fits(self.vector));
-        if roomy.any(|at| !self.books.is_apart(self.ask, *at)) {
+        if roomy.any(|at| !self.round.is_apart(self.item, *at)) {
             let detail = "every node with room has others of its group, and it is kept apart";
             return Answer::of(Reason::KeptApart, format!("{detail} from them"));
         }
-        let kept = kept_away(self.books, self.ask, self.kept);
+        let kept = blocking_reservations(self.round, self.item, self.kept);
         if !kept.is_empty() {
             return self.kept_for_others(&kept);
         }
@@ -84,35 +84,35 @@ impl Search<'_, '_> {
 
     fn kept_for_others(&self, kept: &[usize]) -> Answer {
         const NAMED: usize = 3;
-        let reservations = &self.books.kept.reservations;
+        let reservations = &self.round.kept.reservations;
         let name = |at: &usize| self.station(*at).name;
         let single = kept
             .iter()
             .filter_map(|at| Some((name(at), reservations.get(name(at))?)));
-        let mut told: Vec<String> = single
+        let mut texts: Vec<String> = single
             .map(|(node, it)| format!("node {node} for work {}", it.work))
             .collect();
-        let count = kept.len() - told.len();
-        let gang = self.books.kept.gang.as_ref().filter(|_| count > 0);
+        let count = kept.len() - texts.len();
+        let gang = self.round.kept.gang.as_ref().filter(|_| count > 0);
         if let Some(room) = gang {
-            let until = gangs::until(self.books, room);
+            let until = gangs::until(self.round, room);
             let gang = &room.work;
             let text = format!("room on {count} nodes for the gang of work {gang} until {until}");
-            told.insert(0, text);
+            texts.insert(0, text);
         }
-        let more = told.len().saturating_sub(NAMED);
-        told.truncate(NAMED);
+        let more = texts.len().saturating_sub(NAMED);
+        texts.truncate(NAMED);
         if more > 0 {
-            told.push(format!("{more} more"));
+            texts.push(format!("{more} more"));
         }
-        let told = told.join(", ");
-        let detail = format!("the room there is, is kept for work that waited longer: {told}");
+        let texts = texts.join(", ");
+        let detail = format!("the room there is, is kept for work that waited longer: {texts}");
         Answer::of(Reason::NodesReserved, detail)
     }
 
-    /// A named resource that no node it may use has.
+    /// A named resource that no allowed node offers.
     fn not_offered(&self) -> Option<&str> {
-        let size = &self.books.asks[self.ask].demand.size;
+        let size = &self.round.items[self.item].demand.size;
         let offers = |name: &str| {
             let mut nodes = self.all.iter().map(|at| self.station(*at).node);
             nodes.any(|node| node.capacity.extras.contains_key(name))
@@ -153,9 +153,9 @@ impl Search<'_, '_> {
         let short = |at: &usize| {
             let station = self.station(*at);
             let held = station.used.iter().zip(&station.capacity);
-            let over = self.vector.iter().zip(held).map(|(ask, (used, most))| {
-                let with = used.saturating_add(*ask);
-                if *ask > 0 {
+            let over = self.vector.iter().zip(held).map(|(item, (used, most))| {
+                let with = used.saturating_add(*item);
+                if *item > 0 {
                     with.saturating_sub(*most)
                 } else {
                     0
@@ -163,20 +163,20 @@ impl Search<'_, '_> {
             });
             (over.collect::<Vec<u64>>(), *at)
         };
-        // What is short, each type as a part of what is asked, summed up.
+        // Sum of the lacking fractions of the needed resources.
         let score = |over: &[u64]| -> u128 {
-            let parts = over.iter().zip(self.vector).filter(|(_, ask)| **ask > 0);
+            let parts = over.iter().zip(self.vector).filter(|(_, item)| **item > 0);
             parts
-                .map(|(over, ask)| u128::from(*over) * 1_000_000 / u128::from(*ask))
+                .map(|(over, item)| u128::from(*over) * 1_000_000 / u128::from(*item))
                 .sum()
         };
         let nearest = open.iter().map(short);
         let nearest = nearest.min_by_key(|(over, at)| (score(over), *at));
         let (over, at) = nearest.unwrap_or_default();
-        let lacking = self.books.dims.amounts(&over);
+        let lacking = self.round.dims.amounts(&over);
         let lacking = lacking
             .iter()
-            .map(|(name, amount)| format!("{} {name}", told(name, *amount)));
+            .map(|(name, amount)| format!("{} {name}", amount_text(name, *amount)));
         let lacking: Vec<String> = lacking.collect();
         let what = if lacking.is_empty() {
             "a whole gpu".to_owned()

@@ -1,0 +1,181 @@
+//! Random pools, work and events.
+
+use serde_json::{Value, json};
+
+use super::{POOLS, VCORE};
+use crate::fixture::{Fixture, queued};
+
+/// Random numbers (SplitMix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut it = self.0;
+        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        it ^ (it >> 31)
+    }
+
+    pub fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    pub fn pick<T: Copy, const N: usize>(&mut self, of: [T; N]) -> T {
+        of[usize::try_from(self.below(N as u64)).unwrap()]
+    }
+
+    pub fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+}
+
+pub(super) fn leaf(random: &mut Random) -> Value {
+    let mut leaf = json!({"sort": if random.one_in(2) { "fair" } else { "fifo" }});
+    if random.one_in(2) {
+        leaf["resources"]["guaranteed"] = json!({"vcore": 1 + random.below(3)});
+    }
+    if random.one_in(3) {
+        leaf["resources"]["max"] = json!({"vcore": 3 + random.below(5), "memory": 50_000});
+    }
+    if random.one_in(4) {
+        leaf["preemption"] = json!("disabled");
+    }
+    if random.one_in(3) {
+        leaf["priority_offset"] = json!(random.below(3));
+    }
+    if random.one_in(4) {
+        leaf["limits"] = json!([{"users": ["*"], "max_resources": {"vcore": 3}}]);
+    }
+    if random.one_in(4) {
+        leaf["max_applications"] = json!(1 + random.below(3));
+    }
+    if random.one_in(4) {
+        let limit = json!({"vcore": 2 + random.below(2)});
+        let groups = [["dev"], ["*"]];
+        let limits = groups.map(|it| json!({"groups": it, "max_resources": limit}));
+        leaf["limits"] = json!(limits);
+    }
+    if random.one_in(5) {
+        leaf["backoff_asks"] = json!(2);
+    }
+    leaf
+}
+
+pub(super) fn pool(random: &mut Random) -> Fixture {
+    let mut queues = json!({});
+    for at in 0..=random.below(3) {
+        let mut parent = json!({"queues": {}, "priority_policy":
+            if random.one_in(3) { "fence" } else { "default" }});
+        for below in 0..=random.below(2) {
+            parent["queues"][format!("l{below}")] = leaf(random);
+        }
+        if random.one_in(4) {
+            parent["preemption"] = json!("fence");
+        }
+        queues[format!("p{at}")] = parent;
+    }
+    let policy = if random.one_in(2) {
+        "fair"
+    } else {
+        "binpacking"
+    };
+    let root = json!({"submit_acl": "*", "queues": queues});
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root},
+        "node_sort": {"policy": policy}, "reservation_ms": 120_000}));
+    for at in 0..=random.below(5) {
+        let vcore = (1 + random.below(6)) * VCORE;
+        let memory = 20_000 + random.below(50_000);
+        let node = fixture.node(&format!("n{at}"), &[("vcore", vcore)]);
+        node.capacity.memory_bytes = memory;
+        node.capacity.gpu_milli = random.below(3) * 1_000;
+    }
+    for at in 0..3 + random.below(8) {
+        add(&mut fixture, random, at);
+    }
+    fixture
+}
+
+pub(super) fn add(fixture: &mut Fixture, random: &mut Random, at: u64) {
+    let queue = format!("root.p{}.l{}", random.below(3), random.below(2));
+    let gpu = if random.one_in(5) {
+        random.pick([500, 1_000, 2_000])
+    } else {
+        0
+    };
+    let amounts = [
+        ("vcore", (1 + random.below(3)) * VCORE),
+        ("memory", 1_000 + random.below(9_000)),
+        ("gpu", gpu),
+    ];
+    let (gang, nodes) = (random.one_in(5), fixture.snapshot.nodes.len() as u64);
+    let demand = fixture.add_work(&format!("job_{at:03}"), &queue, &amounts);
+    demand.max_processes = 1 + random.below(5);
+    demand.user = random.pick(["ann", "bob", "cyd"]).parse().unwrap();
+    if random.one_in(6) {
+        demand.avoids = ["n0".parse().unwrap()].into();
+    }
+    let groups = if demand.user.as_str() == "ann" {
+        "dev"
+    } else {
+        "ops"
+    }
+    .to_owned();
+    let (min, priority) = (
+        demand.max_processes,
+        i32::try_from(random.below(3)).unwrap(),
+    );
+    let queued = queued(demand);
+    queued.priority = priority;
+    queued.groups = vec![groups];
+    if random.one_in(2) {
+        queued.application = Some(format!("app{}", random.below(4)));
+    }
+    if gang {
+        let name = "gang".to_owned();
+        queued.gang = Some(hayward_rm_scheduler_domain::snapshot::queues::Gang { name, min });
+    } else if random.one_in(8) {
+        queued.required_node = Some(format!("n{}", random.below(nodes)).parse().unwrap());
+    }
+    queued.preemptable = !random.one_in(4);
+    queued.originator = random.one_in(6);
+}
+
+pub(super) fn happens(fixture: &mut Fixture, random: &mut Random, round: u64) {
+    match random.below(5) {
+        0 => add(fixture, random, 100 + round),
+        1 => {
+            let gone = random.below(fixture.snapshot.demand.len().max(1) as u64);
+            let gone = fixture
+                .snapshot
+                .demand
+                .keys()
+                .nth(usize::try_from(gone).unwrap())
+                .cloned();
+            gone.and_then(|work| fixture.snapshot.demand.remove(&work));
+        }
+        2 => {
+            let open = random.one_in(2);
+            fixture
+                .snapshot
+                .nodes
+                .values_mut()
+                .next()
+                .unwrap()
+                .takes_work = open;
+        }
+        3 => {
+            let ended = fixture.snapshot.allocations.keys().next().cloned();
+            ended.and_then(|id| fixture.snapshot.allocations.remove(&id));
+        }
+        _ => fixture.pass(random.below(60_000)),
+    }
+}
+
+pub(super) fn each_pool(mut look: impl FnMut(u64, &mut Fixture, &mut Random)) {
+    for seed in 0..POOLS {
+        let mut random = Random(seed);
+        let mut fixture = pool(&mut random);
+        look(seed, &mut fixture, &mut random);
+    }
+}
