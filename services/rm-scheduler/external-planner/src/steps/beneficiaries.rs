@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
 use crate::{
-    moves,
+    recent_moves,
     pool_view::{Book, Wish},
     trees::quantum_of,
 };
