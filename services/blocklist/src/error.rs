@@ -2,7 +2,7 @@
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_blocklist_domain::BrakeReason;
-use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::http::problem::{Code, FieldFault, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

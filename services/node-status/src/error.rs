@@ -1,7 +1,7 @@
 //! Reasons for which the ledger refuses a command.
 
 use hayward_node_status_domain::pool_minimum::TooFew;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::NodeName;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -16,7 +16,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
-use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
+use hayward_rm_scheduler_domain::snapshot::outside::Outside;
 use hayward_rm_scheduler_external_planner::{Ask, Trees, lacks, of_use};
 use hayward_vocabulary::{Timestamp, WorkId};
 

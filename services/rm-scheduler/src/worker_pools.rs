@@ -15,11 +15,10 @@ use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent};
 use hayward_rm_scheduler_worker_pools::{Kind, News, Now, Pool, Rules};
-use hayward_service::clock::fresh_uuid;
-use hayward_service::idempotency::RequestDigest;
-use hayward_vocabulary::{Timestamp, UserName, WorkId};
+use hayward_service::runtime::clock::fresh_uuid;
+use hayward_vocabulary::{Timestamp, WorkId};
 use tokio::sync::watch;
 
 use crate::config::Settings;

@@ -4,8 +4,8 @@
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
 use hayward_blocklist_domain::block::MANUAL;
-use hayward_service::extract::write_whole;
-use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::http::extract::write_whole;
+use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::Deserialize;
 use serde_json::Value;

@@ -51,9 +51,8 @@ pub fn judge(facts: &DrainFacts) -> (DrainStage, String) {
     let none_running = running.map(|count| count == 0);
     // A drained node stays drained until a report contradicts it, so a restart of this service
     // changes nothing.
-    let stays_drained = before == DrainStage::Drained
-        && none_left != Some(false)
-        && none_running != Some(false);
+    let stays_drained =
+        before == DrainStage::Drained && none_left != Some(false) && none_running != Some(false);
     if stays_drained || (none_left == Some(true) && none_running == Some(true)) {
         let why = "no container runs and no allocation remains";
         return (DrainStage::Drained, why.to_owned());

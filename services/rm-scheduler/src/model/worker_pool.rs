@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use hayward_rm_scheduler_api::pools::{PoolEvent, WorkerSpec};
-use hayward_rm_scheduler_pools::Pool;
+use hayward_rm_scheduler_worker_pools::Pool;
 use hayward_service::http::idempotency::RequestDigest;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 

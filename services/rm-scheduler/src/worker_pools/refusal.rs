@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use hayward_rm_scheduler_worker_pools::commands;
-use hayward_service::problem::{Code, Problem};
+use hayward_service::http::problem::{Code, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

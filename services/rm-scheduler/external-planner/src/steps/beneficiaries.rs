@@ -11,8 +11,8 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
 use crate::{
-    recent_moves,
     pool_view::{Book, Wish},
+    recent_moves,
     trees::quantum_of,
 };
 
