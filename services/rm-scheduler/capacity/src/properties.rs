@@ -5,22 +5,20 @@ mod gangs;
 mod preemption;
 mod random_pool;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use hayward_rm_scheduler_domain::{
-    News, Plan, Planner, Reason,
+    News, Planner, Reason,
     monitor::{self, Asked, Memory, Sequence},
     snapshot::queues::Queue,
 };
 use hayward_vocabulary::invariant::Outcome as Found;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use checks::{gangs_are_whole, limits_hold, room_is_whole, victims_are_lawful};
-use random_pool::{Random, add, each_pool, happens, leaf, pool};
+use random_pool::{Random, each_pool, happens};
 
 use crate::{
     Capacity,
-    fixture::{Fixture, POOL, queued},
+    fixture::{Fixture, queued},
 };
 
 const VCORE: u64 = 1_000;

@@ -75,7 +75,7 @@ fn a_queue_gets_no_more_than_its_maximum() {
         fixture.node("n1", &[("memory", 150_000_000), ("vcore", 15 * VCORE)]);
         let size = [("memory", 10_000_000), ("vcore", VCORE)];
         fixture
-            .ask("job_1", "root.parent.leaf", &size)
+            .add_work("job_1", "root.parent.leaf", &size)
             .max_processes = 12;
         fixture.settle();
         assert_eq!(fixture.has("job_1"), 10);

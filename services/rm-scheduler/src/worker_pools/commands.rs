@@ -6,9 +6,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::pools::{
     CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer,
 };
-use hayward_rm_scheduler_worker_pools::{
-    Connect, Final, Mode, Pool, Refusal as Fence, Speaker, Wish,
-};
+use hayward_rm_scheduler_worker_pools::{Connect, Final, Mode, Pool, Refusal as Fence, Speaker, Wish};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::{PoolDescription, PoolRecord, Refusal, now, rules};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::LedgerLine;
-
 use hayward_rm_scheduler_external_planner::Trees;
+use hayward_vocabulary::UserName;
 
 use crate::store::Rows;
 use crate::working_set::Ledger;

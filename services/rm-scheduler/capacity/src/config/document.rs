@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::{At, Faults, MOST_FAULTS};
+use super::{At, Faults, MAX_FAULTS};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -135,7 +135,7 @@ pub enum Pass {
 /// Parses the document. Each unreadable part is reported and removed, and the rest is parsed again.
 pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
     let mut left = value.clone();
-    for _ in 0..MOST_FAULTS {
+    for _ in 0..MAX_FAULTS {
         let error = match serde_path_to_error::deserialize::<_, Document>(left.clone()) {
             Ok(document) => return document,
             Err(error) => error,

@@ -12,10 +12,10 @@ const WILDCARD: &str = "*";
 /// Selects the users or the groups of a limit.
 type Names = fn(&Limit) -> &Vec<String>;
 
-pub(super) fn check(spot: &InheritedQueue, faults: &mut Faults) {
-    let at = spot.at.to("limits");
+pub(super) fn check(inherited: &InheritedQueue, faults: &mut Faults) {
+    let at = inherited.at.to("limits");
     let kinds: [(&str, Names); 2] = [("users", |it| &it.users), ("groups", |it| &it.groups)];
-    for (index, limit) in spot.queue.limits.iter().enumerate() {
+    for (index, limit) in inherited.queue.limits.iter().enumerate() {
         let at = at.nth(index);
         if limit.users.is_empty() && limit.groups.is_empty() {
             faults.say(&at, "names no user or group");
@@ -27,15 +27,15 @@ pub(super) fn check(spot: &InheritedQueue, faults: &mut Faults) {
                 "has no effect: add max_resources, or max_applications above 0",
             );
         }
-        within(limit, spot.queue, &at, faults);
+        within(limit, inherited.queue, &at, faults);
         for (_, names) in kinds {
             for name in names(limit) {
-                above(spot, (limit, name, names), &at, faults);
+                above(inherited, (limit, name, names), &at, faults);
             }
         }
     }
     for (kind, names) in kinds {
-        who(&spot.queue.limits, (kind, names), &at, faults);
+        who(&inherited.queue.limits, (kind, names), &at, faults);
     }
 }
 
@@ -91,12 +91,12 @@ fn within(limit: &Limit, queue: &Queue, at: &At, faults: &mut Faults) {
 
 /// A limit must not exceed the limit of the same name above.
 fn above(
-    spot: &InheritedQueue,
+    inherited: &InheritedQueue,
     (limit, name, names): (&Limit, &String, Names),
     at: &At,
     faults: &mut Faults,
 ) {
-    for queue in &spot.limits {
+    for queue in &inherited.limits {
         let Some(other) = queue
             .limits
             .iter()

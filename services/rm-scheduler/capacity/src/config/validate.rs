@@ -52,7 +52,7 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
             faults.say(&At::default().to("limits"), detail);
         }
     }
-    judge(&root, faults);
+    check_queue(&root, faults);
     placement::check(
         queues,
         &At::default().to("placement"),
@@ -83,15 +83,15 @@ pub(super) struct InheritedQueue<'a> {
     level: usize,
 }
 
-fn judge(queue: &InheritedQueue, faults: &mut Faults) {
-    if queue.level > MAX_LEVELS {
-        faults.say(&queue.at, format!("is deeper than {MAX_LEVELS} levels"));
+fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
+    if inherited.level > MAX_LEVELS {
+        faults.say(&inherited.at, format!("is deeper than {MAX_LEVELS} levels"));
         return;
     }
-    let queue = queue.queue;
-    let resources = queue.at.to("resources");
+    let queue = inherited.queue;
+    let resources = inherited.at.to("resources");
     for (resource, guaranteed) in &queue.guaranteed {
-        let most = queue.max.get(resource).or(queue.max.get(resource));
+        let most = queue.max.get(resource).or(inherited.max.get(resource));
         if let Some(most) = most.filter(|most| guaranteed > *most) {
             let detail = format!(
                 "is more than the {} it may have at most",
@@ -101,7 +101,7 @@ fn judge(queue: &InheritedQueue, faults: &mut Faults) {
         }
     }
     for (resource, max) in &queue.max {
-        if let Some(above) = queue.max.get(resource).filter(|above| max > *above) {
+        if let Some(above) = inherited.max.get(resource).filter(|above| max > *above) {
             let detail = format!(
                 "is more than the {} of the queue above",
                 amount_text(resource, *above)
@@ -109,34 +109,34 @@ fn judge(queue: &InheritedQueue, faults: &mut Faults) {
             faults.say(&resources.to("max").to(resource), detail);
         }
     }
-    applications(queue, faults);
-    guarantees(queue, faults);
-    limits::check(queue, faults);
-    let mut max = queue.max.clone();
+    applications(inherited, faults);
+    guarantees(inherited, faults);
+    limits::check(inherited, faults);
+    let mut max = inherited.max.clone();
     max.extend(queue.max.clone());
     let mut above = vec![queue];
-    above.extend(&queue.limits);
+    above.extend(&inherited.limits);
     for (name, child) in &queue.children {
-        let at = if queue.at.0.is_empty() {
+        let at = if inherited.at.0.is_empty() {
             At::default().to("queues").to(name)
         } else {
-            queue.at.to("queues").to(name)
+            inherited.at.to("queues").to(name)
         };
         let below = InheritedQueue {
             queue: child,
             at,
             max: max.clone(),
-            applications: queue.max_applications.or(queue.applications),
+            applications: queue.max_applications.or(inherited.applications),
             limits: above.clone(),
-            level: queue.level + 1,
+            level: inherited.level + 1,
         };
-        judge(&below, faults);
+        check_queue(&below, faults);
     }
 }
 
-fn applications(queue: &InheritedQueue, faults: &mut Faults) {
-    let at = queue.at.to("max_applications");
-    match (queue.applications, queue.queue.max_applications) {
+fn applications(inherited: &InheritedQueue, faults: &mut Faults) {
+    let at = inherited.at.to("max_applications");
+    match (inherited.applications, inherited.queue.max_applications) {
         (Some(above), None) => {
             let detail = format!("is missing: the queue above has {above}, so use 1 to {above}");
             faults.say(&at, detail);
@@ -149,20 +149,20 @@ fn applications(queue: &InheritedQueue, faults: &mut Faults) {
 }
 
 /// Checks that the guarantees of the children fit the guarantee, or else the maximum, of the queue.
-fn guarantees(queue: &InheritedQueue, faults: &mut Faults) {
+fn guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
     let mut sums = Amounts::new();
-    for child in queue.queue.children.values() {
+    for child in inherited.queue.children.values() {
         for (resource, amount) in promised(child) {
             let sum = sums.entry(resource).or_default();
             *sum = sum.saturating_add(amount);
         }
     }
     for (resource, sum) in sums {
-        let queue = queue.queue;
+        let queue = inherited.queue;
         let own = queue.guaranteed.get(&resource);
         let most = own
             .or(queue.max.get(&resource))
-            .or(queue.max.get(&resource));
+            .or(inherited.max.get(&resource));
         if let Some(most) = most.filter(|most| sum > **most) {
             let what = if own.is_some() {
                 "guaranteed itself"
@@ -172,7 +172,7 @@ fn guarantees(queue: &InheritedQueue, faults: &mut Faults) {
             let (sum, most) = (amount_text(&resource, sum), amount_text(&resource, *most));
             let detail =
                 format!("queues below are guaranteed {sum} {resource}, it is {what} {most}");
-            faults.say(&queue.at.to("resources").to("guaranteed"), detail);
+            faults.say(&inherited.at.to("resources").to("guaranteed"), detail);
         }
     }
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{Plan, snapshot::queues::Queue};
 
-use super::VCORE;
-use crate::fixture::{Fixture, POOL, queued};
+use crate::fixture::{Fixture, POOL};
 
 /// Limits that `check` does not know: running applications, and groups.
 pub(super) fn limits_hold(seed: u64, fixture: &Fixture) {

@@ -411,22 +411,22 @@ fn after(before: &Fixture, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -
     Capacity.schedule(&after.snapshot)
 }
 
-fn run(run_spec: &RandomRun) -> Result<usize, TestCaseError> {
-    let mut fixture = run_spec.fixture();
-    run_spec.submit(&mut fixture, &run_spec.first, "first");
+fn run(spec_of_run: &RandomRun) -> Result<usize, TestCaseError> {
+    let mut fixture = spec_of_run.fixture();
+    spec_of_run.submit(&mut fixture, &spec_of_run.first, "first");
     let mut claims = Claims::default();
     let (mut taken, mut told): (usize, BTreeMap<AllocationId, u64>) = (0, BTreeMap::new());
     for round in 0..ROUNDS {
-        for (at, spec) in run_spec.later.iter().enumerate() {
+        for (at, spec) in spec_of_run.later.iter().enumerate() {
             if spec.round == round {
-                run_spec.submit(
+                spec_of_run.submit(
                     &mut fixture,
                     std::slice::from_ref(spec),
                     &format!("later{at}_"),
                 );
             }
         }
-        if let Some(at) = run_spec.ends.get(&round) {
+        if let Some(at) = spec_of_run.ends.get(&round) {
             let staying = fixture.snapshot.allocations.iter();
             // A gang that loses a member needs new space.
             let demand = &fixture.snapshot.demand;
@@ -442,15 +442,17 @@ fn run(run_spec: &RandomRun) -> Result<usize, TestCaseError> {
         claims.all_are_needed(&fixture, &plan)?;
         let left = plan.vacates.iter().map(|it| it.allocation.clone());
         told.extend(left.map(|id| (id, round)));
-        fixture.carry_out_but(&plan, |id, _| round < told[id] + run_spec.stops_after(id));
+        fixture.carry_out_but(&plan, |id, _| {
+            round < told[id] + spec_of_run.stops_after(id)
+        });
     }
     Ok(taken)
 }
 
 proptest! {
     #[test]
-    fn victims_start_their_beneficiary_and_are_all_needed(run_spec in random_run()) {
-        run(&run_spec)?;
+    fn victims_start_their_beneficiary_and_are_all_needed(spec_of_run in random_run()) {
+        run(&spec_of_run)?;
     }
 }
 
@@ -460,8 +462,8 @@ fn random_runs_preempt_often() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let taken = (0..200).filter(|_| {
-        let run_spec = run_spec().new_tree(&mut runner).unwrap().current();
-        run(&run_spec).unwrap() > 0
+        let random = random_run().new_tree(&mut runner).unwrap().current();
+        run(&random).unwrap() > 0
     });
     let taken = taken.count();
     assert!(taken > 30, "in {taken} of 200");

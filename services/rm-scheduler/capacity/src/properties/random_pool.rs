@@ -6,7 +6,7 @@ use super::{POOLS, VCORE};
 use crate::fixture::{Fixture, queued};
 
 /// Random numbers (SplitMix64).
-pub(super) struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
     pub fn next(&mut self) -> u64 {

@@ -16,7 +16,7 @@ use super::{App, QuotaReservations, RoundState, WorkItem};
 use crate::{
     limits::{Gates, group_of},
     nodes::{Nodes, Shape},
-    placement::{Refusal, Rules, Who, apply_tags},
+    placement::{Refusal, Rules, Submitter, apply_tags},
     resource_vec::{ResourceTypes, add},
     tree::{ROOT, Tagged, Tree},
 };
@@ -179,7 +179,7 @@ impl<'a> RoundState<'a> {
             // Charging its allocations sets `running` again.
             if !std::mem::take(&mut app.running) {
                 fresh.push(at);
-                let who = Who {
+                let who = Submitter {
                     user: app.user,
                     groups: app.groups,
                     queued,
