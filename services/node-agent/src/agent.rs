@@ -73,15 +73,22 @@ pub struct Inputs {
     pub events: mpsc::Receiver<RuntimeEvent>,
 }
 
+/// Shared state of the agent and its loops.
+pub struct Channels {
+    pub status: watch::Sender<AgentStatus>,
+    pub tenure: watch::Receiver<Option<Tenure>>,
+}
+
 impl Agent {
     pub fn new(
         runtime: Arc<dyn Runtime>,
         opened: Opened,
         boot_id: String,
-        status: watch::Sender<AgentStatus>,
-        (tenure, traces): (watch::Receiver<Option<Tenure>>, Traces),
+        channels: Channels,
+        traces: Traces,
     ) -> anyhow::Result<Self> {
         let found = runtime.recover()?;
+        let Channels { status, tenure } = channels;
         let obeyed = opened.obeyed();
         let mut agent = Self {
             runtime,

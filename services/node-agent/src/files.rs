@@ -13,7 +13,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_open(path, content).map(drop)
 }
 
-/// As [`replace`]. Returns the new file, opened for appending.
+/// Like [`replace`]. Returns the new file, opened for appending.
 pub fn replace_open(path: &Path, content: &[u8]) -> io::Result<File> {
     let temporary = path.with_extension("fresh");
     match std::fs::remove_file(&temporary) {
@@ -55,7 +55,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// As [`replace`], but a crash of the machine may lose it.
+/// Like [`replace`], but a crash of the machine may lose it.
 pub fn replace_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("fresh");
     std::fs::write(&temporary, content)?;

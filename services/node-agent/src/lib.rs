@@ -54,7 +54,7 @@ use tokio::task::JoinHandle;
 
 pub use config::{RuntimeKind, Settings};
 
-use agent::{Agent, AgentStatus, Inputs, Traces};
+use agent::{Agent, AgentStatus, Channels, Inputs, Traces};
 use journal::Journal;
 use lease::LeaseWriter;
 use node_condition::{Machine, NodeCondition};
@@ -121,12 +121,16 @@ fn start_one(
     let wait_for_orders = opened.doubt == Some(Doubt::Lost);
     let obeyed = opened.obeyed();
     let (status_sender, status) = watch::channel(AgentStatus::default());
+    let channels = Channels {
+        status: status_sender,
+        tenure,
+    };
     let agent = Agent::new(
         Arc::clone(&runtime),
         opened,
         boot_id.clone(),
-        status_sender,
-        (tenure, Traces::new(node.clone())),
+        channels,
+        Traces::new(node.clone()),
     )?;
     let (update_sender, updates) = mpsc::channel(4);
     let token = settings.token()?;
@@ -160,44 +164,53 @@ fn start_one(
         updates: update_sender,
     };
     let renewal = credentials::Renewal::new(settings, node_status, token)?;
-    let (reporter, shipper) = reporters(
-        (container_manager, node),
-        (boot_id, agent_instance),
-        runtime,
-        status,
-    );
+    let identity = Identity {
+        node,
+        boot_id,
+        agent_instance,
+    };
+    let (reporter, shipper) = reporters(container_manager, identity, runtime, status);
 
     let loops = Loops {
+        agent,
+        inputs: Inputs { updates, events },
+        end_containers: settings.end_containers_on_exit,
         renewal,
         heartbeats,
         follower,
         reporter,
         shipper,
     };
-    let (inputs, end_containers) = (Inputs { updates, events }, settings.end_containers_on_exit);
-    loops.spawn((agent, inputs), shutdown, end_containers, tasks);
+    loops.spawn(shutdown, tasks);
     Ok(())
+}
+
+/// Identity of an agent in its reports.
+struct Identity {
+    node: NodeName,
+    boot_id: String,
+    agent_instance: String,
 }
 
 /// The loops that report containers and output to container-manager.
 fn reporters(
-    (client, node): (Client, NodeName),
-    (boot_id, agent_instance): (String, String),
+    client: Client,
+    identity: Identity,
     runtime: Arc<dyn Runtime>,
     status: watch::Receiver<AgentStatus>,
 ) -> (report::Reporter, output::Shipper) {
     let (drained_sender, drained) = watch::channel(output::Drained::default());
     let reporter = report::Reporter {
         client: client.clone(),
-        node: node.clone(),
-        boot_id,
-        agent_instance,
+        node: identity.node.clone(),
+        boot_id: identity.boot_id,
+        agent_instance: identity.agent_instance,
         status: status.clone(),
         drained,
     };
     let shipper = output::Shipper {
         client,
-        node,
+        node: identity.node,
         runtime,
         status,
         drained: drained_sender,
@@ -221,8 +234,11 @@ fn open_journal(
     Ok((state_dir, opened))
 }
 
-/// The loops of an agent that call services.
+/// The control loop of an agent, and the loops that call services.
 struct Loops {
+    agent: Agent,
+    inputs: Inputs,
+    end_containers: bool,
     renewal: credentials::Renewal,
     heartbeats: heartbeat::Heartbeats,
     follower: follow::Follower,
@@ -231,13 +247,7 @@ struct Loops {
 }
 
 impl Loops {
-    fn spawn(
-        self,
-        (agent, inputs): (Agent, Inputs),
-        shutdown: &Shutdown,
-        end_containers: bool,
-        tasks: &mut Vec<JoinHandle<()>>,
-    ) {
+    fn spawn(self, shutdown: &Shutdown, tasks: &mut Vec<JoinHandle<()>>) {
         // The other loops continue until the agent has stopped.
         let over = Shutdown::new();
         tasks.push(tokio::spawn(self.renewal.keep(over.clone())));
@@ -245,7 +255,8 @@ impl Loops {
         tasks.push(tokio::spawn(self.follower.run(shutdown.clone())));
         tasks.push(tokio::spawn(self.reporter.run(over.clone())));
         tasks.push(tokio::spawn(self.shipper.run(over.clone())));
-        let shutdown = shutdown.clone();
+        let (agent, inputs) = (self.agent, self.inputs);
+        let (shutdown, end_containers) = (shutdown.clone(), self.end_containers);
         tasks.push(tokio::spawn(async move {
             agent.run(inputs, shutdown, end_containers).await;
             over.begin();
@@ -343,7 +354,7 @@ pub fn cli() -> ExitCode {
     run(std::env::args_os().skip(1), Vec::new())
 }
 
-/// As [`cli`], for a program that embeds the agent. `args` are the arguments after those of the
+/// Like [`cli`], for a program that embeds the agent. `args` are the arguments after those of the
 /// embedding program. `command` starts the agent again, unless the setting `command` is set.
 pub fn run(args: impl Iterator<Item = OsString>, command: Vec<String>) -> ExitCode {
     let mut args = args.peekable();

@@ -29,34 +29,34 @@ impl Segments {
     /// Creates the first segment, which must not exist.
     pub fn begin(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
         let file = create(&dir.join(NAME))?;
-        Ok(Self::new(dir, limit_bytes, (file, 0, 0)))
+        Ok(Self::new(dir, limit_bytes, file, 0, 0))
     }
 
     /// Continues at the offset recorded by a previous writer, and truncates what follows it.
     pub fn resume(dir: &Path, limit_bytes: u64, end: u64) -> io::Result<Self> {
-        let (kept, later): (Vec<_>, Vec<_>) = found(dir)?
+        let (stored, later): (Vec<_>, Vec<_>) = found(dir)?
             .into_iter()
             .partition(|(start, _)| *start <= end);
         for (start, _) in later {
             fs::remove_file(path(dir, start))?;
         }
-        let mut kept = kept.into_iter().rev();
-        let Some((start, length)) = kept.next() else {
+        let mut stored = stored.into_iter().rev();
+        let Some((start, length)) = stored.next() else {
             let file = create(&path(dir, end))?;
-            return Ok(Self::new(dir, limit_bytes, (file, end, 0)));
+            return Ok(Self::new(dir, limit_bytes, file, end, 0));
         };
         let file = OpenOptions::new().append(true).open(path(dir, start))?;
         let length = length.min(end - start);
         file.set_len(length)?;
-        let mut segments = Self::new(dir, limit_bytes, (file, start, length));
-        segments.older = kept.next().map(|(start, _)| path(dir, start));
-        for (start, _) in kept {
+        let mut segments = Self::new(dir, limit_bytes, file, start, length);
+        segments.older = stored.next().map(|(start, _)| path(dir, start));
+        for (start, _) in stored {
             fs::remove_file(path(dir, start))?;
         }
         Ok(segments)
     }
 
-    fn new(dir: &Path, limit_bytes: u64, (file, start, length): (File, u64, u64)) -> Self {
+    fn new(dir: &Path, limit_bytes: u64, file: File, start: u64, length: u64) -> Self {
         Self {
             dir: dir.to_owned(),
             file,
@@ -80,8 +80,8 @@ impl Segments {
             if self.length >= self.most && self.rotate().is_err() {
                 break;
             }
-            let room = usize::try_from(self.most - self.length).unwrap_or(usize::MAX);
-            let take = room.min(bytes.len());
+            let available = usize::try_from(self.most - self.length).unwrap_or(usize::MAX);
+            let take = available.min(bytes.len());
             match self.file.write(&bytes[..take]) {
                 Ok(written @ 1..) => {
                     self.length += written as u64;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_output_is_kept_within_the_limit() {
+    fn the_newest_output_remains_within_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = Segments::begin(dir.path(), 20).unwrap();
         let mut written = String::new();
@@ -203,13 +203,13 @@ mod tests {
             let line = format!("{number:03}\n");
             segments.append(line.as_bytes());
             written.push_str(&line);
-            let (at, kept) = all(dir.path(), 0);
-            assert_eq!(kept, written[usize::try_from(at).unwrap()..]);
-            assert!(kept.len() <= 20 && (kept.len() > 10 || written.len() <= 10));
+            let (at, stored) = all(dir.path(), 0);
+            assert_eq!(stored, written[usize::try_from(at).unwrap()..]);
+            assert!(stored.len() <= 20 && (stored.len() > 10 || written.len() <= 10));
             assert!(fs::read_dir(dir.path()).unwrap().count() <= 2);
         }
-        let (at, kept) = all(dir.path(), 395);
-        assert_eq!((at, kept.as_str()), (395, "\n099\n"));
+        let (at, stored) = all(dir.path(), 395);
+        assert_eq!((at, stored.as_str()), (395, "\n099\n"));
         assert_eq!(read(dir.path(), 400, 7, 100), None, "nothing from there on");
         assert_eq!(
             read(dir.path(), 0, 7, 3).unwrap().0,
@@ -242,16 +242,16 @@ mod tests {
                 let line = format!("{number:02}\n");
                 segments.append(line.as_bytes());
                 written.push_str(&line);
-                let (at, kept) = all(dir.path(), 0);
-                assert_eq!(kept, written[usize::try_from(at).unwrap()..], "{end}");
-                assert!(kept.len() <= 20);
+                let (at, stored) = all(dir.path(), 0);
+                assert_eq!(stored, written[usize::try_from(at).unwrap()..], "{end}");
+                assert!(stored.len() <= 20);
                 assert!(fs::read_dir(dir.path()).unwrap().count() <= 2);
             }
         }
     }
 
     #[test]
-    fn the_end_of_a_piece_above_the_limit_is_kept() {
+    fn the_end_of_a_piece_above_the_limit_remains() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = Segments::begin(dir.path(), 8).unwrap();
         segments.append(b"abcdefghijklmnopq");

@@ -37,7 +37,7 @@ pub struct Identity {
 
 impl Identity {
     /// None if there is no such process.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn from_pid(pid: u32) -> Option<Self> {
         Some(Self {
             pid,
             start_ticks: stat(pid)?.start_ticks,
@@ -46,14 +46,14 @@ impl Identity {
     }
 
     pub fn own() -> Option<Self> {
-        Self::of(std::process::id())
+        Self::from_pid(std::process::id())
     }
 
     /// A handle on the process, if it is still this one.
     pub fn open(&self) -> Option<OwnedFd> {
         let handle = open(self.pid)?;
         // Compared after opening: from then on the handle cannot refer to another process.
-        (Self::of(self.pid).as_ref() == Some(self)).then_some(handle)
+        (Self::from_pid(self.pid).as_ref() == Some(self)).then_some(handle)
     }
 
     /// Whether it is alive and not a zombie.
@@ -287,7 +287,7 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let identity = Identity::of(child.id()).unwrap();
+        let identity = Identity::from_pid(child.id()).unwrap();
         let earlier = Identity {
             start_ticks: identity.start_ticks - 1,
             ..identity.clone()

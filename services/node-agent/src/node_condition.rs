@@ -21,12 +21,12 @@ const MAX_NOTE: usize = 200;
 pub struct Machine {
     state_dir: PathBuf,
     /// Whether memory is measured; otherwise it is set.
-    measured: bool,
+    measures_memory: bool,
     system_uid_below: u32,
     note: PathBuf,
     bounds: Bounds,
     quiesce: QuiesceState,
-    measured_at: Option<Instant>,
+    last_reading: Option<Instant>,
 }
 
 impl Machine {
@@ -36,7 +36,7 @@ impl Machine {
                 .quiesce_file
                 .clone()
                 .unwrap_or_else(|| state_dir.join("quiesce")),
-            measured: settings.memory_bytes.is_none(),
+            measures_memory: settings.memory_bytes.is_none(),
             system_uid_below: settings.system_uid_below,
             bounds: Bounds {
                 disk_bytes: settings.quiesce_disk_bytes,
@@ -44,15 +44,15 @@ impl Machine {
             },
             state_dir,
             quiesce: QuiesceState::default(),
-            measured_at: None,
+            last_reading: None,
         }
     }
 
     async fn measure(&mut self, inventory: &mut Inventory, status: &AgentStatus) {
         let due = self
-            .measured_at
+            .last_reading
             .is_none_or(|at| at.elapsed() >= MEASURE_INTERVAL);
-        if !self.measured || !due {
+        if !self.measures_memory || !due {
             return;
         }
         let ours: Vec<u32> = status.containers.iter().filter_map(|it| it.pid).collect();
@@ -63,11 +63,11 @@ impl Machine {
             return;
         };
         let total = machine::total_memory();
-        let offered_before = self.measured_at.map(|_| inventory.capacity.memory_bytes);
+        let offered_before = self.last_reading.map(|_| inventory.capacity.memory_bytes);
         let offered =
             domain::offered_memory(offered_before, domain::allocatable(total, held), total);
         inventory.capacity.memory_bytes = offered;
-        self.measured_at = Some(Instant::now());
+        self.last_reading = Some(Instant::now());
     }
 
     fn quiesce_reason(
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_is_measured_unless_it_is_set() {
+    async fn memory_is_read_from_the_machine_unless_it_is_set() {
         let dir = tempfile::tempdir().unwrap();
-        let measured = condition(dir.path(), &Settings::default())
+        let measures_memory = condition(dir.path(), &Settings::default())
             .heartbeat(&AgentStatus::default())
             .await;
-        let offered = measured.inventory.capacity.memory_bytes;
-        let total = measured.metrics.memory_total_bytes;
+        let offered = measures_memory.inventory.capacity.memory_bytes;
+        let total = measures_memory.metrics.memory_total_bytes;
         assert!(0 < offered && offered < total, "{offered} of {total}");
         let set = Settings {
             memory_bytes: Some(5 << 30),

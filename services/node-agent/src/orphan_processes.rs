@@ -39,7 +39,7 @@ pub fn all(containers: &Path) -> Vec<OrphanProcess> {
 
 fn one(containers: &Path, pid: u32) -> Option<OrphanProcess> {
     // Read first, so that a later signal verifies that all data below is of the same process.
-    let process = Identity::of(pid)?;
+    let process = Identity::from_pid(pid)?;
     let own = pid == std::process::id();
     let supervised = supervised(containers, pid);
     let supervisor = supervised.is_some();

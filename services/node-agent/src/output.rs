@@ -64,12 +64,12 @@ impl Shipper {
 
     async fn ship_loop(&mut self, sent: &mut Sent) {
         let mut backoff = Backoff::default();
-        let mut look_at = Instant::now();
+        let mut next_poll = Instant::now();
         loop {
             // Between two full polls, only ended containers are read.
-            let all = Instant::now() >= look_at;
+            let all = Instant::now() >= next_poll;
             if all {
-                look_at = Instant::now() + POLL_INTERVAL;
+                next_poll = Instant::now() + POLL_INTERVAL;
             }
             self.status.mark_unchanged();
             let chunks = self.gather(sent, !all);
@@ -105,7 +105,7 @@ impl Shipper {
                 let writes = self.runtime.writes() && !self.status.borrow().containers.is_empty();
                 tokio::select! {
                     changed = self.status.changed() => if changed.is_err() { return },
-                    () = sleep_until(look_at), if writes => {}
+                    () = sleep_until(next_poll), if writes => {}
                 }
             }
         }
@@ -125,10 +125,10 @@ impl Shipper {
             .filter(is_drained)
             .map(|report| report.id.clone())
             .collect();
-        self.drained.send_if_modified(|told| {
-            let news = **told != drained;
-            *told = Arc::new(drained);
-            news
+        self.drained.send_if_modified(|published| {
+            let changed = **published != drained;
+            *published = Arc::new(drained);
+            changed
         });
         let known: BTreeSet<_> = containers.iter().map(|report| &report.id).collect();
         sent.retain(|id, _| known.contains(id));
@@ -139,10 +139,10 @@ impl Shipper {
     fn gather(&self, sent: &Sent, ended_only: bool) -> Option<Vec<OutputChunk>> {
         let containers = Arc::clone(&self.status.borrow().containers);
         let drained = Arc::clone(&self.drained.borrow());
-        let mut room = PER_REPORT;
+        let mut remaining = PER_REPORT;
         let mut chunks = Vec::new();
         for report in containers.iter() {
-            let most = room.min(PER_CONTAINER);
+            let most = remaining.min(PER_CONTAINER);
             if most == 0 {
                 break;
             }
@@ -162,7 +162,7 @@ impl Shipper {
                 continue;
             }
             let bytes = piece.bytes.len() as u64;
-            room -= bytes;
+            remaining -= bytes;
             let text = String::from_utf8_lossy(&piece.bytes).replace('\0', "\u{fffd}");
             chunks.push(OutputChunk {
                 id: report.id.clone(),

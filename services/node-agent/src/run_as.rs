@@ -12,8 +12,8 @@ use hayward_vocabulary::UserName;
 use hayward_vocabulary::launch::LEAST_ID;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid};
 
-/// The uid of `nobody` on Linux: the default account of work.
-const NOBODY: u32 = 65_534;
+/// The default account of work: an unprivileged uid that exists on every Linux.
+const DEFAULT_UID: u32 = 65_534;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
@@ -67,7 +67,7 @@ impl Accounts {
         let other = match (uid, gid) {
             (Some(uid), gid) => Some(numbered(uid, gid).context("the setting `run_as_uid`")?),
             (None, Some(_)) => anyhow::bail!("the setting `run_as_gid` needs `run_as_uid`"),
-            (None, None) if own.uid == 0 => Some(numbered(NOBODY, None)?),
+            (None, None) if own.uid == 0 => Some(numbered(DEFAULT_UID, None)?),
             (None, None) => None,
         };
         for account in mapped.values().chain(&other) {
@@ -84,7 +84,7 @@ impl Accounts {
     }
 
     /// None: the account of the agent.
-    pub fn of(&self, user: &UserName) -> Option<&Account> {
+    pub fn for_user(&self, user: &UserName) -> Option<&Account> {
         self.mapped.get(user.as_str()).or(self.other.as_ref())
     }
 
@@ -187,18 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn work_runs_under_the_mapped_account_or_nobody() {
+    fn work_runs_under_the_mapped_or_the_default_account() {
         let accounts = Accounts::new(ROOT, "ada=4001:4002, ben=4003", (None, None)).unwrap();
         let ids = |name: &str| {
-            let account = accounts.of(&user(name)).unwrap();
+            let account = accounts.for_user(&user(name)).unwrap();
             (account.uid, account.gid)
         };
         assert_eq!(ids("ada"), (4001, 4002));
         assert_eq!(ids("ben"), (4003, 4003));
-        assert_eq!(ids("cleo").0, NOBODY);
+        assert_eq!(ids("cleo").0, DEFAULT_UID);
         assert_eq!(accounts.describe(), "mapped-65534");
         let fixed = Accounts::new(ROOT, "", (Some(4001), None)).unwrap();
-        assert_eq!(fixed.of(&user("ada")).unwrap().uid, 4001);
+        assert_eq!(fixed.for_user(&user("ada")).unwrap().uid, 4001);
     }
 
     #[test]
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn an_agent_that_is_not_root_runs_work_under_its_own_account() {
         let accounts = Accounts::new(ADA, "", (None, None)).unwrap();
-        assert!(accounts.is_the_agents() && accounts.of(&user("ada")).is_none());
+        assert!(accounts.is_the_agents() && accounts.for_user(&user("ada")).is_none());
         assert!(accounts.describe().starts_with("agent-"));
         let itself = Accounts::new(ADA, "ada=4001", (None, None)).unwrap();
-        assert_eq!(itself.of(&user("ada")).unwrap().uid, 4001);
+        assert_eq!(itself.for_user(&user("ada")).unwrap().uid, 4001);
     }
 }

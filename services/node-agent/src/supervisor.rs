@@ -300,7 +300,7 @@ impl Supervisor<'_> {
 
     /// Reports the start: first to the agent through the pipe, then on disk.
     fn report_started(&self, child: &Child) {
-        let Some(program) = Identity::of(child.id()) else {
+        let Some(program) = Identity::from_pid(child.id()) else {
             return;
         };
         let started = Started {

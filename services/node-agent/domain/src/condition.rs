@@ -1,4 +1,4 @@
-//! What a node offers: how much memory, and whether it accepts new work.
+//! Offers of a node: how much memory, and whether it accepts new work.
 //!
 //! Both would change with every process, and each change is published to the fleet. Values therefore
 //! change in steps, with hysteresis.
@@ -18,17 +18,17 @@ pub fn allocatable(total: u64, held_by_system: u64) -> u64 {
     total.saturating_sub(held_by_system.max(least))
 }
 
-/// The memory to offer, rounded down to whole steps. It stays at `offered` until `measured` is half a
+/// The memory to offer, rounded down to whole steps. It stays at `offered` until `current` is half a
 /// step below it or one and a half steps above.
-pub fn offered_memory(offered: Option<u64>, measured: u64, total: u64) -> u64 {
+pub fn offered_memory(offered: Option<u64>, current: u64, total: u64) -> u64 {
     let step = (total / STEPS).max(MIN_STEP) / MIN_STEP * MIN_STEP;
     match offered {
-        Some(offered) if measured + step / 2 >= offered && measured < offered + step + step / 2 => {
+        Some(offered) if current + step / 2 >= offered && current < offered + step + step / 2 => {
             offered
         }
         // Less than one step: offer all of it.
-        _ if measured < step => measured,
-        _ => measured / step * step,
+        _ if current < step => current,
+        _ => current / step * step,
     }
 }
 
@@ -63,7 +63,7 @@ pub struct QuiesceState {
 }
 
 impl QuiesceState {
-    /// Why the node accepts no new work; none if it does. The text contains no measured values, so
+    /// Why the node accepts no new work; none if it does. The text contains no current values, so
     /// that it rarely changes.
     pub fn quiesce_reason(&mut self, readings: &Readings, bounds: Bounds) -> Option<String> {
         let Bounds {
@@ -98,7 +98,7 @@ impl QuiesceState {
         if self.memory {
             why.push(format!("memory pressure is above {percent} %"));
         }
-        // Nothing is ended when a node shrinks.
+        // A node that shrinks ends no container.
         if readings.granted.memory_bytes > readings.offered.memory_bytes {
             why.push("it offers less memory than was granted to its containers".to_owned());
         }
@@ -137,11 +137,11 @@ mod tests {
     fn small_changes_of_memory_change_no_offer() {
         // 16 GiB: steps of 256 MiB.
         let offered =
-            |before, measured_mib| offered_memory(before, measured_mib * MIB, 16 * GIB) / MIB;
+            |before, current_mib| offered_memory(before, current_mib * MIB, 16 * GIB) / MIB;
         assert_eq!(offered(None, 15_000), 14_848);
         let before = Some(14_848 * MIB);
-        for measured in [14_720, 14_800, 14_848, 15_100, 15_231] {
-            assert_eq!(offered(before, measured), 14_848, "{measured}");
+        for current in [14_720, 14_800, 14_848, 15_100, 15_231] {
+            assert_eq!(offered(before, current), 14_848, "{current}");
         }
         assert_eq!(offered(before, 14_719), 14_592);
         assert_eq!(offered(before, 15_232), 15_104);
@@ -212,19 +212,19 @@ mod tests {
     }
 
     proptest! {
-        /// The offer is at most half a step above the measured value, and stable.
+        /// The offer is at most half a step above the current value, and stable.
         #[test]
-        fn the_offer_stays_near_the_measured_memory(
+        fn the_offer_stays_near_the_current_memory(
             total in GIB..2048 * GIB, moves in prop::collection::vec(0..=100_u64, 1..50),
         ) {
             let step = (total / STEPS).max(MIN_STEP);
             let mut before = None;
             for part in moves {
-                let measured = total / 100 * part;
-                let now = offered_memory(before, measured, total);
-                prop_assert!(now <= measured + step / 2);
-                prop_assert!(measured < now + 2 * step);
-                prop_assert_eq!(offered_memory(Some(now), measured, total), now);
+                let current = total / 100 * part;
+                let now = offered_memory(before, current, total);
+                prop_assert!(now <= current + step / 2);
+                prop_assert!(current < now + 2 * step);
+                prop_assert_eq!(offered_memory(Some(now), current, total), now);
                 before = Some(now);
             }
         }

@@ -15,7 +15,7 @@ pub enum NodeFault {
     /// An image could not be fetched or unpacked.
     ImagePull,
     DeviceError,
-    /// Nothing can be started, for any other reason.
+    /// The node cannot start anything, for any other reason.
     RuntimeDown,
 }
 
@@ -39,7 +39,7 @@ impl NodeFault {
     }
 }
 
-/// What was being done when the error occurred.
+/// The operation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// An operation of Hayward itself: the journal, a directory, a cgroup, its task runner.

@@ -1,4 +1,4 @@
-//! What a journal proves after a crash.
+//! Recovers the state of containers from the journal after a crash.
 //!
 //! An intent is on disk before its program starts (I3), and an end before it is reported (I6). After
 //! a crash the records are replayed into one [`ContainerHistory`] per container. What the machine
@@ -195,7 +195,7 @@ impl ContainerHistory {
     }
 }
 
-/// What the machine shows of a container after a restart of the agent.
+/// State of a container on the machine after a restart of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
     /// Its supervisor lives.
@@ -220,7 +220,7 @@ pub enum Verdict {
     Ended(Exit),
 }
 
-/// What is proven about a container after a restart of the agent. `boot_id` is the current boot.
+/// Concludes the state of a container after a restart of the agent. `boot_id` is the current boot.
 pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> Verdict {
     if let Some(exit) = &history.exit {
         return Verdict::Ended(exit.clone());
@@ -284,7 +284,7 @@ impl Doubt {
     }
 }
 
-/// What an opened journal leaves in doubt. `damaged`: records are missing in the middle.
+/// The doubt that an opened journal leaves. `damaged`: records are missing in the middle.
 pub fn doubt(state: &JournalState, damaged: bool, boot_id: &str) -> Option<Doubt> {
     match &state.boot_id {
         _ if damaged => Some(Doubt::Damaged),

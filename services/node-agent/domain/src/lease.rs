@@ -12,13 +12,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// When the last answered request was sent.
-    asked_ms: u64,
+    #[serde(rename = "asked_ms")]
+    requested_ms: u64,
     lease_ms: u64,
 }
 
 impl Lease {
-    pub fn new(asked_ms: u64, lease_ms: u64) -> Self {
-        Self { asked_ms, lease_ms }
+    pub fn new(requested_ms: u64, lease_ms: u64) -> Self {
+        Self {
+            requested_ms,
+            lease_ms,
+        }
     }
 
     /// Time reserved for ending the work: a tenth of the lease, at most five seconds.
@@ -28,18 +32,18 @@ impl Lease {
 
     /// When to renew: two more attempts fit before the end.
     pub fn renew_at_ms(self) -> u64 {
-        self.asked_ms.saturating_add(self.lease_ms / 3)
+        self.requested_ms.saturating_add(self.lease_ms / 3)
     }
 
     /// When work must start to end.
     pub fn stop_at_ms(self) -> u64 {
-        self.asked_ms
+        self.requested_ms
             .saturating_add(self.lease_ms - self.margin_ms())
     }
 
     /// When all work must have ended.
     pub fn end_ms(self) -> u64 {
-        self.asked_ms.saturating_add(self.lease_ms)
+        self.requested_ms.saturating_add(self.lease_ms)
     }
 
     pub fn holds(self, now_ms: u64) -> bool {
@@ -54,15 +58,15 @@ impl Lease {
     /// future, is from another agent or boot and is ignored; so is a missing one.
     pub fn latest(last: Option<Self>, read: Option<Self>, now_ms: u64) -> Option<Self> {
         match (last, read) {
-            (_, Some(read)) if read.asked_ms > now_ms => last,
-            (Some(known), Some(read)) if read.asked_ms < known.asked_ms => last,
+            (_, Some(read)) if read.requested_ms > now_ms => last,
+            (Some(known), Some(read)) if read.requested_ms < known.requested_ms => last,
             (_, Some(read)) => Some(read),
             (last, None) => last,
         }
     }
 }
 
-/// What must happen to exclusive work now.
+/// Required action on exclusive work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// It may run; check again at this time.
@@ -99,7 +103,7 @@ impl Tenure {
     pub fn renewed(before: Option<Self>, lease: Lease, answered_ms: u64) -> Self {
         let since_ms = before
             .filter(|before| before.lease.holds(answered_ms))
-            .map_or(lease.asked_ms, |before| before.since_ms);
+            .map_or(lease.requested_ms, |before| before.since_ms);
         Self { lease, since_ms }
     }
 

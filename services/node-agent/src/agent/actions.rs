@@ -39,8 +39,8 @@ impl Agent {
             match (&written, action) {
                 (Ok(()), action) => self.carry_out(action),
                 (Err(error), Action::Start { id, incarnation }) => {
-                    // Told from memory alone: whoever hears it takes the order back, and an agent
-                    // that comes later and finds it still there has never started it (I3).
+                    // Reported from memory alone. The report leads to the removal of the order; if a
+                    // later agent still finds the order, it was never started (I3).
                     let why = format!("the journal cannot be written: {error}");
                     let exit = refusal(Stage::Own, error.raw_os_error(), why);
                     let epoch = epoch(&self.desired, &id);
@@ -88,7 +88,7 @@ impl Agent {
         }
     }
 
-    /// What must be on disk before the action.
+    /// The record that must be on disk before the action.
     fn record(&self, action: &Action) -> Option<Record> {
         match action {
             Action::Start { id, incarnation } => Some(Record::Intent {

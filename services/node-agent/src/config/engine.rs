@@ -150,11 +150,11 @@ mod tests {
         ] {
             assert!(!good(&[bad]), "{bad}");
         }
-        let nobody = Settings {
+        let no_engine = Settings {
             run_as_uid: None,
             ..with(&["/data:/data:ro"])
         };
-        assert!(made(&nobody).is_err());
+        assert!(made(&no_engine).is_err());
         for network in ["host", "container:x", ""] {
             let settings = Settings {
                 docker_network: network.into(),

@@ -38,7 +38,7 @@ impl CgroupFolder {
         }
     }
 
-    fn of(&self, id: &AllocationId) -> PathBuf {
+    fn path(&self, id: &AllocationId) -> PathBuf {
         self.folder.join(format!("{}.{id}", self.owner))
     }
 }
@@ -171,17 +171,17 @@ impl Cgroups {
     }
 
     /// Paths of the cgroups of one container.
-    pub fn of(&self, id: &AllocationId) -> Vec<PathBuf> {
+    pub fn paths(&self, id: &AllocationId) -> Vec<PathBuf> {
         match self {
-            Self::Unified(folder) => vec![folder.of(id)],
-            Self::Split(folders) => folders.iter().map(|(_, folder)| folder.of(id)).collect(),
+            Self::Unified(folder) => vec![folder.path(id)],
+            Self::Split(folders) => folders.iter().map(|(_, folder)| folder.path(id)).collect(),
             Self::Off { .. } => Vec::new(),
         }
     }
 
     /// Creates the cgroups of a container with its limits.
     pub fn create(&self, id: &AllocationId, size: &Size, pids: u64) -> io::Result<Vec<PathBuf>> {
-        let groups = self.of(id);
+        let groups = self.paths(id);
         groups.iter().try_for_each(|group| make(group))?;
         let quota = size.cpu_milli * PERIOD_US / 1000;
         match self {
@@ -240,7 +240,7 @@ impl Cgroups {
     }
 
     pub fn remove(&self, id: &AllocationId) {
-        for group in self.of(id) {
+        for group in self.paths(id) {
             // Fails while the cgroup has members; the next agent retries.
             let _ = fs::remove_dir(group);
         }
@@ -249,7 +249,7 @@ impl Cgroups {
     /// Processes in the cgroups of a container (R10).
     pub fn members(&self, id: &AllocationId) -> Vec<u32> {
         let files = self
-            .of(id)
+            .paths(id)
             .into_iter()
             .map(|group| read(group.join("cgroup.procs")));
         let mut members: Vec<u32> = files

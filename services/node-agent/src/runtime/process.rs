@@ -71,7 +71,7 @@ struct Inner {
 #[derive(Default)]
 struct Live {
     supervisor: Option<OwnedFd>,
-    stop_asked: Option<Instant>,
+    stop_requested: Option<Instant>,
     /// Time between the stop request and the kill.
     grace: Duration,
 }
@@ -111,7 +111,7 @@ impl Processes {
         let own = dir.join("work");
         fs::DirBuilder::new().mode(0o700).create(&own)?;
         let Container { size, launch, .. } = container;
-        let account = settings.accounts.of(&container.user);
+        let account = settings.accounts.for_user(&container.user);
         let (uid, gid) = account.map(|it| (it.uid, it.gid)).unzip();
         std::os::unix::fs::chown(&own, uid, gid)?;
         let groups = settings
@@ -182,17 +182,17 @@ impl Processes {
         let mut live = self.0.live.lock();
         let entry = live.entry(id.clone()).or_default();
         entry.supervisor = handle;
-        if entry.stop_asked.is_some() {
+        if entry.stop_requested.is_some() {
             entry.terminate();
         }
     }
 
-    fn stop_asked(&self, id: &AllocationId) -> bool {
+    fn stop_requested(&self, id: &AllocationId) -> bool {
         self.0
             .live
             .lock()
             .get(id)
-            .is_some_and(|entry| entry.stop_asked.is_some())
+            .is_some_and(|entry| entry.stop_requested.is_some())
     }
 
     async fn send_event(&self, id: &AllocationId, incarnation: u64, event: Event) {
@@ -211,7 +211,7 @@ impl Processes {
             .await;
     }
 
-    /// What the files of a directory prove.
+    /// Derives the evidence from the files of a directory.
     fn evidence(dir: &Path) -> Evidence {
         if let Some(exit) = files::read_json::<Exit>(&dir.join(EXIT)) {
             return Evidence::Exited(exit);
@@ -381,7 +381,7 @@ impl Runtime for Processes {
             let Some(entry) = live.get_mut(id) else {
                 return;
             };
-            entry.stop_asked.get_or_insert_with(Instant::now);
+            entry.stop_requested.get_or_insert_with(Instant::now);
             entry.terminate();
             entry.grace
         };

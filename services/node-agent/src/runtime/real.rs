@@ -43,8 +43,8 @@ impl Real {
             incarnation: container.incarnation,
             event: Event::Ended(exit),
         };
-        let says = self.news.clone();
-        tokio::spawn(async move { says.send(news).await });
+        let event_sender = self.news.clone();
+        tokio::spawn(async move { event_sender.send(news).await });
     }
 }
 

@@ -75,7 +75,7 @@ impl Runtime for Simulated {
         let (behaviour, tenure) = (Arc::clone(&self.behaviour), self.tenure.clone());
         tokio::spawn(async move {
             let (id, incarnation) = (container.id.clone(), container.incarnation);
-            let say = async |event| {
+            let send_event = async |event| {
                 let id = id.clone();
                 let _ = events
                     .send(RuntimeEvent {
@@ -90,12 +90,12 @@ impl Runtime for Simulated {
             } else {
                 // Not a real process.
                 let (pid, at) = (0, SystemClock.now());
-                say(Event::Started { pid, at }).await;
+                send_event(Event::Started { pid, at }).await;
                 run_to_end(&behaviour, &container, stop, tenure).await
             };
             exit.ended_at = Some(SystemClock.now());
             live.lock().remove(&id);
-            say(Event::Ended(exit)).await;
+            send_event(Event::Ended(exit)).await;
         });
     }
 

@@ -34,7 +34,7 @@ impl WatchedLease {
         })
     }
 
-    /// What must happen to the work now. The timer expires when this must be called again.
+    /// Required action on the work. The timer expires when this must be called again.
     pub fn step(&mut self) -> io::Result<Step> {
         let now_ms = boottime_ms();
         let mut step = lease::step(now_ms, self.last);

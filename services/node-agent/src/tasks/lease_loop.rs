@@ -171,7 +171,7 @@ impl LeaseLoop {
     async fn exchange(&mut self, want: u32, wait_ms: u64) -> anyhow::Result<()> {
         let (finished, held) = self.queue.take_finished(MAX_REPORTS, MAX_BODY);
         let want = if self.done { 0 } else { want };
-        let asked_ms = millis(self.started_at.elapsed());
+        let sent_ms = millis(self.started_at.elapsed());
         let sent = PendingReports {
             queue: Arc::clone(&self.queue),
             finished,
@@ -193,7 +193,7 @@ impl LeaseLoop {
                 self.failures = 0;
                 self.refused_since = None;
                 self.returned.clear();
-                self.lease = Some(Lease::new(asked_ms, answer.lease_ms));
+                self.lease = Some(Lease::new(sent_ms, answer.lease_ms));
                 self.done = answer.done;
                 let nothing = answer.tasks.is_empty() && want > 0;
                 let pause = if nothing { EMPTY_RETRY } else { Duration::ZERO };

@@ -102,7 +102,7 @@ impl TaskQueue {
         }
     }
 
-    /// As [`TaskQueue::take`], for workers that are not threads.
+    /// Like [`TaskQueue::take`], for workers that are not threads.
     pub async fn take_async(&self) -> Option<LeasedTask> {
         loop {
             {
@@ -131,9 +131,9 @@ impl TaskQueue {
         inner.finished.push(report);
         let idle = inner.waiting.is_empty() && inner.running.is_empty();
         // The first outcome starts the report interval; later ones notify only if urgent.
-        let tell = inner.finished.len() == 1 || idle || inner.waiting.len() == inner.low;
+        let notify = inner.finished.len() == 1 || idle || inner.waiting.len() == inner.low;
         drop(inner);
-        if tell {
+        if notify {
             self.changed.notify_one();
         }
     }
@@ -156,10 +156,10 @@ impl TaskQueue {
     /// together, because a task in neither list would be leased to another runner.
     pub fn take_finished(&self, most: usize, most_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
         let mut inner = self.inner.lock();
-        let mut room = most_bytes;
+        let mut remaining = most_bytes;
         let fits = |report: &TaskReport| {
-            let left = room.checked_sub(written_size(report));
-            room = left.unwrap_or(0);
+            let left = remaining.checked_sub(written_size(report));
+            remaining = left.unwrap_or(0);
             left.is_some()
         };
         let count = inner

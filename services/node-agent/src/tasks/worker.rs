@@ -121,8 +121,8 @@ impl Worker {
     /// Discards interrupts meant for an earlier task.
     fn discard_interrupts(&mut self) {
         while waiting(self.interrupts.as_fd()) {
-            let mut heard = [0; 16];
-            if !matches!(self.interrupts.read(&mut heard), Ok(1..)) {
+            let mut buffer = [0; 16];
+            if !matches!(self.interrupts.read(&mut buffer), Ok(1..)) {
                 return;
             }
         }
@@ -237,7 +237,7 @@ impl Tail {
 }
 
 impl fmt::Display for Tail {
-    /// As text of at most `OUTPUT_LIMIT` bytes. Begins with a complete line if possible.
+    /// Writes at most `OUTPUT_LIMIT` bytes of text. Begins with a complete line if possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT)..];
         // A replaced byte takes three bytes. Postgres text cannot store NUL.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_the_output_is_kept_as_text() {
+    fn only_the_end_of_the_output_is_reported_as_text() {
         let report = ran("head -c 300000 /dev/zero; head -c 100000 /dev/urandom; echo end");
         assert!(report.output.len() <= OUTPUT_LIMIT && report.output.ends_with("end\n"));
         assert!(!report.output.contains('\0'));

@@ -7,7 +7,7 @@ use crate::agent::{Agent, clear};
 use crate::control::{Control, id, is_alive, number_in, report_of, shell, wait_for, wanted};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exits_are_kept_until_their_entries_are_removed() {
+async fn exits_are_reported_until_their_entries_are_removed() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     control.want(wanted(
@@ -52,13 +52,13 @@ async fn exits_are_kept_until_their_entries_are_removed() {
         .exit
         .unwrap();
     assert_eq!(missing.cause, ExitCause::LaunchFailed);
-    let said = |plane: &crate::control::ControlState| {
+    let output = |plane: &crate::control::ControlState| {
         plane
             .output
             .get(&id("code"))
             .is_some_and(|text| text == "red alc_code\n/bin/sh\n")
     };
-    control.until("its output", said).await;
+    control.until("its output", output).await;
 
     let beat = |plane: &crate::control::ControlState| {
         plane
@@ -160,11 +160,11 @@ async fn a_flood_of_output_is_truncated_and_does_not_block_the_program() {
         let is_output = file.file_name().to_str().unwrap().starts_with("output");
         is_output.then(|| file.metadata().unwrap().len())
     });
-    let kept: u64 = outputs.sum();
-    assert!((500..=1000).contains(&kept), "{kept} bytes on disk");
-    let said = control.plane.borrow().output[&id("flood")].clone();
+    let stored: u64 = outputs.sum();
+    assert!((500..=1000).contains(&stored), "{stored} bytes on disk");
+    let output = control.plane.borrow().output[&id("flood")].clone();
     assert!(
-        said.ends_with("xthe end\n"),
+        output.ends_with("xthe end\n"),
         "of a flood the newest is kept"
     );
     clear(&control).await;

@@ -55,7 +55,7 @@ pub struct ControlState {
     /// node-status is down.
     pub deaf: bool,
     /// Number of requests for the desired set.
-    pub asked: u64,
+    pub desired_requests: u64,
     /// All reported ends, with repetitions.
     pub ends: BTreeMap<(AllocationId, u64), Vec<Exit>>,
     /// Overrides lineage and revision of the desired set.
@@ -178,8 +178,8 @@ async fn report(State(plane): State<Shared>, Json(report): Json<Report>) -> Json
     plane.send_modify(|plane| {
         for shown in &report.containers {
             if let Some(exit) = &shown.exit {
-                let of = (shown.id.clone(), shown.incarnation);
-                plane.ends.entry(of).or_default().push(exit.clone());
+                let key = (shown.id.clone(), shown.incarnation);
+                plane.ends.entry(key).or_default().push(exit.clone());
             }
         }
         plane.report = Some(report);
@@ -213,7 +213,7 @@ async fn desired(
         Ok(plane) => plane.unwrap().clone(),
         Err(_) => plane.borrow().clone(),
     };
-    state.send_modify(|plane| plane.asked += 1);
+    state.send_modify(|plane| plane.desired_requests += 1);
     let own = format!("0190b5a0c5f47c5e8f3c000000000001-{}", plane.revision);
     let cursor = plane.cursor.clone().unwrap_or(own);
     Json(json!({ "cursor": cursor, "full": true, "changed": plane.desired, "removed": [] }))
@@ -323,10 +323,10 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// Waits for a condition outside of the control plane.
-pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, matches: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = matches() {
             return found;
         }
         assert!(Instant::now() < deadline, "not reached: {what}");

@@ -18,7 +18,7 @@ fn docker(arguments: &[&str]) -> Option<Output> {
     output.status.success().then_some(output)
 }
 
-pub fn said(arguments: &[&str]) -> String {
+pub fn docker_output(arguments: &[&str]) -> String {
     let output = docker(arguments).unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -74,7 +74,7 @@ fn agent(control: &Control) -> Agent {
 /// Ids of the engine's containers of this allocation, in any state.
 pub fn engines(id: &AllocationId) -> String {
     let label = format!("label=hayward.allocation={id}");
-    said(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label])
+    docker_output(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label])
 }
 
 pub async fn output(control: &Control, id: &AllocationId, text: &str) {
@@ -173,7 +173,8 @@ async fn a_restarted_agent_finds_its_container_again() {
     first.kill();
     let short = engines(&id("short"));
     wait_for("the end of the short one", || {
-        (said(&["inspect", "--format", "{{.State.Status}}", &short]) == "exited").then_some(())
+        (docker_output(&["inspect", "--format", "{{.State.Status}}", &short]) == "exited")
+            .then_some(())
     });
     control.change(|plane| plane.report = None);
 
@@ -207,9 +208,9 @@ async fn a_restarted_agent_finds_its_container_again() {
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(5)));
     output(&control, &id("adopted"), "bye").await;
     // A new agent sends all output again; the segments contain each piece once.
-    let kept = control.state_dir().join("engine");
-    let kept = std::fs::read_to_string(kept.join(id("adopted").as_str()).join("output"));
-    assert_eq!(kept.unwrap(), "first\nbye\n");
+    let stored = control.state_dir().join("engine");
+    let stored = std::fs::read_to_string(stored.join(id("adopted").as_str()).join("output"));
+    assert_eq!(stored.unwrap(), "first\nbye\n");
     clear(&control).await;
 }
 

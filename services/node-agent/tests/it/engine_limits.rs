@@ -9,7 +9,7 @@ use hayward_vocabulary::{Exit, ExitCause, Program};
 
 use crate::agent::{Agent, clear};
 use crate::control::Control;
-use crate::engine::{MIB, SOCKET, engines, id, inside, output, ready, said};
+use crate::engine::{MIB, SOCKET, docker_output, engines, id, inside, output, ready};
 
 fn agent(control: &Control, more: &[(&str, &str)]) -> Agent {
     let own = [
@@ -52,7 +52,7 @@ async fn the_engine_gets_limits_and_no_privileges() {
     output(&control, &id("limits"), "up").await;
     let of = |field: &str| {
         let format = format!("{{{{json .HostConfig.{field}}}}}");
-        said(&["inspect", "--format", &format, &engines(&id("limits"))])
+        docker_output(&["inspect", "--format", &format, &engines(&id("limits"))])
     };
     let memory = (64 * MIB).to_string();
     for (field, value) in [
@@ -92,7 +92,7 @@ async fn a_fork_bomb_stops_at_its_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_output_and_the_last_line_are_kept() {
+async fn the_newest_output_and_the_last_line_remain() {
     if !ready() {
         return;
     }
@@ -101,11 +101,11 @@ async fn the_newest_output_and_the_last_line_are_kept() {
     let script = "head -c 2000000 /dev/zero | tr '\\0' x; echo; echo the end; exit 4";
     control.want(inside("flood", script));
     assert_eq!(ends(&control, "flood").await.code, Some(4));
-    let said = control.plane.borrow().output[&id("flood")].clone();
+    let text = control.plane.borrow().output[&id("flood")].clone();
     // While it rotates small files, an engine may skip the end of a long line in a followed stream.
     assert!(
-        said.contains('x') && said.ends_with("the end\n") && said.matches("the end").count() == 1,
-        "of a flood the newest is kept, once: {said:?}"
+        text.contains('x') && text.ends_with("the end\n") && text.matches("the end").count() == 1,
+        "the newest output is stored once: {text:?}"
     );
     let folder = control
         .state_dir()
@@ -117,8 +117,8 @@ async fn the_newest_output_and_the_last_line_are_kept() {
         let rest = name.to_str().unwrap().strip_prefix("output");
         rest.is_some_and(|rest| rest.is_empty() || rest[1..].parse::<u64>().is_ok())
     });
-    let kept: u64 = outputs.map(|file| file.metadata().unwrap().len()).sum();
-    assert!((500..=1000).contains(&kept), "{kept} bytes on disk");
+    let stored: u64 = outputs.map(|file| file.metadata().unwrap().len()).sum();
+    assert!((500..=1000).contains(&stored), "{stored} bytes on disk");
     clear(&control).await;
 }
 

@@ -200,10 +200,10 @@ async fn run_case((point, time, allowed): &'static (Point, u32, &'static [Outcom
     };
     for name in ["short", "long"] {
         assert!(starts(name) <= 1, "I3, {what}: {name} was started twice");
-        let told = &plane.ends[&(id(name), 1)];
+        let reported = &plane.ends[&(id(name), 1)];
         assert!(
-            told.iter().all(|exit| *exit == told[0]),
-            "I6, {what}: {told:?}"
+            reported.iter().all(|exit| *exit == reported[0]),
+            "{what}: {reported:?}"
         );
     }
     let exit = &plane.ends[&(id("short"), 1)][0];

@@ -23,15 +23,15 @@ async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<Strin
     control.want(entry);
     let exit = control.reported(&of, ContainerState::Ended).await.exit;
     assert_eq!(exit.unwrap().cause, ExitCause::Success);
-    let said = control.plane.borrow().output[&of].clone();
+    let output_text = control.plane.borrow().output[&of].clone();
     let pair = |line: &str| {
         let (name, value) = line.split_once('=').unwrap_or((line, ""));
         (name.to_owned(), value.trim().to_owned())
     };
-    said.lines().map(pair).collect()
+    output_text.lines().map(pair).collect()
 }
 
-const WHO: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo pwd=$(pwd); \
+const IDENTITY: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo pwd=$(pwd); \
     echo umask=$(umask); echo core=$(ulimit -c); echo files=$(ulimit -n); echo home=$HOME; \
     echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2); \
     echo tty=$(cut -d ' ' -f7 /proc/$$/stat); echo session=$(cut -d ' ' -f6 /proc/$$/stat); \
@@ -51,7 +51,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     ];
     let more = [("HAYWARD_RUN_AS_USERS", "ben=47002:47003")];
     let _agent = Agent::start_with(&control, &with_descriptor, &more);
-    let ada = run_and_parse(&control, wanted("ada", shell(WHO), 1000)).await;
+    let ada = run_and_parse(&control, wanted("ada", shell(IDENTITY), 1000)).await;
     let session = std::process::id().to_string();
     for (name, value) in [
         ("uid", "65534"),
@@ -78,7 +78,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     assert_eq!(ada["pwd"], place.to_str().unwrap());
     assert_eq!(ada["home"], place.to_str().unwrap());
 
-    let mut entry = wanted("ben", shell(WHO), 1000);
+    let mut entry = wanted("ben", shell(IDENTITY), 1000);
     entry.user = "ben".parse().unwrap();
     let ben = run_and_parse(&control, entry).await;
     assert_eq!(
@@ -144,9 +144,9 @@ async fn an_agent_configured_to_run_work_as_root_does_not_start() {
             .env(name, value)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let output_text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success());
-        assert!(said.contains("never runs as root"), "{said}");
+        assert!(output_text.contains("never runs as root"), "{output_text}");
     }
 }
 
@@ -187,9 +187,11 @@ async fn run_fork_bomb(control: &Control, more: &[(&str, &str)]) -> (Exit, usize
         .reported(&id("bomb"), ContainerState::Ended)
         .await
         .exit;
-    let said = control.plane.borrow().output.get(&id("bomb")).cloned();
-    let said = said.unwrap_or_default();
-    let forks = said.lines().find_map(|line| line.strip_prefix("forks "));
+    let output_text = control.plane.borrow().output.get(&id("bomb")).cloned();
+    let output_text = output_text.unwrap_or_default();
+    let forks = output_text
+        .lines()
+        .find_map(|line| line.strip_prefix("forks "));
     let forks = forks.map_or(0, |forks| forks.trim().parse().unwrap());
     clear(control).await;
     (exit.unwrap(), forks)
@@ -234,7 +236,7 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
 async fn the_last_lines_of_many_short_containers_are_stored() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let mut said = BTreeMap::new();
+    let mut output_text = BTreeMap::new();
     for round in 0..6 {
         let names: Vec<String> = (0..20).map(|number| format!("r{round}n{number}")).collect();
         for name in &names {
@@ -244,7 +246,7 @@ async fn the_last_lines_of_many_short_containers_are_stored() {
                 1,
             ));
         }
-        // As container-manager does: the entry is removed as soon as the end is reported.
+        // Like container-manager, removes the entry as soon as the end is reported.
         let all = |plane: &ControlState| {
             names
                 .iter()
@@ -253,13 +255,13 @@ async fn the_last_lines_of_many_short_containers_are_stored() {
         control.until("all have ended", all).await;
         control.change(|plane| plane.desired.clear());
         let plane = control.plane.borrow().clone();
-        said.extend(names.into_iter().map(|name| {
+        output_text.extend(names.into_iter().map(|name| {
             let text = plane.output.get(&id(&name)).cloned();
             (name, text.unwrap_or_default())
         }));
     }
-    assert_eq!(said.len(), 120);
-    for (name, text) in said {
+    assert_eq!(output_text.len(), 120);
+    for (name, text) in output_text {
         assert_eq!(text, format!("first\nlast of {name}"), "{name}");
     }
     clear(&control).await;

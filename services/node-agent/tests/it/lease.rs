@@ -137,17 +137,17 @@ async fn the_end_by_lease_is_graceful_first_and_forced_in_time() {
     let control = leasing().await;
     let agent = Agent::start(&control, &[]);
     let place = |name: &str| control.dir.path().join(name);
-    let (heard, pid) = (place("heard"), place("pid"));
+    let (found, pid) = (place("heard"), place("pid"));
     let deaf = format!(
         "trap ': > {}' TERM; echo $$ > {}; while :; do sleep 0.01; done",
-        heard.display(),
+        found.display(),
         pid.display()
     );
     control.want(exclusive("alone", &deaf));
     let pid = wait_for("its number", || number_in(&pid));
     signal(&agent, Signal::SIGSTOP);
     wait_for("its end", || (!is_alive(pid)).then_some(()));
-    assert!(heard.exists(), "it was asked before it was forced");
+    assert!(found.exists(), "it was asked before it was forced");
     signal(&agent, Signal::SIGCONT);
     let ended = control.reported(&id("alone"), ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Node);

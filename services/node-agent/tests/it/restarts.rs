@@ -246,8 +246,9 @@ async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() 
     });
     control.want(wanted("old", shell("sleep 300"), 1000));
     let agent = Agent::start(&control, &[]);
-    let asked = control.plane.borrow().asked;
-    let looked = |plane: &ControlState| plane.asked > asked + 2 && plane.report.is_some();
+    let asked = control.plane.borrow().desired_requests;
+    let looked =
+        |plane: &ControlState| plane.desired_requests > asked + 2 && plane.report.is_some();
     let plane = control.until("it has looked several times", looked).await;
     assert_eq!(
         report_of(&plane, &id("kept")).unwrap().state,
@@ -285,6 +286,6 @@ async fn two_agents_never_share_a_state_directory() {
         .output()
         .unwrap();
     assert!(!second.status.success() && begun.elapsed() < Duration::from_secs(30));
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("another agent runs in"), "{said}");
+    let message = String::from_utf8_lossy(&second.stderr);
+    assert!(message.contains("another agent runs in"), "{message}");
 }

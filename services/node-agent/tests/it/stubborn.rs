@@ -43,9 +43,11 @@ impl Drop for Frozen {
 }
 
 async fn stuck(control: &Control, name: &str) -> ContainerReport {
-    let says_why =
+    let has_reason =
         |plane: &ControlState| report_of(plane, &id(name)).is_some_and(|it| it.reason.is_some());
-    let plane = control.until("it says why it does not end", says_why).await;
+    let plane = control
+        .until("it says why it does not end", has_reason)
+        .await;
     report_of(&plane, &id(name)).unwrap()
 }
 
@@ -75,12 +77,14 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
         why.contains("does not end") && why.contains(&pid.to_string()),
         "{why}"
     );
-    let told = |plane: &ControlState| {
+    let reported = |plane: &ControlState| {
         let beat = plane.heartbeats.last();
         beat.and_then(|beat| beat.quiesce_reason.clone())
             .is_some_and(|why| why.contains("alc_hard cannot be ended"))
     };
-    control.until("the node asks for no more work", told).await;
+    control
+        .until("the node asks for no more work", reported)
+        .await;
     // After a restart of the agent it still counts as stopping.
     agent.kill();
     control.change(|plane| plane.report = None);

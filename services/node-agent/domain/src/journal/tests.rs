@@ -145,7 +145,7 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
 
 proptest! {
     #[test]
-    fn compaction_tells_the_same_story(records in records()) {
+    fn compaction_keeps_the_state(records in records()) {
         let state = JournalState::replay(records);
         prop_assert_eq!(&JournalState::replay(state.compacted()), &state);
         let mut twice = state.compacted();

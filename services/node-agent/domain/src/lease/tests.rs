@@ -4,10 +4,10 @@ use proptest::prelude::*;
 proptest! {
     #[test]
     fn the_holder_renews_first_and_stops_before_the_lender_lets_go(
-        asked in 0..u64::from(u32::MAX), lease_ms in 30..10_000_000_u64, took in 0..1_000_u64,
+        requested in 0..u64::from(u32::MAX), lease_ms in 30..10_000_000_u64, took in 0..1_000_u64,
     ) {
-        let lease = Lease::new(asked, lease_ms);
-        let lender_ends = asked + took + lease_ms;
+        let lease = Lease::new(requested, lease_ms);
+        let lender_ends = requested + took + lease_ms;
         prop_assert!(lease.renew_at_ms() < lease.stop_at_ms());
         prop_assert!(lease.stop_at_ms() < lender_ends);
         prop_assert!(!lease.holds(lender_ends));
@@ -21,9 +21,9 @@ proptest! {
         lease_ms in 30..100_000_u64,
         beats in proptest::collection::vec((1..40_000_u64, 0..5_000_u64, 0..4_u8), 1..30),
     ) {
-        let (mut now, mut last, mut heard) = (1_000, None, None);
+        let (mut now, mut last, mut found) = (1_000, None, None);
         for (pause, took, luck) in beats {
-            let asked = now;
+            let requested = now;
             now += took;
             let read = match luck {
                 // The answer was lost, or the file cannot be read.
@@ -31,13 +31,13 @@ proptest! {
                 // An invalid lease: of another boot, or from the future.
                 2 => Some(Lease::new(now + 1 + pause, lease_ms)),
                 _ => {
-                    heard = Some(asked + took);
-                    Some(Lease::new(asked, lease_ms))
+                    found = Some(requested + took);
+                    Some(Lease::new(requested, lease_ms))
                 }
             };
             last = Lease::latest(last, read, now);
             now += pause;
-            let lender_ends = heard.map(|at| at + lease_ms);
+            let lender_ends = found.map(|at| at + lease_ms);
             match step(now, last) {
                 Step::Run { until_ms } => {
                     prop_assert!(now < until_ms && lender_ends.is_some_and(|end| until_ms < end));
@@ -61,7 +61,7 @@ fn lease() -> Lease {
 }
 
 #[test]
-fn work_runs_then_is_asked_to_end_then_killed() {
+fn work_runs_then_is_stopped_then_killed() {
     let until_ms = 109_000;
     let force_at_ms = 110_000;
     for (now_ms, lease, expected) in [

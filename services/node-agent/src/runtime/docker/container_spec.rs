@@ -19,7 +19,7 @@ use crate::run_as::Accounts;
 use crate::runtime::Container;
 
 /// Default uid: without rights and without an account.
-const NOBODY: u32 = 65_534;
+const DEFAULT_UID: u32 = 65_534;
 const NANO_PER_MILLI: u64 = 1_000_000;
 
 /// Labels of all containers of the agent.
@@ -61,10 +61,11 @@ pub fn is_ours(
     id: &AllocationId,
     incarnation: u64,
 ) -> bool {
-    let says = |label: &str, value: &str| labels.get(label).is_some_and(|found| found == value);
-    says(OWNER, &settings.owner)
-        && says(ALLOCATION, id.as_str())
-        && says(INCARNATION, &incarnation.to_string())
+    let has_value =
+        |label: &str, value: &str| labels.get(label).is_some_and(|found| found == value);
+    has_value(OWNER, &settings.owner)
+        && has_value(ALLOCATION, id.as_str())
+        && has_value(INCARNATION, &incarnation.to_string())
 }
 
 /// # Errors
@@ -146,23 +147,23 @@ fn environment(container: &Container) -> Vec<String> {
 }
 
 /// The account: the one its user is mapped to, else the one of the settings, else the one of the
-/// submission, else nobody. With mounts, the submission may not choose the account (S16).
+/// submission, else [`DEFAULT_UID`]. With mounts, the submission may not choose the account (S16).
 fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Result<String, String> {
-    let chosen = |what: &str, own: Option<u32>, asked: Option<u32>| match (own, asked) {
-        (Some(own), Some(asked)) if own != asked => Err(format!(
-            "this node runs containers as {what} {own}, not as {asked}"
+    let chosen = |what: &str, own: Option<u32>, requested: Option<u32>| match (own, requested) {
+        (Some(own), Some(requested)) if own != requested => Err(format!(
+            "this node runs containers as {what} {own}, not as {requested}"
         )),
-        (own, asked) => Ok(own.or(asked)),
+        (own, requested) => Ok(own.or(requested)),
     };
     let account = settings.accounts.mapped(user);
     let unmapped_with_mounts =
         account.is_none() && settings.uid.is_none() && !form.mounts.is_empty();
     let (own_uid, own_gid) = match account {
         Some(account) => (Some(account.uid), Some(account.gid)),
-        None if unmapped_with_mounts => (Some(NOBODY), Some(NOBODY)),
+        None if unmapped_with_mounts => (Some(DEFAULT_UID), Some(DEFAULT_UID)),
         None => (settings.uid, settings.gid),
     };
-    let uid = chosen("user", own_uid, form.uid)?.unwrap_or(NOBODY);
+    let uid = chosen("user", own_uid, form.uid)?.unwrap_or(DEFAULT_UID);
     let gid = chosen("group", own_gid, form.gid)?.unwrap_or(uid);
     if uid < LEAST_ID || gid < LEAST_ID {
         return Err(format!(

@@ -16,7 +16,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 
-use super::inspect::Seen;
+use super::inspect::Inspection;
 
 /// Timeout of the HTTP client; longer than all limits below.
 const NEVER_SECONDS: u64 = 86_400;
@@ -196,13 +196,13 @@ impl Engine {
         .await
     }
 
-    pub async fn inspect(&self, name: &str) -> Result<Seen, Fault> {
+    pub async fn inspect(&self, name: &str) -> Result<Inspection, Fault> {
         let found: ContainerInspectResponse = self
             .ask(self.limits.soon, async move |engine| {
                 engine.inspect_container(name, None).await
             })
             .await?;
-        Seen::read(found).ok_or_else(|| {
+        Inspection::read(found).ok_or_else(|| {
             Fault::Silent("the engine's description of a container has no state".to_owned())
         })
     }

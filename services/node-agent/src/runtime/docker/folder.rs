@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::files;
 
 const ORDER: &str = "order.json";
-const ASKED: &str = "start-asked";
+const START_REQUESTED: &str = "start-asked";
 const STARTED: &str = "started.json";
 const STOP: &str = "stop-asked";
 const EXIT: &str = "exit.json";
@@ -54,11 +54,11 @@ impl Folder {
 
     /// On disk before the engine is asked to start it.
     pub fn record_start_request(&self) -> io::Result<()> {
-        files::replace(&self.0.join(ASKED), b"")
+        files::replace(&self.0.join(START_REQUESTED), b"")
     }
 
     pub fn start_requested(&self) -> bool {
-        self.0.join(ASKED).exists()
+        self.0.join(START_REQUESTED).exists()
     }
 
     pub fn record_start(&self, started: &Started) {

@@ -9,7 +9,7 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StrDeserializer};
 
 #[derive(Debug)]
-pub struct Seen {
+pub struct Inspection {
     pub id: String,
     pub labels: HashMap<String, String>,
     pub stage: Stage,
@@ -35,7 +35,7 @@ pub struct Ending {
     pub at: Option<Timestamp>,
 }
 
-impl Seen {
+impl Inspection {
     pub fn read(found: ContainerInspectResponse) -> Option<Self> {
         Some(Self {
             id: found.id?,

@@ -76,7 +76,7 @@ async fn is_gone(engine: &Engine, id: &str) -> bool {
 /// True if all was read.
 async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
     let since = copy.since();
-    copy.place.again = 0;
+    copy.position.again = 0;
     let stream = engine.logs(id, since).await;
     let stream = stream.map_err(|fault| fault.message().to_owned())?;
     let mut stream = stream.ready_chunks(AT_ONCE);
@@ -91,7 +91,7 @@ async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result
         let mut bytes = Vec::new();
         for piece in pieces {
             match piece {
-                Ok(piece) => copy.place.take(&piece, &mut bytes),
+                Ok(piece) => copy.position.take(&piece, &mut bytes),
                 Err(error) => broken = Some(error.to_string()),
             }
         }
@@ -104,7 +104,7 @@ async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result
 
 /// Position of the copied output.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct CopyPosition {
     bytes: u64,
     /// Timestamp of the last copied piece; all have the same number of digits.
     at: String,
@@ -118,7 +118,7 @@ struct Place {
     again: u64,
 }
 
-impl Place {
+impl CopyPosition {
     /// Appends the new part of a piece to `bytes`.
     fn take(&mut self, piece: &LogOutput, bytes: &mut Vec<u8>) {
         let piece = piece.as_ref();
@@ -162,25 +162,25 @@ fn whole_line(bytes: &[u8]) -> Option<u64> {
 struct OutputCopy<'a> {
     folder: &'a Folder,
     segments: Segments,
-    place: Place,
+    position: CopyPosition,
 }
 
 impl<'a> OutputCopy<'a> {
     fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
-        let mut place: Place = files::read_json(&folder.place()).unwrap_or_default();
+        let mut position: CopyPosition = files::read_json(&folder.place()).unwrap_or_default();
         // Output written after the last stored position is read again.
-        let segments = Segments::resume(folder.dir(), limit, place.bytes)?;
-        place.bytes = segments.end();
+        let segments = Segments::resume(folder.dir(), limit, position.bytes)?;
+        position.bytes = segments.end();
         Ok(Self {
             folder,
             segments,
-            place,
+            position,
         })
     }
 
     /// Second of the last piece; the engine uses whole seconds.
     fn since(&self) -> i32 {
-        let at = instant(&self.place.at).map_or(0, |at| at.unix_ms() / 1000);
+        let at = instant(&self.position.at).map_or(0, |at| at.unix_ms() / 1000);
         i32::try_from(at).unwrap_or(0)
     }
 
@@ -193,8 +193,8 @@ impl<'a> OutputCopy<'a> {
     }
 
     fn note(&mut self) -> io::Result<()> {
-        self.place.bytes = self.segments.end();
-        files::replace_unsynced(&self.folder.place(), &serde_json::to_vec(&self.place)?)
+        self.position.bytes = self.segments.end();
+        files::replace_unsynced(&self.folder.place(), &serde_json::to_vec(&self.position)?)
     }
 
     /// Appends a note on lost bytes.
@@ -216,11 +216,11 @@ mod tests {
         }
     }
 
-    fn read(place: &mut Place, pieces: &[&str]) -> String {
-        place.again = 0;
+    fn read(position: &mut CopyPosition, pieces: &[&str]) -> String {
+        position.again = 0;
         let mut bytes = Vec::new();
         for text in pieces {
-            place.take(&piece(text), &mut bytes);
+            position.take(&piece(text), &mut bytes);
         }
         String::from_utf8(bytes).unwrap()
     }
@@ -234,9 +234,9 @@ mod tests {
                 let from = all
                     .iter()
                     .position(|piece| piece[..1] == all[from.min(6)][..1]);
-                let mut place = Place::default();
-                let begun = read(&mut place, &all[..first]);
-                let rest = read(&mut place, &all[from.unwrap()..]);
+                let mut position = CopyPosition::default();
+                let begun = read(&mut position, &all[..first]);
+                let rest = read(&mut position, &all[from.unwrap()..]);
                 assert_eq!(format!("{begun}{rest}"), "abcdefg", "{first}");
             }
         }
@@ -244,22 +244,22 @@ mod tests {
 
     #[test]
     fn a_line_repeated_by_the_engine_is_taken_once() {
-        let mut place = Place::default();
+        let mut position = CopyPosition::default();
         let first = ["1 xx", "1 xx", "1 \n", "2 end\n", "2 end\n"];
-        assert_eq!(read(&mut place, &first), "xxxx\nend\n");
+        assert_eq!(read(&mut position, &first), "xxxx\nend\n");
         assert_eq!(
-            read(&mut place, &["2 end\n", "2 end\n", "2 more\n"]),
+            read(&mut position, &["2 end\n", "2 end\n", "2 more\n"]),
             "more\n"
         );
     }
 
     #[test]
     fn the_end_of_a_line_is_taken_after_its_parts_were_dropped() {
-        let mut place = Place::default();
-        assert_eq!(read(&mut place, &["1 x", "1 x", "1 x"]), "xxx");
+        let mut position = CopyPosition::default();
+        assert_eq!(read(&mut position, &["1 x", "1 x", "1 x"]), "xxx");
         let again = ["1 x", "1 \n", "2 end\n"];
-        assert_eq!(read(&mut place, &again), "\nend\n");
-        assert_eq!(read(&mut place, &again[1..]), "");
+        assert_eq!(read(&mut position, &again), "\nend\n");
+        assert_eq!(read(&mut position, &again[1..]), "");
     }
 
     fn text(folder: &Folder) -> (u64, String) {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_output_is_kept_across_agents() {
+    fn the_newest_output_remains_across_agents() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path().to_owned());
         let mut copy = OutputCopy::open(&folder, 10).unwrap();

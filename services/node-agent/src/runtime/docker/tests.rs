@@ -135,8 +135,8 @@ impl Bench {
 
     /// Checks that no event arrives for longer than any limit.
     async fn silence(&mut self) {
-        let heard = tokio::time::timeout(Duration::from_millis(1500), self.events.recv()).await;
-        assert!(heard.is_err(), "{heard:?}");
+        let received = tokio::time::timeout(Duration::from_millis(1500), self.events.recv()).await;
+        assert!(received.is_err(), "{received:?}");
     }
 }
 
@@ -146,9 +146,9 @@ fn agent(dir: &Path) -> (Runtime, Docker, mpsc::Receiver<RuntimeEvent>) {
         .enable_all()
         .build()
         .unwrap();
-    let (says, events) = mpsc::channel(64);
+    let (events_sender, events) = mpsc::channel(64);
     let entered = agent.enter();
-    let docker = Docker::new(settings(dir), says).unwrap();
+    let docker = Docker::new(settings(dir), events_sender).unwrap();
     drop(entered);
     (agent, docker, events)
 }
@@ -168,14 +168,14 @@ fn code(exit: &Exit) -> (ExitCause, Option<&str>) {
 #[tokio::test]
 async fn a_container_runs_from_order_to_exit() {
     let mut bench = Bench::new();
-    bench.engine.change(|world| {
+    bench.engine.change(|state| {
         let at = "2026-11-21T21:00:00.000000001Z".to_owned();
-        world.output = vec![(at, "words\n".to_owned())];
+        state.output = vec![(at, "words\n".to_owned())];
     });
     let id = bench.launch("image");
     bench.started().await;
     assert!(bench.docker.has(&id));
-    let made = bench.engine.look(|world| world.containers["c1"].clone());
+    let made = bench.engine.read(|state| state.containers["c1"].clone());
     assert_eq!(made.name, "hayward.alc_one.1");
     assert_eq!(made.body["HostConfig"]["CapDrop"], json!(["ALL"]));
     bench.engine.end_all(3);
@@ -185,7 +185,7 @@ async fn a_container_runs_from_order_to_exit() {
     assert_eq!(piece.bytes, b"words\n");
     bench
         .engine
-        .until(|world| world.containers.is_empty())
+        .until(|state| state.containers.is_empty())
         .await;
     bench.docker.forget(&id);
     assert!(!bench.docker.has(&id));
@@ -195,9 +195,9 @@ async fn a_container_runs_from_order_to_exit() {
 async fn a_missing_image_is_pulled_only_from_a_listed_registry() {
     let mut bench = Bench::new();
     let (listed, other) = ("listed.example/x:1", "docker.example/x:1");
-    bench.engine.change(|world| {
-        world.missing.insert(listed.into(), Registry::Has);
-        world.missing.insert(other.into(), Registry::Has);
+    bench.engine.change(|state| {
+        state.missing.insert(listed.into(), Registry::Has);
+        state.missing.insert(other.into(), Registry::Has);
     });
     bench.launch(other);
     let exit = bench.ended().await;
@@ -208,7 +208,7 @@ async fn a_missing_image_is_pulled_only_from_a_listed_registry() {
             .contains("docker.example is not in docker_registries")
     );
     assert_eq!(
-        bench.engine.look(|world| (world.pulls, world.starts)),
+        bench.engine.read(|state| (state.pulls, state.starts)),
         (0, 0)
     );
 
@@ -216,7 +216,7 @@ async fn a_missing_image_is_pulled_only_from_a_listed_registry() {
     bench.launch(listed);
     bench.started().await;
     assert_eq!(
-        bench.engine.look(|world| (world.pulls, world.starts)),
+        bench.engine.read(|state| (state.pulls, state.starts)),
         (1, 1)
     );
 }
@@ -230,7 +230,7 @@ async fn an_unknown_image_is_the_users_fault_and_a_broken_registry_is_not() {
     ] {
         let mut bench = Bench::new();
         let missing = [(image.to_owned(), registry)];
-        bench.engine.change(|world| world.missing.extend(missing));
+        bench.engine.change(|state| state.missing.extend(missing));
         bench.launch(image);
         let exit = bench.ended().await;
         assert_eq!(code(&exit), (cause, Some("image_pull")));
@@ -247,7 +247,7 @@ async fn an_unusable_engine_fails_the_launch_as_a_node_fault() {
     assert!(!bench.docker.answers());
     for mood in [Mood::Babbles, Mood::Hangs] {
         let mut bench = Bench::new();
-        bench.engine.change(|world| world.mood = mood);
+        bench.engine.change(|state| state.mood = mood);
         bench.launch("image");
         let exit = bench.ended().await;
         assert_eq!(
@@ -264,7 +264,7 @@ async fn a_silent_engine_ends_no_running_container() {
         let mut bench = Bench::new();
         bench.launch("image");
         bench.started().await;
-        bench.engine.change(|world| world.mood = mood);
+        bench.engine.change(|state| state.mood = mood);
         bench.silence().await;
         // Also after a restart of the agent.
         let found = bench.again();
@@ -274,11 +274,11 @@ async fn a_silent_engine_ends_no_running_container() {
                 .all(|found| found.evidence == Evidence::Alive)
         );
         bench.silence().await;
-        bench.engine.change(|world| world.mood = Mood::Well);
+        bench.engine.change(|state| state.mood = Mood::Well);
         bench.started().await;
         bench.engine.end_all(0);
         assert_eq!(bench.ended().await.cause, ExitCause::Success, "{mood:?}");
-        assert_eq!(bench.engine.look(|world| world.starts), 1, "I3");
+        assert_eq!(bench.engine.read(|state| state.starts), 1, "I3");
     }
 }
 
@@ -287,21 +287,21 @@ async fn a_start_without_an_answer_is_not_repeated() {
     let mut bench = Bench::new();
     bench
         .engine
-        .change(|world| world.mood = Mood::StartsInSilence);
+        .change(|state| state.mood = Mood::StartsInSilence);
     bench.launch("image");
     bench.started().await;
-    assert_eq!(bench.engine.look(|world| world.starts), 1);
+    assert_eq!(bench.engine.read(|state| state.starts), 1);
 
     let mut bench = Bench::new();
     bench
         .engine
-        .change(|world| world.mood = Mood::StartsNothing);
+        .change(|state| state.mood = Mood::StartsNothing);
     bench.launch("image");
     assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
     assert_eq!(
         bench
             .engine
-            .look(|world| (world.starts, world.containers.len())),
+            .read(|state| (state.starts, state.containers.len())),
         (1, 0)
     );
 }
@@ -309,11 +309,11 @@ async fn a_start_without_an_answer_is_not_repeated() {
 #[tokio::test]
 async fn a_program_missing_in_the_image_fails_the_launch() {
     let mut bench = Bench::new();
-    bench.engine.change(|world| world.mood = Mood::RefusesStart);
+    bench.engine.change(|state| state.mood = Mood::RefusesStart);
     bench.launch("image");
     let exit = bench.ended().await;
     assert_eq!(code(&exit), (ExitCause::LaunchFailed, None));
-    assert!(bench.engine.look(|world| world.containers.is_empty()));
+    assert!(bench.engine.read(|state| state.containers.is_empty()));
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn a_container_of_another_agent_with_the_same_name_is_not_started() {
     assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
     let left = bench
         .engine
-        .look(|world| (world.starts, world.containers.len()));
+        .read(|state| (state.starts, state.containers.len()));
     assert_eq!(left, (0, 1), "a stranger is neither started nor removed");
 }
 
@@ -344,7 +344,7 @@ async fn containers_in_any_state_are_reported_correctly_after_a_restart() {
     folder.make(&order).unwrap();
     bench.again();
     assert_eq!(bench.ended().await.cause, ExitCause::Node);
-    assert_eq!(bench.engine.look(|world| world.starts), 0);
+    assert_eq!(bench.engine.read(|state| state.starts), 0);
     folder.remove();
     // The start was requested, and the container has disappeared.
     folder.make(&order).unwrap();
@@ -356,8 +356,8 @@ async fn containers_in_any_state_are_reported_correctly_after_a_restart() {
     let mut bench = Bench::new();
     bench.launch("image");
     bench.started().await;
-    bench.engine.change(|world| {
-        let made = world.containers.values_mut().next().unwrap();
+    bench.engine.change(|state| {
+        let made = state.containers.values_mut().next().unwrap();
         (made.stage, made.out_of_memory) = (Stage::Over(137), true);
     });
     let exit = bench.ended().await;
@@ -402,10 +402,10 @@ async fn orphans_are_removed_and_other_containers_are_not() {
     );
     bench
         .engine
-        .until(|world| !world.containers.contains_key("orphan"))
+        .until(|state| !state.containers.contains_key("orphan"))
         .await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(bench.engine.look(|world| world.containers.len()), 2);
+    assert_eq!(bench.engine.read(|state| state.containers.len()), 2);
 }
 
 #[tokio::test]
@@ -413,7 +413,7 @@ async fn a_container_removed_from_the_engine_has_ended() {
     let mut bench = Bench::new();
     bench.launch("image");
     bench.started().await;
-    bench.engine.change(|world| world.containers.clear());
+    bench.engine.change(|state| state.containers.clear());
     let exit = bench.ended().await;
     assert_eq!(exit.cause, ExitCause::Node);
     assert!(exit.message.unwrap().contains("removed"));

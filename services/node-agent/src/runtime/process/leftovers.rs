@@ -39,7 +39,7 @@ impl Processes {
     fn leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
         let groups = &self.0.settings.groups;
         let grouped = groups.members(id).into_iter().filter_map(|pid| {
-            let process = Identity::of(pid)?;
+            let process = Identity::from_pid(pid)?;
             // Checked again after identification, because the process id may have been reused.
             groups.members(id).contains(&pid).then_some(process)
         });
@@ -93,8 +93,8 @@ impl Processes {
     pub(super) async fn wait_until_gone(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
         let (mut pause, mut waited, mut reported) = (FIRST_PAUSE, Duration::ZERO, false);
         loop {
-            let (runtime, of, at) = (self.clone(), id.clone(), dir.to_owned());
-            let kill = move || runtime.kill_leftovers(&of, &at);
+            let (runtime, container, at) = (self.clone(), id.clone(), dir.to_owned());
+            let kill = move || runtime.kill_leftovers(&container, &at);
             let left = tokio::task::spawn_blocking(kill).await.unwrap_or_default();
             if left.is_empty() {
                 return;
@@ -118,7 +118,7 @@ impl Processes {
     pub(super) fn finish_in_background(&self, id: AllocationId, incarnation: u64, dir: PathBuf) {
         let runtime = self.clone();
         tokio::spawn(async move {
-            runtime.finish((&id, incarnation), &dir, None).await;
+            runtime.finish(&id, incarnation, &dir, None).await;
         });
     }
 
@@ -127,9 +127,14 @@ impl Processes {
         let runtime = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(grace + MARGIN).await;
-            let live = runtime.0.live.lock().get(&id).and_then(|it| it.stop_asked);
+            let live = runtime
+                .0
+                .live
+                .lock()
+                .get(&id)
+                .and_then(|it| it.stop_requested);
             // A new container may have the same id.
-            if live.is_none_or(|asked| asked.elapsed() < grace + MARGIN) {
+            if live.is_none_or(|requested_at| requested_at.elapsed() < grace + MARGIN) {
                 return;
             }
             let dir = runtime.dir(&id);

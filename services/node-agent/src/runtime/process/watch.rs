@@ -56,7 +56,7 @@ impl Processes {
         if let Err(error) = child.wait().await {
             tracing::warn!(container = %id, %error, "a supervisor cannot be waited for");
         }
-        self.finish((&id, incarnation), &dir, reported).await;
+        self.finish(&id, incarnation, &dir, reported).await;
     }
 
     /// The next message of a supervisor. Without a first message within the launch limit, the
@@ -135,7 +135,7 @@ impl Processes {
             if let Some(handle) = second.and_then(listen) {
                 runtime.watch(&id, incarnation, &dir, handle).await;
             }
-            runtime.finish((&id, incarnation), &dir, None).await;
+            runtime.finish(&id, incarnation, &dir, None).await;
         });
     }
 
@@ -169,7 +169,8 @@ impl Processes {
     /// Reports the end after the supervisor is gone. `reported` is an exit it could not write.
     pub(super) async fn finish(
         &self,
-        (id, incarnation): (&AllocationId, u64),
+        id: &AllocationId,
+        incarnation: u64,
         dir: &Path,
         reported: Option<Exit>,
     ) {
@@ -183,7 +184,7 @@ impl Processes {
             let started = dir.join(STARTED).exists();
             let claimed = dir.join(CLAIM).exists();
             match (started, claimed) {
-                (_, false) if self.stop_asked(id) => {
+                (_, false) if self.stop_requested(id) => {
                     Exit::of(ExitCause::Intended, "it was asked to end before it started")
                 }
                 (true, _) => Exit::of(ExitCause::Node, "its supervisor was lost"),

@@ -83,8 +83,8 @@ impl FakeEngine {
         self.0.send_modify(change);
     }
 
-    pub fn look<T>(&self, look: impl FnOnce(&EngineState) -> T) -> T {
-        look(&self.0.borrow())
+    pub fn read<T>(&self, read: impl FnOnce(&EngineState) -> T) -> T {
+        read(&self.0.borrow())
     }
 
     pub async fn until(&self, what: impl FnMut(&EngineState) -> bool) {
@@ -93,8 +93,8 @@ impl FakeEngine {
 
     /// Ends all running containers with this exit code.
     pub fn end_all(&self, code: i64) {
-        self.change(|world| {
-            for made in world.containers.values_mut() {
+        self.change(|state| {
+            for made in state.containers.values_mut() {
                 if made.stage == Stage::Runs {
                     made.stage = Stage::Over(code);
                 }
@@ -111,7 +111,7 @@ impl FakeEngine {
             labels,
             body: Value::Null,
         };
-        self.change(|world| drop(world.containers.insert(id.to_owned(), made)));
+        self.change(|state| drop(state.containers.insert(id.to_owned(), made)));
     }
 }
 
@@ -121,7 +121,7 @@ async fn answer(
     uri: Uri,
     body: Bytes,
 ) -> Response {
-    match engine.look(|world| world.mood) {
+    match engine.read(|state| state.mood) {
         Mood::Hangs => std::future::pending().await,
         Mood::Babbles => return "[1, 2".into_response(),
         _ => {}
@@ -138,12 +138,12 @@ async fn answer(
         ("POST", ["containers", "create"]) => engine.create(query, &body),
         ("POST", ["images", "create"]) => engine.pull(query),
         ("GET", ["containers", "json"]) => engine.list(query),
-        ("GET", ["containers", which, "json"]) => engine.inspect(which),
-        ("POST", ["containers", which, "start"]) => engine.start(which).await,
-        ("POST", ["containers", which, "stop"]) => engine.stop(which),
-        ("POST", ["containers", which, "wait"]) => engine.wait(which).await,
-        ("GET", ["containers", which, "logs"]) => engine.logs(which).await,
-        ("DELETE", ["containers", which]) => engine.remove(which),
+        ("GET", ["containers", id, "json"]) => engine.inspect(id),
+        ("POST", ["containers", id, "start"]) => engine.start(id).await,
+        ("POST", ["containers", id, "stop"]) => engine.stop(id),
+        ("POST", ["containers", id, "wait"]) => engine.wait(id).await,
+        ("GET", ["containers", id, "logs"]) => engine.logs(id).await,
+        ("DELETE", ["containers", id]) => engine.remove(id),
         _ => refusal(500, "no such question"),
     }
 }
@@ -156,9 +156,9 @@ fn refusal(status: u16, message: &str) -> Response {
     reported(status, &json!({"message": message}))
 }
 
-fn key(world: &EngineState, which: &str) -> Option<String> {
-    let mut all = world.containers.iter();
-    all.find(|(id, made)| id.as_str() == which || made.name == which)
+fn key(state: &EngineState, id_or_name: &str) -> Option<String> {
+    let mut all = state.containers.iter();
+    all.find(|(id, made)| id.as_str() == id_or_name || made.name == id_or_name)
         .map(|(id, _)| id.clone())
 }
 
@@ -170,16 +170,16 @@ impl FakeEngine {
             .unwrap();
         let body: Value = serde_json::from_slice(body).unwrap();
         let image = body["Image"].as_str().unwrap().to_owned();
-        if self.look(|world| world.missing.contains_key(&image)) {
+        if self.read(|state| state.missing.contains_key(&image)) {
             return refusal(404, &format!("No such image: {image}"));
         }
-        if self.look(|world| key(world, name)).is_some() {
+        if self.read(|state| key(state, name)).is_some() {
             return refusal(409, "Conflict. The container name is already in use");
         }
         let mut id = String::new();
-        self.change(|world| {
-            world.next += 1;
-            id = format!("c{}", world.next);
+        self.change(|state| {
+            state.next += 1;
+            id = format!("c{}", state.next);
             let made = Made {
                 name: name.to_owned(),
                 stage: Stage::Made,
@@ -187,7 +187,7 @@ impl FakeEngine {
                 labels: body["Labels"].clone(),
                 body,
             };
-            world.containers.insert(id.clone(), made);
+            state.containers.insert(id.clone(), made);
         });
         reported(201, &json!({"Id": id, "Warnings": []}))
     }
@@ -197,12 +197,12 @@ impl FakeEngine {
             .split('&')
             .find_map(|pair| pair.strip_prefix("fromImage="));
         let image = image.unwrap().replace("%2F", "/").replace("%3A", ":");
-        self.change(|world| world.pulls += 1);
-        match self.look(|world| world.missing.get(&image).copied()) {
+        self.change(|state| state.pulls += 1);
+        match self.read(|state| state.missing.get(&image).copied()) {
             Some(Registry::HasNot) => refusal(404, "manifest unknown"),
             Some(Registry::Fails) => refusal(500, "connection refused"),
             Some(Registry::Has) | None => {
-                self.change(|world| world.missing.retain(|missing, _| *missing != image));
+                self.change(|state| state.missing.retain(|missing, _| *missing != image));
                 reported(200, &json!({"status": "done"}))
             }
         }
@@ -213,19 +213,19 @@ impl FakeEngine {
             query.contains("all=true") && query.contains("hayward.node"),
             "{query}"
         );
-        let all: Vec<Value> = self.look(|world| {
+        let all: Vec<Value> = self.read(|state| {
             let labelled = |made: &Made| made.labels.get("hayward.node") == Some(&json!("node-1"));
-            let mine = world.containers.iter().filter(|(_, made)| labelled(made));
+            let mine = state.containers.iter().filter(|(_, made)| labelled(made));
             mine.map(|(id, made)| json!({"Id": id, "Labels": made.labels}))
                 .collect()
         });
         reported(200, &json!(all))
     }
 
-    fn inspect(&self, which: &str) -> Response {
-        let found = self.look(|world| {
-            let id = key(world, which)?;
-            let made = world.containers[&id].clone();
+    fn inspect(&self, id: &str) -> Response {
+        let found = self.read(|state| {
+            let id = key(state, id)?;
+            let made = state.containers[&id].clone();
             Some((id, made))
         });
         let Some((id, made)) = found else {
@@ -247,50 +247,50 @@ impl FakeEngine {
         )
     }
 
-    async fn start(&self, which: &str) -> Response {
-        self.change(|world| world.starts += 1);
-        match self.look(|world| world.mood) {
+    async fn start(&self, id: &str) -> Response {
+        self.change(|state| state.starts += 1);
+        match self.read(|state| state.mood) {
             Mood::StartsNothing => return std::future::pending().await,
             Mood::RefusesStart => return refusal(400, "OCI runtime create failed: no such file"),
             _ => {}
         }
-        self.change(|world| {
-            if let Some(id) = key(world, which) {
-                world.containers.get_mut(&id).unwrap().stage = Stage::Runs;
+        self.change(|state| {
+            if let Some(id) = key(state, id) {
+                state.containers.get_mut(&id).unwrap().stage = Stage::Runs;
             }
         });
-        if self.look(|world| world.mood) == Mood::StartsInSilence {
+        if self.read(|state| state.mood) == Mood::StartsInSilence {
             return std::future::pending().await;
         }
         StatusCode::NO_CONTENT.into_response()
     }
 
-    fn stop(&self, which: &str) -> Response {
-        self.change(|world| {
-            if let Some(id) = key(world, which) {
-                world.containers.get_mut(&id).unwrap().stage = Stage::Over(143);
+    fn stop(&self, id: &str) -> Response {
+        self.change(|state| {
+            if let Some(id) = key(state, id) {
+                state.containers.get_mut(&id).unwrap().stage = Stage::Over(143);
             }
         });
         StatusCode::NO_CONTENT.into_response()
     }
 
-    async fn over(&self, which: &str) {
-        let runs = |world: &EngineState| {
-            let made = key(world, which).map(|id| world.containers[&id].stage);
+    async fn over(&self, id: &str) {
+        let runs = |state: &EngineState| {
+            let made = key(state, id).map(|id| state.containers[&id].stage);
             matches!(made, Some(Stage::Runs))
         };
-        self.until(|world| !runs(world)).await;
+        self.until(|state| !runs(state)).await;
     }
 
-    async fn wait(&self, which: &str) -> Response {
-        self.over(which).await;
+    async fn wait(&self, id: &str) -> Response {
+        self.over(id).await;
         reported(200, &json!({"StatusCode": 0}))
     }
 
-    async fn logs(&self, which: &str) -> Response {
-        self.over(which).await;
+    async fn logs(&self, id: &str) -> Response {
+        self.over(id).await;
         let mut frames = Vec::new();
-        for (at, text) in self.look(|world| world.output.clone()) {
+        for (at, text) in self.read(|state| state.output.clone()) {
             let text = format!("{at} {text}");
             frames.extend_from_slice(&[1, 0, 0, 0]);
             frames.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
@@ -299,10 +299,10 @@ impl FakeEngine {
         frames.into_response()
     }
 
-    fn remove(&self, which: &str) -> Response {
+    fn remove(&self, id: &str) -> Response {
         let mut removed = false;
-        self.change(|world| {
-            removed = key(world, which).is_some_and(|id| world.containers.remove(&id).is_some());
+        self.change(|state| {
+            removed = key(state, id).is_some_and(|id| state.containers.remove(&id).is_some());
         });
         if removed {
             StatusCode::NO_CONTENT.into_response()
