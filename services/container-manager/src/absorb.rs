@@ -45,7 +45,7 @@ impl Ledger {
                 self.apply_fact(entry.id.as_str(), Fact::Allocation(status), moment, batch);
             } else {
                 let held = self.must_be_held(&entry);
-                if let Some(container) = new_container(entry, (status, held), moment) {
+                if let Some(container) = new_container(entry, status, held, moment) {
                     self.add(container, batch);
                 }
             }
@@ -83,7 +83,8 @@ fn status(entry: &AllocationEntry) -> AllocationStatus {
 /// The container of an allocation. Reservations and ended allocations have none.
 fn new_container(
     entry: AllocationEntry,
-    (status, held): (AllocationStatus, bool),
+    status: AllocationStatus,
+    held: bool,
     moment: &Moment,
 ) -> Option<Container> {
     if entry.state == AllocationState::Ended {

@@ -20,13 +20,15 @@ pub enum Command {
     /// Checks the invariants.
     Invariants(Reply<Findings>),
     Placements(Box<PlacementCommand>),
-    Report {
-        node: NodeName,
-        /// Revision of the desired set that the report answers, if any.
-        answers: Option<u64>,
-        report: Report,
-        reply: Reply<Result<(), ForeignContainers>>,
-    },
+    Report(NodeReport, Reply<Result<(), ForeignContainers>>),
+}
+
+/// A report of an agent.
+pub struct NodeReport {
+    pub node: NodeName,
+    /// Revision of the desired set that the report answers, if any.
+    pub answers: Option<u64>,
+    pub report: Report,
 }
 
 /// Indices of reported items that name a container of another node.
@@ -138,5 +140,5 @@ pub enum Target {
     Container(AllocationId),
 }
 
-/// Whose deployments a caller may see: those of one user, or all with `None`.
+/// Owner of the deployments that a caller may see; `None` for all.
 pub type OwnerFilter = Option<String>;

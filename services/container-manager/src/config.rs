@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
-    /// Where rm-scheduler answers; its `allocations` are followed. Several addresses:
-    /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    /// Addresses of rm-scheduler, whose publications are followed; comma-separated. Default
+    /// `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
     /// Number of ended containers that stay readable. Default 10,000: a day of a small fleet.
     pub keep_buried: u64,

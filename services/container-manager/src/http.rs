@@ -64,8 +64,8 @@ pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
     let feed = changes::routes(api.handle.publisher(), feed::FEED);
     let records = records.merge(feed);
     let publisher = api.handle.publisher().clone();
-    let standing = move || hayward_publication::status::standing(&publisher);
-    let health = Health::new(crate::NAME, Arc::new(standing))
+    let status = move || hayward_publication::status::standing(&publisher);
+    let health = Health::new(crate::NAME, Arc::new(status))
         .schema(hayward_postgres::newest(&crate::MIGRATOR));
     described()
         .with_state(api)
@@ -85,7 +85,7 @@ pub fn golden() -> String {
     hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }
 
-/// Whose containers a caller may see: those of one user, or all with `None` (S7).
+/// Owner of the containers that a caller may see; `None` for all (S7).
 fn visible_owner(caller: &Caller) -> Result<Option<String>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);

@@ -19,16 +19,16 @@ const LAUNCHING_MS: u64 = 1_800_000;
 const FORCED_MS: u64 = 120_000;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
-    let look = Look {
+    let check = Look {
         handle: handle.clone(),
         command: Command::Invariants,
     };
-    Watch::new(crate::NAME, look)
+    Watch::new(crate::NAME, check)
 }
 
 /// How long a container may stay in its state; none if there is no limit.
 fn limit_ms(container: &Container) -> Option<u64> {
-    // What is held waits for an action or a predecessor, which have deadlines of their own.
+    // Held containers wait for an action or a predecessor, which have their own deadlines.
     if container.life.held {
         return None;
     }

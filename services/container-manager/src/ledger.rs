@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 use crate::command::Command;
 use crate::config::Limits;
 use crate::model::{Container, Rows};
-use crate::placements::state::PlacementState;
+use crate::placement_state::PlacementState;
 use crate::{metrics, store};
 
 #[derive(Clone)]
@@ -92,13 +92,8 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, report);
             }
             Command::Placements(command) => self.apply_placement_command(*command, moment, batch),
-            Command::Report {
-                node,
-                answers,
-                report,
-                reply,
-            } => {
-                let answer = self.apply_report(&node, (answers, &report), moment, batch);
+            Command::Report(report, reply) => {
+                let answer = self.apply_report(&report, moment, batch);
                 batch.answer(reply, answer);
             }
         }
@@ -135,8 +130,8 @@ impl hayward_publication::Ledger for Ledger {
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
         store::container::insert(tx, &rows.created).await?;
         store::container::update(tx, &rows.changed).await?;
-        let deployments = (&rows.deployments, &rows.deleted_deployments);
-        store::placement::write_deployments(tx, deployments).await?;
+        store::placement::write_deployments(tx, &rows.deployments, &rows.deleted_deployments)
+            .await?;
         store::placement::delete(tx, &rows.deleted_placements).await?;
         store::placement::upsert(tx, &rows.placements).await
     }

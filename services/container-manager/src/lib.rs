@@ -14,6 +14,7 @@ mod invariants;
 mod ledger;
 mod metrics;
 mod model;
+mod placement_state;
 mod placements;
 mod reports;
 mod store;
@@ -95,12 +96,17 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     let token = TokenSource::file(keys.token_path(NAME));
     let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    let upstream = (&rm_scheduler, &handle, &shutdown);
+    let upstream = Upstream {
+        client: &rm_scheduler,
+        handle: &handle,
+        shutdown: &shutdown,
+    };
     // Before allocations, because those refer to processors.
-    follow_upstream(upstream, PROCESSORS, Command::Processors);
-    follow_upstream(upstream, CLOSED, Command::Closed);
-    follow_upstream(upstream, ALLOCATIONS, |update, reply| {
-        Command::Allocations { update, reply }
+    upstream.follow(PROCESSORS, Command::Processors);
+    upstream.follow(CLOSED, Command::Closed);
+    upstream.follow(ALLOCATIONS, |update, reply| Command::Allocations {
+        update,
+        reply,
     });
     tokio::spawn(trim::trim_periodically(
         pool.clone(),
@@ -131,21 +137,29 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     })
 }
 
-/// Follows a publication of rm-scheduler.
-fn follow_upstream<T: DeserializeOwned + Send + 'static>(
-    (client, handle, shutdown): (&Client, &Handle<Command>, &Shutdown),
-    name: &'static str,
-    command: fn(Update<T>, Reply<()>) -> Command,
-) {
-    let source = Source {
-        name,
-        path: format!("/v1/{name}/publication"),
-    };
-    let (handle, publisher) = (handle.clone(), handle.publisher().clone());
-    let absorb = move |update| {
-        let handle = handle.clone();
-        async move { handle.ask(|reply| command(update, reply)).await }
-    };
-    let client = client.clone();
-    tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
+/// rm-scheduler, whose publications are followed.
+struct Upstream<'a> {
+    client: &'a Client,
+    handle: &'a Handle<Command>,
+    shutdown: &'a Shutdown,
+}
+
+impl Upstream<'_> {
+    fn follow<T: DeserializeOwned + Send + 'static>(
+        &self,
+        name: &'static str,
+        command: fn(Update<T>, Reply<()>) -> Command,
+    ) {
+        let source = Source {
+            name,
+            path: format!("/v1/{name}/publication"),
+        };
+        let (handle, publisher) = (self.handle.clone(), self.handle.publisher().clone());
+        let absorb = move |update| {
+            let handle = handle.clone();
+            async move { handle.ask(|reply| command(update, reply)).await }
+        };
+        let (client, shutdown) = (self.client.clone(), self.shutdown.clone());
+        tokio::spawn(follow(source, client, publisher, shutdown, absorb));
+    }
 }

@@ -66,9 +66,9 @@ pub(crate) fn record_transition(container: &Container, next: &Life, moment: &Mom
     {
         // From the order to the first report of its agent, both by our clock.
         let since = moment.now.ms_since(container.ordered_at);
-        let heard = span(container, "first heartbeat", &life);
+        let first_report = span(container, "first heartbeat", &life);
         let began = trace::ago(std::time::Duration::from_millis(since));
-        heard.at(began).end_at(trace::now());
+        first_report.at(began).end_at(trace::now());
     }
 }
 

@@ -7,7 +7,6 @@
 pub mod commands;
 mod effects;
 mod metrics;
-pub mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -105,10 +104,10 @@ impl Ledger {
     /// container waits for every other one of its work (I4).
     pub(crate) fn must_be_held(&self, entry: &AllocationEntry) -> bool {
         let is_live = |id: &AllocationId| self.is_live_container(id);
-        let asked = entry.request.as_deref();
-        let alone = entry.exclusive || entry.predecessor.is_some() || asked.is_some();
+        let request = entry.request.as_deref();
+        let alone = entry.exclusive || entry.predecessor.is_some() || request.is_some();
         entry.predecessor.as_ref().is_some_and(is_live)
-            || asked.is_some_and(|request| self.placements.has_open_request(request))
+            || request.is_some_and(|request| self.placements.has_open_request(request))
             || (alone && self.has_other_container(&entry.work, &entry.id))
     }
 
@@ -187,8 +186,9 @@ impl Ledger {
             .iter()
             .filter_map(|id| self.containers.get(id))
             .filter(|container| {
-                let asked = container.request.as_deref();
-                let waits = asked.is_some_and(|request| self.placements.has_open_request(request));
+                let request = container.request.as_deref();
+                let waits =
+                    request.is_some_and(|request| self.placements.has_open_request(request));
                 let before = container.predecessor.as_ref();
                 !waits && !before.is_some_and(|id| self.is_live_container(id))
             })

@@ -7,7 +7,7 @@ use hayward_container_manager_domain::{Fact, Observation, State};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use crate::command::ForeignContainers;
+use crate::command::{ForeignContainers, NodeReport};
 use crate::ledger::Ledger;
 use crate::model::Rows;
 
@@ -15,11 +15,16 @@ impl Ledger {
     /// Applies a report that answers revision `answers` of the desired set.
     pub(crate) fn apply_report(
         &mut self,
-        node: &NodeName,
-        (answers, report): (Option<u64>, &Report),
+        report: &NodeReport,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), ForeignContainers> {
+        let NodeReport {
+            node,
+            answers,
+            report,
+        } = report;
+        let answers = *answers;
         self.check_owner(node, report)?;
         let filter = self.report_filters.entry(node.clone()).or_default();
         if !filter.accepts(&report.agent_instance, report.sequence, answers) {

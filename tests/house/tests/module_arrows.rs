@@ -35,14 +35,14 @@ const CRATES: [Layers; 6] = [
     Layers {
         package: "hayward-container-manager",
         rows: &[
-            "bells error",
+            "error",
             "config",
             "model",
-            "command",
+            "command placement_state",
             "store",
-            "measured metrics",
+            "metrics",
             "ledger",
-            "absorb commands invariants placements trim",
+            "absorb invariants placements reports trim",
             "http",
         ],
     },

@@ -48,7 +48,7 @@ pub struct MoveOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub uuid: Option<String>,
-    /// As [`PlacementOrder::destination_host`].
+    /// Same values as [`PlacementOrder::destination_host`].
     #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub destination_host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,7 +188,7 @@ pub enum ProcessorState {
     Waiting,
     Pending,
     Running,
-    /// Its retries are exhausted and the service goes on without it.
+    /// Its retries are exhausted and the service continues without it.
     Failed,
     #[serde(other)]
     Unknown,

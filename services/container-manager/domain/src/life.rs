@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// What the desired set of the node says about a container.
+/// Goal of a container in the desired set of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     Run,

@@ -46,10 +46,6 @@ pub fn begin(placements: &mut Placements, mut p: Placement, env: &impl Environme
     let exclude = group
         .filter_map(|work| last_known_host(&work, env))
         .collect();
-    let first = Progress {
-        exclude,
-        ..Progress::default()
-    };
     p.source_host = last_known_host(&p.processor_id, env);
     p.resolved_host = Some(host.to_string());
     p.request_consumed_at = Some(now);
@@ -57,22 +53,34 @@ pub fn begin(placements: &mut Placements, mut p: Placement, env: &impl Environme
     p.progress.epoch = env.epoch();
     p.progress.standby = Some((standby.clone(), host));
     p.set_phase(Phase::Running, format!("{standby} moves away first"), now);
-    let child = child(placements, &p, (1, standby, Destination::AnyHost), first);
+    let first = ChildSpec {
+        number: 1,
+        work: standby,
+        destination: Destination::AnyHost,
+        progress: Progress {
+            exclude,
+            ..Progress::default()
+        },
+    };
+    let child = child(placements, &p, first);
     placements.put(p.clone());
     placements.put(child);
     p
 }
 
-fn child(
-    placements: &mut Placements,
-    parent: &Placement,
-    (number, work, destination): (u8, WorkId, Destination),
+struct ChildSpec {
+    /// 1 or 2.
+    number: u8,
+    work: WorkId,
+    destination: Destination,
     progress: Progress,
-) -> Placement {
+}
+
+fn child(placements: &mut Placements, parent: &Placement, spec: ChildSpec) -> Placement {
     Placement {
-        uuid: child_id(parent, number),
-        processor_id: work,
-        destination_host: destination,
+        uuid: child_id(parent, spec.number),
+        processor_id: spec.work,
+        destination_host: spec.destination,
         seq: placements.next_sequence(),
         status_code: Status::Created,
         response_message: "queued".to_owned(),
@@ -85,7 +93,7 @@ fn child(
         recovery_host: None,
         parent_uuid: Some(parent.uuid.clone()),
         request_consumed_at: None,
-        progress,
+        progress: spec.progress,
         ..parent.clone()
     }
 }
@@ -111,12 +119,16 @@ pub fn step(placements: &mut Placements, mut p: Placement, env: &impl Environmen
     };
     match second {
         None if first.status_code == Status::Succeeded => {
-            let progress = Progress {
-                under_parent: true,
-                ..Progress::default()
+            let spec = ChildSpec {
+                number: 2,
+                work: p.processor_id.clone(),
+                destination: Destination::Host(host.clone()),
+                progress: Progress {
+                    under_parent: true,
+                    ..Progress::default()
+                },
             };
-            let request = (2, p.processor_id.clone(), Destination::Host(host.clone()));
-            let second = child(placements, &p, request, progress);
+            let second = child(placements, &p, spec);
             placements.put(second);
             let message = format!("{standby} has left {host}; {} follows", p.processor_id);
             p.set_phase(Phase::Running, message, now);

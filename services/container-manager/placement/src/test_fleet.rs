@@ -78,8 +78,8 @@ impl TestEnvironment {
     }
 
     pub fn fits(&self, host: &NodeName) -> bool {
-        let room = self.capacity.get(host).copied().unwrap_or(0);
-        !self.closed.contains(host) && self.used(host) < room
+        let capacity = self.capacity.get(host).copied().unwrap_or(0);
+        !self.closed.contains(host) && self.used(host) < capacity
     }
 }
 

@@ -14,8 +14,7 @@ use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
 use super::{Api, read_failed};
-use crate::command::Command;
-use crate::command::ForeignContainers;
+use crate::command::{Command, ForeignContainers, NodeReport};
 use crate::store::output;
 
 /// Maximum number of containers in one report.
@@ -55,12 +54,12 @@ pub async fn report_containers(
     caller.require_agent(&node)?;
     check_report(&report)?;
     let answers = answered_revision(&api, report.cursor.as_deref());
-    let ask = |reply| Command::Report {
+    let report = NodeReport {
         node,
         answers,
         report,
-        reply,
     };
+    let ask = |reply| Command::Report(report, reply);
     let taken = api.handle.ask(ask).await?;
     let revision = taken.revision;
     taken

@@ -84,7 +84,7 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// Whose services a caller may change: operators all, users their own.
+/// Owner of the services that a caller may change; `None` for operators.
 fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Operator, Scope::Submitter])?;
     Ok((!caller.has(&Scope::Operator)).then(|| caller.name.clone()))

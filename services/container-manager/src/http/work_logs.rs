@@ -81,7 +81,7 @@ pub async fn read_work_logs(
     api.publisher().rows_readable()?;
     let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
     let mut changes = api.output_changed.subscribe(work.whole().to_string());
-    let mut reader = Reader::begin(&api, (work, user), from).await?;
+    let mut reader = Reader::begin(&api, work, user, from).await?;
     loop {
         let logs = reader.read(&api).await?;
         let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
@@ -109,7 +109,8 @@ struct Reader {
 impl Reader {
     async fn begin(
         api: &Api,
-        (work, user): (WorkId, Option<String>),
+        work: WorkId,
+        user: Option<String>,
         from: ReadOptions,
     ) -> Result<Self, Problem> {
         let mut reader = Self {

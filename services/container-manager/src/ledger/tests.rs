@@ -9,6 +9,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, ProcessorEntry}
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, UserName};
 
 use super::*;
+use crate::command::NodeReport;
 
 fn moment(revision: u64) -> Moment {
     Moment {
@@ -54,13 +55,13 @@ fn allocation(number: usize) -> AllocationEntry {
 
 fn update(
     full: bool,
-    of: &[AllocationEntry],
+    changed: &[AllocationEntry],
     removed: &[&AllocationEntry],
 ) -> Update<AllocationEntry> {
     Update {
         cursor: String::new(),
         full,
-        changed: of
+        changed: changed
             .iter()
             .map(|entry| (entry.id.to_string(), entry.clone()))
             .collect(),
@@ -77,6 +78,14 @@ fn absorb(ledger: &mut Ledger, update: Update<AllocationEntry>, revision: u64) -
     let mut batch = Batch::default();
     ledger.absorb_allocations(update, &moment(revision), &mut batch);
     batch.rows
+}
+
+fn from_node(node: &NodeName, answers: u64, report: &Report) -> NodeReport {
+    NodeReport {
+        node: node.clone(),
+        answers: Some(answers),
+        report: report.clone(),
+    }
 }
 
 fn lives(ledger: &Ledger) -> BTreeMap<AllocationId, Life> {
@@ -133,7 +142,7 @@ fn only_changed_rows_are_written() {
         containers: vec![item(&all[7]), item(&all[107]), item(&all[8])],
     };
     let mut batch = Batch::default();
-    let taken = ledger.apply_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let taken = ledger.apply_report(&from_node(&node, 2, &report), &moment(3), &mut batch);
     let places = taken.map_err(|foreign| foreign.0).err();
     assert_eq!(places, Some(vec![2]), "the container of another node");
     assert_eq!(
@@ -142,7 +151,7 @@ fn only_changed_rows_are_written() {
         "nothing of the report is applied"
     );
     report.containers.pop();
-    let taken = ledger.apply_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let taken = ledger.apply_report(&from_node(&node, 2, &report), &moment(3), &mut batch);
     assert!(taken.is_ok());
     let changed: Vec<&str> = batch
         .rows
@@ -153,13 +162,13 @@ fn only_changed_rows_are_written() {
     assert_eq!(changed, ["alc_000007", "alc_000107"]);
     report.sequence = 2;
     let mut batch = Batch::default();
-    let taken = ledger.apply_report(&node, (Some(2), &report), &moment(4), &mut batch);
+    let taken = ledger.apply_report(&from_node(&node, 2, &report), &moment(4), &mut batch);
     assert!(taken.is_ok());
     assert_eq!(Ledger::weight(&batch.rows), 0);
     report.sequence = 3;
     report.containers.clear();
     let mut batch = Batch::default();
-    let taken = ledger.apply_report(&node, (Some(4), &report), &moment(5), &mut batch);
+    let taken = ledger.apply_report(&from_node(&node, 4, &report), &moment(5), &mut batch);
     assert!(taken.is_ok());
     assert_eq!(
         batch.rows.changed.len(),
@@ -197,7 +206,7 @@ fn buried_containers_are_removed_from_the_working_set() {
 #[test]
 fn a_container_on_an_unreachable_node_has_no_deadline() {
     let is_late = |ledger: &mut Ledger| {
-        let look = |ledger: &mut Ledger, monotonic_ms| {
+        let check = |ledger: &mut Ledger, monotonic_ms| {
             let at = Moment {
                 monotonic_ms,
                 ..moment(9)
@@ -208,8 +217,8 @@ fn a_container_on_an_unreachable_node_has_no_deadline() {
                 .iter()
                 .all(|it| it.finding.holds())
         };
-        look(ledger, 10);
-        !look(ledger, 10_000_000)
+        check(ledger, 10);
+        !check(ledger, 10_000_000)
     };
     let mut ledger = empty();
     let ordered = allocation(1);

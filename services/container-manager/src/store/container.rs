@@ -294,14 +294,17 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
     .await?;
     rows.into_iter()
         .map(|row| {
-            let names = (row.id, row.work, row.node);
+            let entry = EntryColumns {
+                id: row.id,
+                work: row.work,
+                node: row.node,
+                state: row.state,
+                started_at_ms: row.started_at_ms,
+                reason: row.reason,
+                exit: row.exit,
+            };
             Ok(ContainerView {
-                entry: entry(
-                    names,
-                    &row.state,
-                    row.started_at_ms,
-                    (row.reason, row.exit.as_deref()),
-                )?,
+                entry: entry.read()?,
                 user: row.user_name.try_into()?,
                 incarnation: unsigned(row.incarnation),
                 pid: row.pid.map(u32::try_from).transpose()?,
@@ -312,25 +315,32 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
         .map_err(sqlx::Error::Decode)
 }
 
-/// The entry of a container, from its columns.
-pub fn entry(
-    (id, work, node): (String, String, String),
-    state_text: &str,
-    started_at_ms: Option<i64>,
-    (reason, exit): (Option<String>, Option<&str>),
-) -> Result<ContainerEntry, sqlx::Error> {
-    let entry = || -> Result<ContainerEntry, Fault> {
-        Ok(ContainerEntry {
-            id: id.try_into()?,
-            work: work.try_into()?,
-            node: node.try_into()?,
-            state: api_state(state(state_text)?),
-            started_at: started_at_ms.map(Timestamp::from_unix_ms),
-            reason,
-            exit: optional(exit)?,
-        })
-    };
-    entry().map_err(sqlx::Error::Decode)
+/// Columns of an entry.
+pub struct EntryColumns {
+    pub id: String,
+    pub work: String,
+    pub node: String,
+    pub state: String,
+    pub started_at_ms: Option<i64>,
+    pub reason: Option<String>,
+    pub exit: Option<String>,
+}
+
+impl EntryColumns {
+    pub fn read(self) -> Result<ContainerEntry, sqlx::Error> {
+        let entry = || -> Result<ContainerEntry, Fault> {
+            Ok(ContainerEntry {
+                id: self.id.try_into()?,
+                work: self.work.try_into()?,
+                node: self.node.try_into()?,
+                state: api_state(state(&self.state)?),
+                started_at: self.started_at_ms.map(Timestamp::from_unix_ms),
+                reason: self.reason,
+                exit: optional(self.exit.as_deref())?,
+            })
+        };
+        entry().map_err(sqlx::Error::Decode)
+    }
 }
 
 /// Deletes the containers buried longest ago, with their output, until `keep` are left.

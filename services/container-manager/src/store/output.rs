@@ -12,7 +12,7 @@ use sqlx::PgPool;
 use super::{signed, unsigned};
 
 /// Minimum bytes of output stored per container; older pieces are deleted.
-pub const KEPT_BYTES: u64 = 256 * 1024;
+pub const STORED_BYTES: u64 = 256 * 1024;
 
 /// Stores the new part of `pieces`. Returns the containers whose output grew, with their work.
 /// Skips containers that are not on `node`.
@@ -21,13 +21,13 @@ pub async fn add(
     node: &NodeName,
     pieces: BTreeMap<AllocationId, Vec<Piece>>,
 ) -> Result<Vec<(String, String)>, sqlx::Error> {
-    let asked: Vec<String> = pieces.keys().map(ToString::to_string).collect();
+    let ids: Vec<String> = pieces.keys().map(ToString::to_string).collect();
     let mut tx = pool.begin().await?;
     sqlx::query!(
         "insert into output_head (id)
          select id from container where id = any($1) and node = $2 order by id
          on conflict (id) do nothing",
-        &asked,
+        &ids,
         node.as_str(),
     )
     .execute(&mut *tx)
@@ -38,7 +38,7 @@ pub async fn add(
           where head.id = any($1) and container.node = $2
           order by head.id
             for update of head",
-        &asked,
+        &ids,
         node.as_str(),
     )
     .fetch_all(&mut *tx)
@@ -116,7 +116,7 @@ impl NewRows {
               where head.id = output.id and head.id = any($1)
                 and output.start + output.bytes <= head.written - $2",
             &self.heads,
-            signed(KEPT_BYTES),
+            signed(STORED_BYTES),
         )
         .execute(tx)
         .await

@@ -119,7 +119,8 @@ pub async fn delete(
 
 pub async fn write_deployments(
     tx: &mut PgConnection,
-    (changed, gone): (&BTreeMap<String, Deployment>, &BTreeSet<String>),
+    changed: &BTreeMap<String, Deployment>,
+    gone: &BTreeSet<String>,
 ) -> Result<(), sqlx::Error> {
     if !gone.is_empty() {
         let ids: Vec<String> = gone.iter().cloned().collect();

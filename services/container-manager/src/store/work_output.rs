@@ -7,7 +7,7 @@ use hayward_container_manager_domain::{Piece, last_lines};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use sqlx::PgPool;
 
-use super::container::entry;
+use super::container::EntryColumns;
 use super::{signed, unsigned};
 
 /// A container and the size of its output.
@@ -56,15 +56,17 @@ pub async fn heads(
     let heads = rows
         .into_iter()
         .map(|row| {
-            let exit = row.exit.as_deref();
-            let entry = entry(
-                (row.id, row.work, row.node),
-                &row.state,
-                row.started_at_ms,
-                (row.reason, exit),
-            )?;
+            let entry = EntryColumns {
+                id: row.id,
+                work: row.work,
+                node: row.node,
+                state: row.state,
+                started_at_ms: row.started_at_ms,
+                reason: row.reason,
+                exit: row.exit,
+            };
             Ok(Head {
-                entry,
+                entry: entry.read()?,
                 written: unsigned(row.written),
                 kept_from: row.kept_from.map(unsigned),
             })

@@ -29,9 +29,9 @@ async fn users_see_their_own_containers() {
     fixture.upstream.put(&bobs);
     fixture.until("both", |all| all.len() == 2).await;
 
-    let ids = async |who: &str, query: &str| -> Vec<String> {
+    let ids = async |user: &str, query: &str| -> Vec<String> {
         let path = format!("/v1/containers{query}");
-        let list: ContainerList = fixture.client(who).get(&path).await.unwrap();
+        let list: ContainerList = fixture.client(user).get(&path).await.unwrap();
         list.containers
             .into_iter()
             .map(|view| view.entry.id.to_string())

@@ -19,11 +19,11 @@ async fn a_dry_run_checks_a_request_and_changes_nothing() {
         call.body(&body)
     };
     let wanted = json!({ "processor_id": "0", "destination_host": "n2" });
-    let told = tried(&ordered, wanted.clone()).answer::<PlacementView>();
-    let told = told.await.unwrap();
-    assert_eq!(told.status, 200);
-    assert_eq!(told.body.processor_id.as_str(), "svc_1.0");
-    assert!(!told.body.status_code.is_final());
+    let answer = tried(&ordered, wanted.clone()).answer::<PlacementView>();
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body.processor_id.as_str(), "svc_1.0");
+    assert!(!answer.body.status_code.is_final());
     let moved = tried(
         "/v1/containers/alc_1/moves",
         json!({ "destination_host": "n2" }),
@@ -31,13 +31,17 @@ async fn a_dry_run_checks_a_request_and_changes_nothing() {
     assert_eq!(moved.answer::<PlacementView>().await.unwrap().status, 200);
     // The same checks as without `dry_run`.
     let absent = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
-    let told: PlacementView = tried(&ordered, absent).send().await.unwrap();
-    assert_eq!(told.status_code, PlacementStatus::BadRequest, "{told:?}");
-    assert_eq!(told.reason_code, Some(PlacementReason::UnknownProcessor));
+    let answer: PlacementView = tried(&ordered, absent).send().await.unwrap();
+    assert_eq!(
+        answer.status_code,
+        PlacementStatus::BadRequest,
+        "{answer:?}"
+    );
+    assert_eq!(answer.reason_code, Some(PlacementReason::UnknownProcessor));
     let own = json!({ "processor_id": "0", "destination_host": "" });
-    let told = tried(&ordered, own).send::<PlacementView>().await;
-    assert_eq!(told.unwrap_err().problem().unwrap().code, Code::Invalid);
-    // Nothing was stored.
+    let answer = tried(&ordered, own).send::<PlacementView>().await;
+    assert_eq!(answer.unwrap_err().problem().unwrap().code, Code::Invalid);
+    // No request was stored.
     let all: PlacementList = ann.get(&ordered).await.unwrap();
     assert!(all.placements.is_empty(), "{all:?}");
     assert!(requests(&fixture).await.is_empty());

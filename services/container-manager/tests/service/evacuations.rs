@@ -11,10 +11,10 @@ use super::agent::{Agent, reported};
 use super::placements::{ends, of_service, order, processor, requests, running};
 
 /// The successor that rm-scheduler reserves before it orders the container to leave.
-fn successor(id: &str, node: &str, of: &str) -> AllocationEntry {
+fn successor(id: &str, node: &str, predecessor: &str) -> AllocationEntry {
     let mut entry = of_service(id, node);
     entry.incarnation = 2;
-    entry.predecessor = Some(of.parse().unwrap());
+    entry.predecessor = Some(predecessor.parse().unwrap());
     entry
 }
 

@@ -216,8 +216,8 @@ impl Fixture {
             .unwrap()
     }
 
-    pub async fn show(&self, who: &str, id: &str) -> Result<ContainerView, ClientError> {
-        self.client(who).get(&format!("/v1/containers/{id}")).await
+    pub async fn show(&self, user: &str, id: &str) -> Result<ContainerView, ClientError> {
+        self.client(user).get(&format!("/v1/containers/{id}")).await
     }
 }
 

@@ -137,7 +137,7 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
         .await;
     fixture.until_state("alc_3", ContainerState::Stopping).await;
     // alc_2 ended before the agent had received the stop.
-    let told = std::mem::replace(&mut agent.cursor, before);
+    let current = std::mem::replace(&mut agent.cursor, before);
     let running = reported("alc_1", ContainerState::Running);
     agent
         .report(vec![running, reported("alc_2", ContainerState::Ended)])
@@ -146,7 +146,7 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
     assert_eq!(by_itself.exit.unwrap().cause, ExitCause::UserError);
     fixture.until_state("alc_1", ContainerState::Stopping).await;
     // The agent obeys: alc_1 was ended, alc_3 never started.
-    agent.cursor = told;
+    agent.cursor = current;
     agent
         .report(vec![reported("alc_1", ContainerState::Ended)])
         .await;
@@ -186,7 +186,7 @@ async fn a_purged_container_ends_without_its_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_whose_allocation_disappears_is_stopped_first() {
+async fn a_container_without_allocation_is_stopped_first() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     fixture.upstream.put(&allocation("alc_1", "n1"));

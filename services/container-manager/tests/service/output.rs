@@ -131,8 +131,8 @@ async fn only_the_newest_output_is_stored() {
             .await
             .unwrap();
     }
-    let kept = logs(&fixture, "alc_1", "").await;
-    assert_eq!((kept.offset, kept.next_offset), (2 * size, 10 * size));
+    let stored = logs(&fixture, "alc_1", "").await;
+    assert_eq!((stored.offset, stored.next_offset), (2 * size, 10 * size));
     // A gap is what the agent had to drop: an answer ends before it, the next begins after it.
     write(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
         .await

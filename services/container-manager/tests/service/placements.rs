@@ -225,8 +225,8 @@ async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
     let done = ends(&fixture, &waits.uuid).await;
     assert_eq!(done.reason_code, Some(PlacementReason::ManagerRestarted));
     assert!(requests(&fixture).await.is_empty());
-    let kept = show(&fixture, &view.uuid).await;
-    assert_eq!(kept.status_code, PlacementStatus::Succeeded, "durable");
+    let stored = show(&fixture, &view.uuid).await;
+    assert_eq!(stored.status_code, PlacementStatus::Succeeded, "durable");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,17 +322,20 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
         .process(&processor("svc_1.0", "ann", "dep_2"));
     until("the old one is over", async || {
         let path = format!("{BASE}/placements/{}", open.uuid);
-        let told: Result<PlacementView, _> = fixture.client("ann").get(&path).await;
-        (code(told) == Some(Code::Gone)).then_some(())
+        let answer: Result<PlacementView, _> = fixture.client("ann").get(&path).await;
+        (code(answer) == Some(Code::Gone)).then_some(())
     })
     .await;
     let late = order(&fixture, json!({ "destination_host": "n3" })).await;
     assert_eq!(code(late), Some(Code::Conflict));
-    let nobody: Result<Value, _> = fixture
+    let unknown_deployment: Result<Value, _> = fixture
         .client("ann")
         .get("/v1/deployments/dep_9/processors")
         .await;
-    assert_eq!(nobody.unwrap_err().problem().unwrap().code, Code::NotFound);
+    assert_eq!(
+        unknown_deployment.unwrap_err().problem().unwrap().code,
+        Code::NotFound
+    );
     assert!(
         requests(&fixture).await.is_empty(),
         "its request is withdrawn"
@@ -383,14 +386,17 @@ async fn an_unlisted_host_is_refused_at_once() {
     let view = order(&fixture, json!({ "destination_host": "n2" })).await;
     let view = view.unwrap();
     assert_eq!(view.reason_code, Some(PlacementReason::NotAListedMachine));
-    let said = &view.response_message;
-    assert!(said.contains("(n1)") && said.contains("`force`"), "{said}");
+    let message = &view.response_message;
+    assert!(
+        message.contains("(n1)") && message.contains("`force`"),
+        "{message}"
+    );
     let forced = json!({ "destination_host": "n2", "force": true });
     let view = order(&fixture, forced).await.unwrap();
     assert!(
         view.force && view.status_code == PlacementStatus::InProgress,
         "{view:?}"
     );
-    let asked = requests(&fixture).await.remove(0);
-    assert!(asked.force && asked.host.unwrap().as_str() == "n2");
+    let requested = requests(&fixture).await.remove(0);
+    assert!(requested.force && requested.host.unwrap().as_str() == "n2");
 }

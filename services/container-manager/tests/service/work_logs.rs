@@ -10,7 +10,7 @@ use super::agent::{Agent, reported};
 use super::fixture::{Fixture, TIME_LIMIT};
 use super::upstream::allocation;
 
-fn of(work: &str, id: &str, node: &str) -> AllocationEntry {
+fn allocation_of(work: &str, id: &str, node: &str) -> AllocationEntry {
     AllocationEntry {
         work: work.parse().unwrap(),
         ..allocation(id, node)
@@ -31,16 +31,16 @@ async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
     agent.client.put::<_, ()>(&path, &report).await.unwrap();
 }
 
-async fn ask(fixture: &Fixture, who: &str, query: &str) -> Result<WorkLogs, ClientError> {
+async fn ask(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs, ClientError> {
     let path = format!("/v1/logs/{query}");
-    fixture.client(who).get_within(&path, TIME_LIMIT).await
+    fixture.client(user).get_within(&path, TIME_LIMIT).await
 }
 
 async fn read(fixture: &Fixture, query: &str) -> WorkLogs {
     ask(fixture, "ann", query).await.unwrap()
 }
 
-fn said(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
+fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
     let pieces = logs.pieces.iter();
     pieces
         .map(|it| (it.container.as_str(), it.missed_bytes, it.text.as_str()))
@@ -51,9 +51,15 @@ fn said(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
 async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let mut fixture = Fixture::new().await;
     let (mut one, mut two) = (Agent::new(&fixture, "n1"), Agent::new(&fixture, "n2"));
-    fixture.upstream.put(&of("svc_a.0", "alc_1", "n1"));
-    fixture.upstream.put(&of("svc_a.1", "alc_2", "n2"));
-    fixture.upstream.put(&of("svc_ab.0", "alc_3", "n2"));
+    fixture
+        .upstream
+        .put(&allocation_of("svc_a.0", "alc_1", "n1"));
+    fixture
+        .upstream
+        .put(&allocation_of("svc_a.1", "alc_2", "n2"));
+    fixture
+        .upstream
+        .put(&allocation_of("svc_ab.0", "alc_3", "n2"));
     one.until("alc_1", |desired| desired.len() == 1).await;
     two.until("two", |desired| desired.len() == 2).await;
     one.report(vec![reported("alc_1", ContainerState::Running)])
@@ -69,17 +75,20 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
         ("alc_2", 0, "c\n"),
         ("alc_1", 0, "d"),
     ];
-    assert_eq!(said(&all), expected, "in the order it arrived");
+    assert_eq!(pieces_of(&all), expected, "in the order it arrived");
     assert_eq!((all.live, all.left_out, all.ended.len()), (2, 0, 0));
     assert!(all.pieces.iter().all(|piece| piece.at.is_some()));
     let first = read(&fixture, "svc_a.0").await;
-    assert_eq!(said(&first), [("alc_1", 0, "a\nb\n"), ("alc_1", 0, "d")]);
+    assert_eq!(
+        pieces_of(&first),
+        [("alc_1", 0, "a\nb\n"), ("alc_1", 0, "d")]
+    );
 
     // `tail` and `since` skip older output.
     let tail = read(&fixture, "svc_a?tail=1").await;
-    assert_eq!(said(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
+    assert_eq!(pieces_of(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
     let tail = read(&fixture, "svc_a?tail=2").await;
-    assert_eq!(said(&tail)[0].2, "b\n");
+    assert_eq!(pieces_of(&tail)[0].2, "b\n");
     assert!(read(&fixture, "svc_a?tail=0").await.pieces.is_empty());
     let at = all.pieces[1].at.unwrap();
     assert_eq!(
@@ -107,12 +116,18 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let (over, ()) = tokio::join!(waiting, end);
     assert_eq!((over.ended.len(), over.live), (1, 1));
     assert_eq!(over.ended[0].exit.as_ref().unwrap().code, Some(3));
-    fixture.upstream.put(&of("svc_a.0", "alc_4", "n2"));
+    fixture
+        .upstream
+        .put(&allocation_of("svc_a.0", "alc_4", "n2"));
     two.until("a retry", |desired| desired.len() == 3).await;
     let waits = format!("svc_a?wait=25&cursor={}", over.cursor);
     let waiting = read(&fixture, &waits);
     let (more, ()) = tokio::join!(waiting, write(&two, "alc_4", 7, "again\n"));
-    assert_eq!(said(&more), [("alc_4", 7, "again\n")], "a gap is reported");
+    assert_eq!(
+        pieces_of(&more),
+        [("alc_4", 7, "again\n")],
+        "a gap is reported"
+    );
     assert!(more.ended.is_empty(), "an end is reported once");
 
     // The cursor is valid after a restart.
@@ -120,29 +135,35 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let two = two.at(&fixture);
     write(&two, "alc_2", 2, "late\n").await;
     let rest = read(&fixture, &format!("svc_a?cursor={}", more.cursor)).await;
-    assert_eq!(said(&rest), [("alc_2", 0, "late\n")]);
+    assert_eq!(pieces_of(&rest), [("alc_2", 0, "late\n")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_of_an_application_are_read_together_and_one_by_one() {
     let fixture = Fixture::new().await;
     let mut one = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&of("app_a.0", "alc_1", "n1"));
-    fixture.upstream.put(&of("app_a.1", "alc_2", "n1"));
-    fixture.upstream.put(&of("app_ab.0", "alc_3", "n1"));
+    fixture
+        .upstream
+        .put(&allocation_of("app_a.0", "alc_1", "n1"));
+    fixture
+        .upstream
+        .put(&allocation_of("app_a.1", "alc_2", "n1"));
+    fixture
+        .upstream
+        .put(&allocation_of("app_ab.0", "alc_3", "n1"));
     one.until("three", |desired| desired.len() == 3).await;
     write(&one, "alc_1", 0, "driver\n").await;
     write(&one, "alc_2", 0, "worker\n").await;
     write(&one, "alc_3", 0, "stranger\n").await;
     let all = read(&fixture, "app_a").await;
     assert_eq!(
-        said(&all),
+        pieces_of(&all),
         [("alc_1", 0, "driver\n"), ("alc_2", 0, "worker\n")]
     );
     let works: Vec<&str> = all.pieces.iter().map(|it| it.work.as_str()).collect();
     assert_eq!(works, ["app_a.0", "app_a.1"]);
     let task = read(&fixture, "app_a.1").await;
-    assert_eq!(said(&task), [("alc_2", 0, "worker\n")]);
+    assert_eq!(pieces_of(&task), [("alc_2", 0, "worker\n")]);
     let waits = format!("app_a.1?wait=25&cursor={}", task.cursor);
     let waiting = read(&fixture, &waits);
     let end = async {
@@ -168,7 +189,7 @@ async fn tasks_of_an_application_are_read_together_and_one_by_one() {
 async fn logs_of_a_work_item_are_bounded_and_visible_to_its_user() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&of("job_1", "alc_1", "n1"));
+    fixture.upstream.put(&allocation_of("job_1", "alc_1", "n1"));
     agent.until("alc_1", |desired| desired.len() == 1).await;
     let text = "x".repeat(60 * 1024);
     for at in 0..30 {

@@ -83,13 +83,13 @@ fn lose(fleet: &mut TestFleet, name: &str, fate: Fate) {
     for id in there {
         fleet.end(&id);
     }
-    let room = fleet.env.capacity.insert(host(name), 0);
+    let capacity = fleet.env.capacity.insert(host(name), 0);
     if fate == Fate::Forgotten {
         fleet.env.capacity.remove(&host(name));
     }
     fleet.settle();
     if fate == Fate::Back {
-        fleet.env.capacity.insert(host(name), room.unwrap());
+        fleet.env.capacity.insert(host(name), capacity.unwrap());
     }
 }
 

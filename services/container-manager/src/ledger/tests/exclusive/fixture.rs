@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::{Vacate, VacateReason};
 use hayward_vocabulary::{Processor, Role};
 
 use super::*;
-use crate::command::{SubmittedRequest, Target};
+use crate::command::{NodeReport, SubmittedRequest, Target};
 
 const WORK: &str = "svc_1.0";
 const DEPLOYMENT: &str = "dep_1";
@@ -227,10 +227,10 @@ impl Fleet {
             let mut all = self.allocations.values();
             all.any(|it| it.request.as_deref() == Some(id) && it.holds())
         };
-        let asked = open.into_iter().find(|it| !answered(&it.id));
+        let open_request = open.into_iter().find(|it| !answered(&it.id));
         let holding = self.allocations.values().find(|it| it.holds());
         let before = holding.map(|it| it.id.clone()).filter(|_| named);
-        let id = match asked {
+        let id = match open_request {
             Some(request) => self.allot(at, before, Some(request.id)),
             None if self.staying().is_none() => self.allot(at, before, None),
             None => return,
@@ -349,10 +349,13 @@ impl Fleet {
             return;
         }
         if let Some((answers, report)) = self.nodes[at].in_transit.pop_front() {
+            let report = NodeReport {
+                node: node(at),
+                answers,
+                report,
+            };
             self.act(|ledger, moment, batch| {
-                ledger
-                    .apply_report(&node(at), (answers, &report), moment, batch)
-                    .unwrap();
+                ledger.apply_report(&report, moment, batch).unwrap();
             });
         }
     }

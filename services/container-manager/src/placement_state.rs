@@ -12,18 +12,18 @@ use crate::model::{Deployment, StoredPlacements};
 
 #[derive(Default, Clone)]
 pub struct PlacementState {
-    pub(super) actions: Placements,
-    pub(super) processors: Followed<ProcessorEntry>,
-    pub(super) closed: Followed<ClosedEntry>,
-    pub(super) deployments: BTreeMap<String, Deployment>,
+    pub(crate) actions: Placements,
+    pub(crate) processors: Followed<ProcessorEntry>,
+    pub(crate) closed: Followed<ClosedEntry>,
+    pub(crate) deployments: BTreeMap<String, Deployment>,
     /// Last host of each process of a service.
-    pub(super) last_hosts: HashMap<WorkId, NodeName>,
+    pub(crate) last_hosts: HashMap<WorkId, NodeName>,
     /// Ids of published requests, by placement.
-    pub(super) published: BTreeMap<String, String>,
-    pub(super) allocations_synced: bool,
+    pub(crate) published: BTreeMap<String, String>,
+    pub(crate) allocations_synced: bool,
     /// Actions of the previous term were resumed.
-    pub(super) resumed: bool,
-    pub(super) swept_ms: Option<u64>,
+    pub(crate) resumed: bool,
+    pub(crate) swept_ms: Option<u64>,
 }
 
 impl PlacementState {
@@ -53,7 +53,7 @@ impl PlacementState {
     }
 
     /// Whether all followed publications were received in this term.
-    pub(super) fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.processors.heard() && self.closed.heard() && self.allocations_synced
     }
 
@@ -85,7 +85,7 @@ impl PlacementState {
         self.actions.finished_count()
     }
 
-    pub(super) fn is_live(&self, deployment: &str) -> bool {
+    pub(crate) fn is_live(&self, deployment: &str) -> bool {
         let known = self.deployments.get(deployment);
         known.is_some_and(|it| it.ended_at.is_none())
     }
