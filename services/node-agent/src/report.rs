@@ -69,7 +69,7 @@ impl Reporter {
         loop {
             let status = next_status(&mut self.status, &mut launching).await;
             let drained = self.drained.borrow_and_update().clone();
-            let (mut containers, deadlines) =
+            let (mut containers, next_deadline) =
                 end_delay.apply(&status.containers, &drained, Instant::now());
             containers.retain(|report| !foreign.contains(&report.id));
             *sequence += 1;
@@ -78,7 +78,7 @@ impl Reporter {
                 Ok(_) => {
                     fault_points::pass(Point::ReportAfter);
                     backoff.reset();
-                    if !self.wait_for_change(deadlines).await {
+                    if !self.wait_for_change(next_deadline).await {
                         return;
                     }
                 }
@@ -96,17 +96,17 @@ impl Reporter {
     }
 
     /// Waits for a change; false if there will be none.
-    async fn wait_for_change(&mut self, deadlines: Option<Instant>) -> bool {
-        let deadline = async {
-            match deadlines {
+    async fn wait_for_change(&mut self, next_deadline: Option<Instant>) -> bool {
+        let expired = async {
+            match next_deadline {
                 Some(at) => sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             changed = self.status.changed() => changed.is_ok(),
-            changed = self.drained.changed(), if deadlines.is_some() => changed.is_ok(),
-            () = deadline => true,
+            changed = self.drained.changed(), if next_deadline.is_some() => changed.is_ok(),
+            () = expired => true,
             () = sleep(REPORT_INTERVAL) => true,
         }
     }
