@@ -36,17 +36,14 @@ const AGENT: &[&str] = &["node-agent"];
 
 /// One process may be several services.
 pub static SERVICE: Attribute = Attribute::listed("hayward.service", EVERYBODY);
-pub static POOL: Attribute =
-    Attribute::bounded("hayward.pool", "names of pools, as the policy has them");
-pub static CLASS: Attribute = Attribute::bounded(
-    "hayward.class",
-    "names of classes and queues, as the policy has them",
-);
+pub static POOL: Attribute = Attribute::bounded("hayward.pool", "names of pools of the policy");
+pub static CLASS: Attribute =
+    Attribute::bounded("hayward.class", "names of classes and queues of the policy");
 pub static KIND: Attribute =
     Attribute::listed("hayward.work.kind", &["job", "service", "reservation"]);
 pub static USER: Attribute = Attribute::bounded(
     "hayward.user",
-    "the 50 users that ask for most, and `other` for all the rest; in the fairness set only",
+    "the 50 users with the largest demand, and `other` for the rest; for fairness metrics only",
 );
 
 /// All of them, in the order of the page.

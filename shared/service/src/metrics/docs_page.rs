@@ -6,19 +6,17 @@ use super::{Group, Metric, Values, catalogue};
 
 const HEAD: &str = "# Metrics
 
-What Hayward tells an OpenTelemetry collector, or a Prometheus that asks its services themselves
-(T1, T2, T3, T6). This page is made from
-`shared/service/src/metrics/catalogue*`; a test keeps both in step (`BLESS=1 cargo test --locked -p
-hayward-service --lib catalogue` writes it anew), and the fleet test `telemetry` compares it with
-what a fleet really sends.
+Metrics that Hayward sends to an OpenTelemetry collector, or serves to Prometheus (T1, T2, T3, T6).
+`BLESS=1 cargo test --locked -p hayward-service --lib catalogue` makes this page from
+`shared/service/src/metrics/catalogue*`, and a test keeps it so. The fleet test `telemetry` compares
+it with the metrics of a fleet.
 
-Names and units are those of OpenTelemetry; the second column is what Prometheus has, whichever of
-the two ways it came, where a histogram has `_bucket`, `_sum` and `_count` at its end and dots in
-attributes become underscores (`hayward.service` is the label `hayward_service`). No attribute holds
-an id of a job, an allocation or a node. A metric that says *rare* is told only once something out
-of the ordinary has happened. The resource has `service.name` (`hayward-rm-scheduler`; of a process
-that is several services `hayward-up`), `service.version`, `service.instance.id` and
-`deployment.environment.name`.
+Names and units are those of OpenTelemetry. The second column has the name in Prometheus. A
+histogram there has the endings `_bucket`, `_sum` and `_count`, and dots in attributes become
+underscores (`hayward.service` is the label `hayward_service`). No attribute has the id of a job, an
+allocation or a node. A metric marked *rare* exists only after something unusual has happened. The
+resource has `service.name` (`hayward-rm-scheduler`; `hayward-up` for a process with several
+services), `service.version`, `service.instance.id` and `deployment.environment.name`.
 ";
 
 /// Which part of T6 a group is.
@@ -73,7 +71,8 @@ pub fn document() -> String {
     for group in groups {
         let _ = write!(
             page,
-            "\n## {}\n\n| Name | In Prometheus | Kind | Unit | Attributes | Told by | What |\n\
+            "\n## {}\n\n| Name | In Prometheus | Kind | Unit | Attributes | Reported by | \
+             Meaning |\n\
              |---|---|---|---|---|---|---|\n",
             title(group)
         );
@@ -97,10 +96,10 @@ pub fn document() -> String {
 }
 
 const AFTER: &str = "
-## What is not told
+## Metrics that do not exist
 
-* An outbox and its lag: there is none. What a transaction committed is in memory, and visible, the
-  moment its commit returns (decision 0004); `hayward.committer.waiting` says what waits before it.
+* An outbox and its lag: there is none. Committed data is in memory and visible when its commit
+  returns (decision 0004). `hayward.committer.waiting` counts the commands that wait before it.
 * Parked records: there are none. A command that panics fails its batch, which is counted in
   `hayward.database.retries` with the cause `panic`.
 ";

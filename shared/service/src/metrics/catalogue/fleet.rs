@@ -77,7 +77,7 @@ pub static NODE_HEARTBEAT_AGE: Metric = Metric::gauge(
     "hayward.node.heartbeat_age",
     "s",
     Group::Nodes,
-    "since when the node of a pool that is silent longest, and not given up, has not been heard",
+    "time since the last heartbeat of the longest silent node of a pool that is not given up",
 )
 .by(&[&POOL])
 .of(NODES);
@@ -85,7 +85,7 @@ pub static NODE_FLAPS: Metric = Metric::counter(
     "hayward.node.flaps",
     "{flap}",
     Group::Nodes,
-    "times that a node of a pool fell silent after it had been well",
+    "number of times that a healthy node of a pool fell silent",
 )
 .by(&[&POOL])
 .of(NODES)
@@ -94,7 +94,7 @@ pub static NODE_BRAKE: Metric = Metric::gauge(
     "hayward.node.brake",
     "1",
     Group::Nodes,
-    "one while the brake of a pool is on and nobody there is given up (B1)",
+    "one while the brake of a pool is on and none of its nodes is given up (B1)",
 )
 .by(&[&POOL])
 .of(NODES);
@@ -102,7 +102,7 @@ pub static POOL_FLOOR: Metric = Metric::gauge(
     "hayward.pool.floor",
     "{node}",
     Group::Nodes,
-    "nodes of a pool that have to take work (B4)",
+    "least number of nodes of a pool that must take work (B4)",
 )
 .by(&[&POOL])
 .of(NODES);
@@ -110,7 +110,7 @@ pub static LAUNCH_COUNT: Metric = Metric::counter(
     "hayward.launch.attempts",
     "{launch}",
     Group::Nodes,
-    "processes of a pool that came to run, and that could not be launched",
+    "launches of processes in a pool, by outcome",
 )
 .by(&[&POOL, &LAUNCH_OUTCOME])
 .of(SCHEDULER);
@@ -118,7 +118,7 @@ pub static BLOCK_COUNT: Metric = Metric::gauge(
     "hayward.block.count",
     "{block}",
     Group::Nodes,
-    "nodes and workers in quarantine or on trial after it",
+    "blocked nodes and workers, and those on trial",
 )
 .by(&[&BLOCK_KIND, &BLOCK_STATE, &BLOCK_CAUSE])
 .of(BLOCKS);
@@ -127,21 +127,21 @@ pub static AGENT_GENERATION_LAG: Metric = Metric::gauge(
     "hayward.agent.generation_lag",
     "s",
     Group::Agents,
-    "age of the oldest order to run something that its agent has not answered; 0 where all have",
+    "age of the oldest order that its agent has not answered; 0 when all are answered",
 )
 .of(CONTAINERS);
 pub static AGENT_JOURNAL_ERRORS: Metric = Metric::counter(
     "hayward.agent.journal_errors",
     "{error}",
     Group::Agents,
-    "writes to the journal of an agent that failed",
+    "failed writes to the journal of an agent",
 )
 .of(AGENT);
 pub static AGENT_ORPHANS: Metric = Metric::counter(
     "hayward.agent.orphans",
     "{container}",
     Group::Agents,
-    "containers an agent found on its machine that its journal did not know",
+    "containers on a node that its agent's journal did not have",
 )
 .of(AGENT);
 
@@ -149,7 +149,7 @@ pub static CONTAINER_COUNT: Metric = Metric::gauge(
     "hayward.container.count",
     "{container}",
     Group::Work,
-    "containers that are not buried, by state",
+    "containers that are not removed, by state",
 )
 .by(&[&CONTAINER_STATE])
 .of(CONTAINERS);
@@ -157,7 +157,7 @@ pub static CONTAINER_EXITS: Metric = Metric::counter(
     "hayward.container.exits",
     "{container}",
     Group::Work,
-    "containers that ended, by whose doing it was",
+    "ended containers, by cause",
 )
 .by(&[&EXIT_CAUSE])
 .of(CONTAINERS);
@@ -165,14 +165,14 @@ pub static CONTAINER_LAUNCH_DURATION: Metric = Metric::histogram(
     "hayward.container.launch_duration",
     "s",
     Group::Work,
-    "from the intent to start a container until its program runs, by the clock of its agent",
+    "time from the intent to start a container until its program runs, by the agent's clock",
 )
 .of(AGENT);
 pub static WORK_SUBMITTED: Metric = Metric::counter(
     "hayward.work.submitted",
     "{work}",
     Group::Work,
-    "jobs, services and reservations that were accepted",
+    "accepted jobs, services and reservations",
 )
 .by(&[&KIND])
 .of(JOBS);
@@ -180,7 +180,7 @@ pub static WORK_OPEN: Metric = Metric::gauge(
     "hayward.work.open",
     "{work}",
     Group::Work,
-    "jobs, services and reservations that are not over",
+    "jobs, services and reservations that have not ended",
 )
 .by(&[&KIND])
 .of(JOBS);
@@ -188,7 +188,7 @@ pub static TASKS: Metric = Metric::counter(
     "hayward.task.outcomes",
     "{task}",
     Group::Work,
-    "attempts at tasks that were reported, by outcome",
+    "reported attempts at tasks, by outcome",
 )
 .by(&[&TASK_OUTCOME])
 .of(JOBS);
@@ -197,7 +197,7 @@ pub static PLACEMENT_REQUESTS: Metric = Metric::counter(
     "hayward.placement.requests",
     "{request}",
     Group::Placements,
-    "places asked for by placement actions",
+    "places requested by placement actions",
 )
 .by(&[&PLACEMENT_HOST])
 .of(CONTAINERS)
@@ -206,7 +206,7 @@ pub static PLACEMENT_MATCHES: Metric = Metric::counter(
     "hayward.placement.matches",
     "{request}",
     Group::Placements,
-    "requests that were granted a place",
+    "requests with a granted place",
 )
 .by(&[&PLACEMENT_HOST])
 .of(CONTAINERS)
@@ -215,7 +215,7 @@ pub static PLACEMENT_EXPIRATIONS: Metric = Metric::counter(
     "hayward.placement.expirations",
     "{request}",
     Group::Placements,
-    "requests that were granted none in their time",
+    "requests that expired without a place",
 )
 .by(&[&PLACEMENT_HOST])
 .of(CONTAINERS)
@@ -224,7 +224,7 @@ pub static PLACEMENT_FAILURES: Metric = Metric::counter(
     "hayward.placement.failures",
     "{action}",
     Group::Placements,
-    "placement actions that failed",
+    "failed placement actions",
 )
 .by(&[&PLACEMENT_REASON])
 .of(CONTAINERS)
@@ -233,7 +233,7 @@ pub static PLACEMENT_FORCED_STOP_FAILURES: Metric = Metric::counter(
     "hayward.placement.forced_stop_failures",
     "{process}",
     Group::Placements,
-    "processes that did not end when a forced restart told them to",
+    "processes that did not end at a forced restart",
 )
 .of(CONTAINERS)
 .rare();

@@ -3,13 +3,11 @@
 use super::super::{Attribute, Group, Metric};
 use super::{ALL_SERVICES, EVERYBODY, SERVICE};
 
-pub static METHOD: Attribute = Attribute::bounded(
-    "http.request.method",
-    "methods that HTTP knows, and `_OTHER` for what it does not",
-);
+pub static METHOD: Attribute =
+    Attribute::bounded("http.request.method", "methods of HTTP, and `_OTHER`");
 pub static ROUTE: Attribute = Attribute::bounded(
     "http.route",
-    "templates of routes as in the OpenAPI documents, and `unmatched`",
+    "templates of routes in the OpenAPI documents, and `unmatched`",
 );
 pub static STATUS: Attribute = Attribute::bounded("http.response.status_code", "100 to 599");
 /// A long poll takes as long as its wait, so it says nothing of how fast we are.
@@ -18,14 +16,9 @@ pub static ERROR: Attribute = Attribute::listed(
     "error.type",
     &["timeout", "connect", "broken", "unreadable"],
 );
-pub static SERVER: Attribute = Attribute::bounded(
-    "server.address",
-    "hosts of services as they are in the settings",
-);
-pub static PORT: Attribute = Attribute::bounded(
-    "server.port",
-    "ports of services as they are in the settings",
-);
+pub static SERVER: Attribute =
+    Attribute::bounded("server.address", "hosts of services in the settings");
+pub static PORT: Attribute = Attribute::bounded("server.port", "ports of services in the settings");
 pub static SIGNAL: Attribute =
     Attribute::listed("hayward.telemetry.signal", &["spans", "logs", "metrics"]);
 
@@ -33,7 +26,7 @@ pub static HTTP_SERVER: Metric = Metric::histogram(
     "http.server.request.duration",
     "s",
     Group::Http,
-    "requests that were answered",
+    "duration of answered requests",
 )
 .by(&[&SERVICE, &METHOD, &ROUTE, &STATUS, &WAITS])
 .of(ALL_SERVICES);
@@ -41,7 +34,7 @@ pub static HTTP_CLIENT: Metric = Metric::histogram(
     "http.client.request.duration",
     "s",
     Group::Http,
-    "requests that services and agents sent to services",
+    "duration of requests that services and agents sent to services",
 )
 .by(&[&METHOD, &STATUS, &ERROR, &SERVER, &PORT, &WAITS])
 .of(EVERYBODY);
@@ -49,7 +42,7 @@ pub static INSECURE: Metric = Metric::gauge(
     "hayward.service.insecure_modes",
     "{mode}",
     Group::Process,
-    "insecure modes that are on (S3); 0 is well",
+    "insecure modes in use; must be 0 (S3)",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -57,7 +50,7 @@ pub static CERTIFICATE_LEFT: Metric = Metric::gauge(
     "hayward.certificate.left",
     "s",
     Group::Process,
-    "until the certificate ends that a service shows; below zero it has ended",
+    "time until a service's certificate expires; below zero it has expired",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES)
@@ -66,7 +59,7 @@ pub static CERTIFICATE_LIFE: Metric = Metric::gauge(
     "hayward.certificate.life",
     "s",
     Group::Process,
-    "for how long that certificate is good in all",
+    "whole lifetime of that certificate",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES)
@@ -75,7 +68,7 @@ pub static DROPPED: Metric = Metric::counter(
     "hayward.telemetry.dropped",
     "{item}",
     Group::Process,
-    "spans, log records and collections of metrics that no collector took (F47)",
+    "spans, log records and metric exports that no collector accepted (F47)",
 )
 .by(&[&SIGNAL])
 .of(EVERYBODY);
@@ -83,7 +76,7 @@ pub static LINES_WITHHELD: Metric = Metric::counter(
     "hayward.log.withheld",
     "{line}",
     Group::Process,
-    "lines of the log that were left out because the same had been said just before (T4)",
+    "log lines left out as repetitions (T4)",
 )
 .of(EVERYBODY)
 .rare();

@@ -3,10 +3,8 @@
 use super::super::{Attribute, Group, Metric};
 use super::{ALL_SERVICES, SERVICE};
 
-pub static PUBLICATION: Attribute = Attribute::bounded(
-    "hayward.publication",
-    "names of publications, which are in the program",
-);
+pub static PUBLICATION: Attribute =
+    Attribute::bounded("hayward.publication", "names of publications");
 /// Why a reader that had a position got everything again: what it missed was forgotten, or its
 /// position is of another history.
 pub static CUT: Attribute =
@@ -29,15 +27,17 @@ pub static AUDIT_CAUSE: Attribute = Attribute::listed(
         "invalid",
     ],
 );
-pub static INVARIANT: Attribute =
-    Attribute::bounded("hayward.invariant.id", "numbers of rules, `I1` to `I26`");
+pub static INVARIANT: Attribute = Attribute::bounded(
+    "hayward.invariant.id",
+    "numbers of invariants, `I1` to `I26`",
+);
 /// Of the connection pool.
 pub static DB_POOL: Attribute = Attribute::listed("db.client.connection.pool.name", ALL_SERVICES);
 pub static DB_SYSTEM: Attribute = Attribute::listed("db.system.name", &["postgresql"]);
 pub static DB_SUMMARY: Attribute = Attribute::bounded(
     "db.query.summary",
-    "`commit batch`, `load working set`, `acquire lease`, `renew lease`, and of single \
-     statements their first words as they are in the program, without parameters",
+    "`commit batch`, `load working set`, `acquire lease`, `renew lease`, and the first \
+     words of single statements, without parameters",
 );
 
 /// Where numbers of things are cut.
@@ -49,7 +49,7 @@ pub static LEADING: Metric = Metric::gauge(
     "hayward.leader.leading",
     "1",
     Group::Leadership,
-    "one while this replica leads, zero while it stands by",
+    "one while this replica leads, zero while it is on standby",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -57,7 +57,7 @@ pub static EPOCH: Metric = Metric::gauge(
     "hayward.leader.epoch",
     "{term}",
     Group::Leadership,
-    "number of the term of the leader; told by the leader",
+    "number of the leader's term; reported by the leader",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -81,7 +81,7 @@ pub static SINCE_COMMIT: Metric = Metric::gauge(
     "hayward.leader.since_commit",
     "s",
     Group::Leadership,
-    "since the leader last committed something, or began its term; grows while nothing happens",
+    "time since the leader's last commit or the begin of its term; grows while nothing changes",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -90,7 +90,7 @@ pub static DB_DURATION: Metric = Metric::histogram(
     "db.client.operation.duration",
     "s",
     Group::Database,
-    "transactions of the committer, and single statements",
+    "duration of transactions of the committer and of single statements",
 )
 .by(&[&DB_SYSTEM, &DB_SUMMARY])
 .of(ALL_SERVICES);
@@ -98,7 +98,7 @@ pub static DB_WAIT: Metric = Metric::histogram(
     "db.client.connection.wait_time",
     "s",
     Group::Database,
-    "how long the committer waits for a connection and the beginning of its transaction",
+    "time that the committer waits for a connection and the begin of its transaction",
 )
 .by(&[&DB_POOL])
 .of(ALL_SERVICES);
@@ -106,8 +106,7 @@ pub static DB_RETRIES: Metric = Metric::counter(
     "hayward.database.retries",
     "{retry}",
     Group::Database,
-    "times that a leader threw its memory away and read everything again, and that a replica \
-     could not ask for the lease",
+    "reloads of a leader's working set, and failed requests for the lease",
 )
 .by(&[&SERVICE, &RETRY])
 .of(ALL_SERVICES)
@@ -116,7 +115,7 @@ pub static TRANSACTION_AGE: Metric = Metric::gauge(
     "hayward.database.transaction_age",
     "s",
     Group::Database,
-    "age of the transaction in flight; 0 where there is none",
+    "age of the transaction in flight; 0 when there is none",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -124,7 +123,7 @@ pub static COMMITTER_WAITING: Metric = Metric::gauge(
     "hayward.committer.waiting",
     "{command}",
     Group::Database,
-    "commands that wait to be committed (I25)",
+    "commands that wait for a commit (I25)",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -132,7 +131,7 @@ pub static COMMITTER_BATCH: Metric = Metric::histogram(
     "hayward.committer.batch",
     "{command}",
     Group::Database,
-    "commands applied together",
+    "commands in one commit",
 )
 .by(&[&SERVICE])
 .cut(COUNTS)
@@ -142,7 +141,7 @@ pub static SUBSCRIBERS: Metric = Metric::gauge(
     "hayward.publication.subscribers",
     "{reader}",
     Group::Stream,
-    "readers that wait for news of a publication at the moment",
+    "readers that wait for changes of a publication",
 )
 .by(&[&SERVICE, &PUBLICATION])
 .of(ALL_SERVICES);
@@ -150,7 +149,7 @@ pub static FOLLOWER_LAG: Metric = Metric::gauge(
     "hayward.follower.lag",
     "s",
     Group::Stream,
-    "for how long a neighbour owes an answer: 0 while it keeps to the wait it was asked for",
+    "time for which a neighbour's answer is overdue; 0 when it is in time",
 )
 .by(&[&SERVICE, &PUBLICATION])
 .of(ALL_SERVICES);
@@ -158,7 +157,7 @@ pub static CUT_READERS: Metric = Metric::counter(
     "hayward.publication.cut_readers",
     "{reader}",
     Group::Stream,
-    "answers that had to tell a reader everything although it had a position",
+    "answers with the whole publication to a reader with a position",
 )
 .by(&[&SERVICE, &PUBLICATION, &CUT])
 .of(ALL_SERVICES)
@@ -168,7 +167,7 @@ pub static INVARIANT_HOLDS: Metric = Metric::gauge(
     "hayward.invariant.holds",
     "1",
     Group::Invariants,
-    "one where the invariant holds, zero where it is broken; nothing where it is not checked",
+    "one when the invariant holds, zero when it is broken; absent when it is not evaluated",
 )
 .by(&[&SERVICE, &INVARIANT])
 .of(ALL_SERVICES);
@@ -176,7 +175,7 @@ pub static INVARIANT_VIOLATIONS: Metric = Metric::gauge(
     "hayward.invariant.violations",
     "{violation}",
     Group::Invariants,
-    "how often the invariant is broken",
+    "number of violations of the invariant",
 )
 .by(&[&SERVICE, &INVARIANT])
 .of(ALL_SERVICES);
@@ -184,7 +183,7 @@ pub static INVARIANT_SINCE_GOOD: Metric = Metric::gauge(
     "hayward.invariant.since_good",
     "s",
     Group::Invariants,
-    "time since the invariant was last seen to hold",
+    "time since the invariant last held",
 )
 .by(&[&SERVICE, &INVARIANT])
 .of(ALL_SERVICES);
@@ -193,7 +192,7 @@ pub static AUDIT_RECORDS: Metric = Metric::counter(
     "hayward.audit.records",
     "{record}",
     Group::Audit,
-    "audit records that the leader wrote, of changes and of refusals (S24)",
+    "audit records of changes and refusals, written by the leader (S24)",
 )
 .by(&[&SERVICE, &AUDIT_OUTCOME])
 .of(ALL_SERVICES);
@@ -201,7 +200,7 @@ pub static AUDIT_REFUSALS: Metric = Metric::counter(
     "hayward.audit.refusals",
     "{request}",
     Group::Audit,
-    "requests that were refused and are in the records, several perhaps in one record",
+    "refused requests in the audit records; one record may count several",
 )
 .by(&[&SERVICE, &AUDIT_CAUSE])
 .of(ALL_SERVICES);
@@ -209,7 +208,7 @@ pub static AUDIT_LENGTH: Metric = Metric::gauge(
     "hayward.audit.length",
     "{record}",
     Group::Audit,
-    "number of the last audit record: how long the chain has become, with what was pruned of it",
+    "number of the last audit record: the length of the chain with its removed part",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
@@ -217,8 +216,8 @@ pub static AUDIT_BEHIND: Metric = Metric::gauge(
     "hayward.audit.unverified",
     "{record}",
     Group::Audit,
-    "audit records that no look has followed yet; `hayward.invariant.holds` of `I19` says what \
-     came of those that were",
+    "audit records that are not verified yet; `hayward.invariant.holds` of `I19` has the result \
+     for the others",
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);

@@ -123,8 +123,7 @@ pub static WAITING_OLDEST: Metric = Metric::gauge(
     "hayward.waiting.oldest",
     "s",
     Group::Waiting,
-    "since when the work that waits longest for its first process was submitted; 0 where none \
-     waits",
+    "age of the submission that has waited longest for its first process; 0 when no work waits",
 )
 .by(&[&CLASS, &POOL])
 .of(SCHEDULER);
@@ -132,7 +131,7 @@ pub static WAITING_TARGET: Metric = Metric::gauge(
     "hayward.waiting.target",
     "s",
     Group::Waiting,
-    "how long work of a class may wait for its first process before somebody is told (T8)",
+    "longest permitted wait of a class for its first process; longer waits raise an alert (T8)",
 )
 .by(&[&CLASS])
 .of(SCHEDULER);
@@ -140,7 +139,7 @@ pub static WORK_TIME_TO_START: Metric = Metric::histogram(
     "hayward.work.time_to_start",
     "s",
     Group::Waiting,
-    "from the submission of work until its first process is known to run (G8)",
+    "time from the submission of work until its first process runs (G8)",
 )
 .by(&[&KIND, &CLASS])
 .of(SCHEDULER);
@@ -148,7 +147,7 @@ pub static ALLOCATION_TIME_TO_START: Metric = Metric::histogram(
     "hayward.allocation.time_to_start",
     "s",
     Group::Waiting,
-    "from the grant of an allocation until its process is known to run",
+    "time from the grant of an allocation until its process runs",
 )
 .by(&[&CLASS, &POOL])
 .of(SCHEDULER);
@@ -157,7 +156,7 @@ pub static ROUND_DURATION: Metric = Metric::histogram(
     "hayward.round.duration",
     "s",
     Group::Rounds,
-    "how long rounds and their phases take",
+    "duration of rounds and their phases",
 )
 .by(&[&PHASE])
 .of(SCHEDULER);
@@ -173,7 +172,7 @@ pub static ROUND_REFUSALS: Metric = Metric::counter(
     "hayward.round.refusals",
     "{part}",
     Group::Rounds,
-    "parts of plans that the check refused to commit; any is a defect",
+    "parts of plans that the check refused; each one is a defect",
 )
 .by(&[&REFUSAL])
 .of(SCHEDULER)
@@ -182,8 +181,7 @@ pub static ROUND_SNAPSHOT_AGE: Metric = Metric::gauge(
     "hayward.round.snapshot_age",
     "s",
     Group::Rounds,
-    "since when the neighbour heard longest ago has not been heard; up to 10 s where nothing \
-     happens",
+    "time since the last answer of the longest silent neighbour; up to 10 s when nothing changes",
 )
 .of(SCHEDULER);
 
@@ -191,7 +189,7 @@ pub static FAIRNESS_ENTITLED: Metric = Metric::gauge(
     "hayward.fairness.entitled",
     "{quantum}",
     Group::Fairness,
-    "quanta a user is due in a class",
+    "quanta that a user is entitled to in a class",
 )
 .by(&[&USER, &CLASS])
 .of(SCHEDULER);
@@ -199,7 +197,7 @@ pub static FAIRNESS_WANTED: Metric = Metric::gauge(
     "hayward.fairness.wanted",
     "{quantum}",
     Group::Fairness,
-    "quanta the work of a user could use in a class",
+    "quanta that a user's work could use in a class",
 )
 .by(&[&USER, &CLASS])
 .of(SCHEDULER);
@@ -207,7 +205,7 @@ pub static FAIRNESS_RECEIVED: Metric = Metric::gauge(
     "hayward.fairness.received",
     "{quantum}",
     Group::Fairness,
-    "quanta a user holds in a class",
+    "quanta that a user holds in a class",
 )
 .by(&[&USER, &CLASS])
 .of(SCHEDULER);
@@ -215,7 +213,7 @@ pub static FAIRNESS_ERROR: Metric = Metric::gauge(
     "hayward.fairness.error",
     "{quantum}",
     Group::Fairness,
-    "quanta received less entitled: below zero somebody gets less than is due (G15)",
+    "quanta received minus entitled; below zero the user has less than is due (G15)",
 )
 .by(&[&USER, &CLASS])
 .of(SCHEDULER);
@@ -224,7 +222,7 @@ pub static PREEMPTION_ALLOCATIONS: Metric = Metric::counter(
     "hayward.preemption.allocations",
     "{allocation}",
     Group::Preemption,
-    "allocations that were told to leave",
+    "vacated allocations",
 )
 .by(&[&LEAVES])
 .of(SCHEDULER);
@@ -232,14 +230,14 @@ pub static PREEMPTION_LOST: Metric = Metric::counter(
     "hayward.preemption.lost",
     "{quantum_second}",
     Group::Preemption,
-    "quanta times seconds of work that has to be done again because others were due the room (G16)",
+    "quantum seconds of work lost by preemption (G16)",
 )
 .of(SCHEDULER);
 pub static PREEMPTION_BUDGET_LEFT: Metric = Metric::gauge(
     "hayward.preemption.budget.left",
     "{quantum}",
     Group::Preemption,
-    "quanta that may still be taken back in a pool within this hour, where that is limited (B5)",
+    "quanta of a pool that may still be preempted within this hour, when a budget applies (B5)",
 )
 .by(&[&POOL])
 .of(SCHEDULER)
@@ -248,7 +246,7 @@ pub static PREEMPTION_BUDGET_ALLOWED: Metric = Metric::gauge(
     "hayward.preemption.budget.allowed",
     "{quantum}",
     Group::Preemption,
-    "quanta that may be taken back in a pool within an hour, where that is limited (B5)",
+    "quanta of a pool that may be preempted within an hour, when a budget applies (B5)",
 )
 .by(&[&POOL])
 .of(SCHEDULER)
@@ -257,7 +255,7 @@ pub static PREEMPTION_PING_PONG: Metric = Metric::counter(
     "hayward.preemption.ping_pong",
     "{allocation}",
     Group::Preemption,
-    "allocations taken back for work that had to give way to theirs within the hour; must stay 0",
+    "allocations preempted for work that was preempted for theirs within the hour; must stay 0",
 )
 .of(SCHEDULER);
 
@@ -265,7 +263,7 @@ pub static GANG_COUNT: Metric = Metric::gauge(
     "hayward.gang.count",
     "{gang}",
     Group::Gangs,
-    "gangs that wait to be whole, that are, and that have lost a part of their minimum",
+    "gangs by state: waiting, whole, below their minimum",
 )
 .by(&[&GANG_STATE])
 .of(JOBS);
@@ -274,7 +272,7 @@ pub static POOL_USABLE: Metric = Metric::gauge(
     "hayward.pool.usable",
     "{quantum}",
     Group::Nodes,
-    "quanta of the nodes of a pool that take work",
+    "quanta of the nodes of a pool that take new work",
 )
 .by(&[&POOL])
 .of(SCHEDULER);
@@ -282,7 +280,7 @@ pub static POOL_FREE: Metric = Metric::gauge(
     "hayward.pool.free",
     "{quantum}",
     Group::Nodes,
-    "quanta free on the nodes of a pool that take work",
+    "free quanta on the nodes of a pool that take new work",
 )
 .by(&[&POOL])
 .of(SCHEDULER);
@@ -290,7 +288,7 @@ pub static POOL_LARGEST_HOLE: Metric = Metric::gauge(
     "hayward.pool.largest_hole",
     "{quantum}",
     Group::Nodes,
-    "quanta free on the one node of a pool that has most of them free",
+    "most free quanta on one node of a pool",
 )
 .by(&[&POOL])
 .of(SCHEDULER);
@@ -298,7 +296,7 @@ pub static POOL_FRAGMENTATION: Metric = Metric::gauge(
     "hayward.pool.fragmentation",
     "1",
     Group::Nodes,
-    "the part of what is free in a pool that is not in its largest hole",
+    "part of a pool's free quanta outside of its largest free space",
 )
 .by(&[&POOL])
 .of(SCHEDULER);
