@@ -329,7 +329,7 @@ fn a_policy_is_checked_without_a_fleet() {
     for (line, start) in [
         (1, "  /classes/fast/pol: unknown field"),
         (2, "  /classes/fast/weight: must be at least 1"),
-        (3, "  /pools/gpu/parent: pools form a circle"),
+        (3, "  /pools/gpu/parent: pools form a cycle"),
     ] {
         assert!(lines[line].starts_with(start), "{said}");
     }

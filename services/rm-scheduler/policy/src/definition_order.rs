@@ -1,9 +1,9 @@
-//! The order of definition. The fields of a JSON object have none, so `place` says it; what has no
-//! place comes last, by name.
+//! The order of definition of pools and classes. A JSON object has no order, so the field `place`
+//! gives it; entries without a place come last, by name.
 
 use hayward_rm_scheduler_api::policy::{Class, Policy, Pool};
 
-/// Of pools without a place, the one named `default` is the first, as it always was.
+/// Among pools without a place, the one named `default` is first.
 pub(crate) fn pools(policy: &Policy) -> Vec<(&str, &Pool)> {
     let mut pools: Vec<(&str, &Pool)> = policy
         .pools

@@ -1,14 +1,14 @@
-//! What one policy has other than the next: a line for each place where they differ.
+//! Lists the differences between two policies, one line for each place.
 
 use hayward_rm_scheduler_api::policy::Policy;
 use serde_json::{Map, Value};
 
 use crate::fault::pointer;
 
-/// Characters of a value that are shown.
-const SHOWN: usize = 120;
+/// Maximum number of characters of a value in a line.
+const MAX_CHARS: usize = 120;
 
-/// In the order of places; none when both say the same.
+/// Differences in the order of their places. Empty if the policies are equal.
 pub fn differences(before: &Policy, after: &Policy) -> Vec<String> {
     let value = |policy| serde_json::to_value(policy).unwrap_or_default();
     let mut lines = Vec::new();
@@ -45,7 +45,7 @@ fn fields(
     }
 }
 
-/// Lists are sets of names here: what came and what went says more than which place it had.
+/// Compares two lists as sets of names: the lines name the entries that were added and removed.
 fn items(at: &str, before: &[Value], after: &[Value], lines: &mut Vec<String>) {
     use std::collections::BTreeSet;
     let texts = |items: &[Value]| items.iter().map(Value::to_string).collect::<BTreeSet<_>>();
@@ -69,10 +69,10 @@ fn text(value: &Value) -> String {
 }
 
 fn cut(text: &str) -> String {
-    if text.chars().count() <= SHOWN {
+    if text.chars().count() <= MAX_CHARS {
         return text.to_owned();
     }
-    let start: String = text.chars().take(SHOWN).collect();
+    let start: String = text.chars().take(MAX_CHARS).collect();
     format!("{start}…")
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_that_differs_has_a_line() {
+    fn every_difference_has_a_line() {
         let before = Policy::default();
         assert!(differences(&before, &before).is_empty());
         let mut after = before.clone();

@@ -1,8 +1,8 @@
-//! A document as it is written, and the policy it says.
+//! Reads a policy from a JSON or YAML document.
 //!
-//! Reading does not stop at the first thing it does not understand: what cannot be read is told and
-//! left out, and the rest is read and checked all the same. A field that stands twice is a fault,
-//! because one of the two would be lost in silence (3.4.1, 3.4.2).
+//! Reading does not stop at the first fault: an unreadable field is reported and skipped, and the
+//! rest is read and checked. A field that appears twice is a fault, because one of its values would
+//! be lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::fault::{Fault, Faults, pointer};
 use crate::validate;
 
-/// JSON or YAML that has been parsed, with the fields that stand twice.
+/// A parsed JSON or YAML document, with the fields that appear twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     value: Value,
@@ -23,7 +23,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The policy inside what `GET /v1/policy` answers, and the generation it had there.
+    /// Removes the envelope of a `GET /v1/policy` response and returns its generation.
     #[must_use]
     pub fn unwrapped(mut self) -> (Self, Option<u64>) {
         let Some(inner) = self.value.get_mut("policy").map(Value::take) else {
@@ -127,7 +127,7 @@ impl<'de> de::Visitor<'de> for Reader<'_> {
                 self.twice.push(at);
             }
             if self.twice.len() > 1_000 {
-                return Err(A::Error::custom("a thousand fields stand twice"));
+                return Err(A::Error::custom("more than 1000 fields appear twice"));
             }
         }
         Ok(Value::Object(all))
@@ -138,7 +138,7 @@ const SECTIONS: [&str; 7] = [
     "quantum", "pools", "classes", "users", "tunables", "preset", "settings",
 ];
 
-/// What could be read of a document, and what could not.
+/// The readable part of a document, and the faults of the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     pub policy: Policy,
@@ -146,10 +146,10 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The policy, if it could be read and has none of these faults.
+    /// The policy, if it is readable and has no faults.
     ///
     /// # Errors
-    /// All that is wrong at once, sorted by place.
+    /// All faults, sorted by place.
     pub fn without(self, mut faults: Vec<Fault>) -> Result<Policy, Vec<Fault>> {
         if !self.unreadable.is_empty() {
             faults.retain(|fault| !follows(fault, &self.unreadable));
@@ -164,21 +164,21 @@ impl Reading {
     }
 }
 
-/// The policy a document says, or all that is wrong with it.
+/// Reads and checks a document.
 ///
 /// # Errors
-/// All faults at once, sorted by place.
+/// All faults, sorted by place.
 pub fn read(document: Document) -> Result<Policy, Vec<Fault>> {
     let reading = reading(document);
     let faults = validate::faults(&reading.policy);
     reading.without(faults)
 }
 
-/// The same for those who have faults of their own to find in it.
+/// Reads a document for callers that check it further.
 pub fn reading(document: Document) -> Reading {
     let mut faults = Faults::default();
     for pointer in document.twice {
-        let detail = "stands twice: keep one of the two".to_owned();
+        let detail = "appears twice: keep one of the two".to_owned();
         faults.0.push(Fault { pointer, detail });
     }
     let mut sections = if let Value::Object(sections) = document.value {
@@ -215,8 +215,8 @@ pub fn reading(document: Document) -> Reading {
     }
 }
 
-/// What may be wrong only because something else could not be read: the same field, what is
-/// reckoned over all entries, and what classes are compared by.
+/// Returns whether a fault may be a consequence of an unreadable field: the same field, a check
+/// over all entries, or a field that classes are compared by.
 fn follows(fault: &Fault, unreadable: &[Fault]) -> bool {
     const COMPARED: [&str; 4] = ["/policy", "/priority", "/parent", "/default"];
     let compared = |fault: &Fault| {
@@ -261,13 +261,13 @@ fn named<T: DeserializeOwned>(
             .collect(),
         None | Some(Value::Null) => BTreeMap::new(),
         Some(_) => {
-            faults.say(&[name], "is no map: write `NAME: {…}` for each");
+            faults.say(&[name], "is not a map: write `NAME: {…}` for each");
             BTreeMap::new()
         }
     }
 }
 
-/// What can be read of an entry. Every field that cannot is told, and left out.
+/// Reads an entry. An unreadable field is reported and skipped.
 fn typed<T: DeserializeOwned>(value: Value, at: &[&str], faults: &mut Faults) -> Option<T> {
     let mut left = value;
     loop {

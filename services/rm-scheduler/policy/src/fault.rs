@@ -1,4 +1,4 @@
-//! What is wrong with a document, and where.
+//! Faults of a document and their places.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 pub struct Fault {
     /// JSON pointer into the document.
     pub pointer: String,
-    /// What is wrong, and what would mend it.
+    /// The fault and how to correct it.
     pub detail: String,
 }
 
@@ -16,7 +16,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A JSON pointer (RFC 6901) of these steps.
+/// Joins steps to a JSON pointer (RFC 6901).
 pub fn pointer(steps: &[&str]) -> String {
     let mut text = String::new();
     for step in steps {
@@ -26,7 +26,7 @@ pub fn pointer(steps: &[&str]) -> String {
     text
 }
 
-/// Faults as they are found.
+/// Collects faults.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(pub Vec<Fault>);
 

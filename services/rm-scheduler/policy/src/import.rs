@@ -1,8 +1,8 @@
-//! Reads the configuration of the original: stanza files (3.3), node files, properties (3.5).
+//! Imports the configuration of DUCC: stanza files, node files and properties (sections 3.3 and 3.5
+//! of fair-share).
 //!
-//! What comes out is a document like any other. It is checked by the same rules, and what they
-//! find is told with the file and line it came from. What has a meaning there and none here is
-//! accepted with a note.
+//! The result is an ordinary policy document, checked by the same rules. Faults name the file and
+//! line they come from. A setting that has no effect in Hayward is accepted with a note.
 
 mod attributes;
 mod nodes;
@@ -18,14 +18,14 @@ use crate::validate;
 use attributes::Kind;
 use stanza::Stanza;
 
-/// A file as it is called and what it says.
+/// Name and text of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     pub name: &'a str,
     pub text: &'a str,
 }
 
-/// What to read. Node files are asked for by the names that pools and `import` lines say.
+/// The files to read. Node files are looked up by the names in pools and `import` lines.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     pub classes: Source<'a>,
@@ -34,14 +34,14 @@ pub struct Input<'a> {
     pub node_file: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// What was read, and what of it has no effect here.
+/// The imported document, and notes about settings without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     pub policy: Policy,
     pub notes: Vec<String>,
 }
 
-/// What is wrong, by file and line.
+/// A fault with its file and line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFault {
     pub file: String,
@@ -58,14 +58,14 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Where something of the document stands in the files.
+/// The file and line that a part of the document comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Spot {
     file: String,
     line: usize,
 }
 
-/// What has been read so far.
+/// State of an import.
 struct Import<'a> {
     node_file: &'a dyn Fn(&str) -> Option<String>,
     policy: Policy,
@@ -89,7 +89,7 @@ impl Import<'_> {
         self.spots.insert(pointer, Spot { file, line });
     }
 
-    /// The nearest place that a fault of the document came from.
+    /// The file and line closest to a place in the document.
     fn origin(&self, pointer: &str) -> Option<&Spot> {
         let mut at = pointer;
         loop {
@@ -101,10 +101,10 @@ impl Import<'_> {
     }
 }
 
-/// The policy that these files say, or all that is wrong with them.
+/// Imports a policy from these files.
 ///
 /// # Errors
-/// All faults at once, by file and line.
+/// All faults, by file and line.
 pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
     let empty = Policy {
         pools: BTreeMap::new(),
@@ -131,7 +131,7 @@ pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
     if let Some(source) = input.properties {
         properties::take(&mut import, source);
     }
-    // What could not be read would only be told again.
+    // Unreadable parts would only be reported again.
     if import.faults.is_empty() {
         for fault in validate::faults(&import.policy) {
             let origin = import.origin(&fault.pointer).cloned();

@@ -1,21 +1,21 @@
-//! What a class inherits: each attribute that is not set is taken from the parent, and so
-//! on upwards, except `abstract` and `default`.
+//! Inheritance of classes: an attribute that is not set is taken from the parent, and so on
+//! upwards, except `abstract` and `default`.
 
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
 
-/// A class, its parent, the parent of that, to the end.
+/// A class, its parent, and so on up to the root.
 pub(crate) struct Lineage<'a>(Vec<&'a Class>);
 
-/// Why a line of parents does not end.
+/// Why a class has no complete lineage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Broken<'a> {
-    /// The class itself names a parent that is not there.
+    /// The class names a parent that does not exist.
     Unknown(&'a str),
     /// The class is its own ancestor.
-    Circle,
-    /// The same is wrong further up, where it is told.
+    Cycle,
+    /// An ancestor is broken, where the fault is reported.
     Above,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Lineage<'a> {
         while let Some(step) = at {
             if !seen.insert(step) {
                 return Err(if step == name {
-                    Broken::Circle
+                    Broken::Cycle
                 } else {
                     Broken::Above
                 });
@@ -45,9 +45,9 @@ impl<'a> Lineage<'a> {
         Ok(Self(line))
     }
 
-    /// The attribute as the nearest class has it that says anything of it.
-    pub fn find<T>(&self, said: impl Fn(&'a Class) -> Option<T>) -> Option<T> {
-        self.0.iter().find_map(|class| said(class))
+    /// The attribute of the nearest class that sets it.
+    pub fn find<T>(&self, attribute: impl Fn(&'a Class) -> Option<T>) -> Option<T> {
+        self.0.iter().find_map(|class| attribute(class))
     }
 
     pub fn policy(&self) -> Option<SharePolicy> {
@@ -58,7 +58,7 @@ impl<'a> Lineage<'a> {
         self.find(|class| class.pool.as_deref())
     }
 
-    /// Defaults are filled in after inheritance.
+    /// The priority; the default applies after inheritance.
     pub fn priority(&self) -> Option<i64> {
         let natural = match self.policy()? {
             SharePolicy::FairShare => 10,

@@ -1,13 +1,13 @@
 //! The rules of the policy document (fair-share, section 3).
 //!
-//! [`read`] takes a document as it was written and gives a [`Policy`] or all its faults at once,
-//! each with a JSON pointer and with what would mend it. [`Rules::of`] fills in what classes
-//! inherit and says which pool a node belongs to, in the words of the planner. [`differences`]
-//! says what one policy has other than the next, and [`import::import`] reads the stanza files of
-//! the original.
+//! [`read`] reads a document and returns a [`Policy`] or all its faults, each with a JSON pointer
+//! and a hint how to correct it. [`Rules::of`] applies inheritance, translates the policy for the
+//! planner and finds the pool of a node. [`differences`] lists the differences between two
+//! policies, and [`import::import`] reads the stanza files of DUCC.
 //!
-//! It serves rm-scheduler, `hayward policy` without a fleet, the simulator and the fuzzer. It owns
-//! nothing, reads no file and no clock: equal documents get equal answers everywhere.
+//! It is used by rm-scheduler, by `hayward policy` without a fleet, by the simulator and by the
+//! fuzzer. It has no state and reads no file and no clock, so the same document always gives the
+//! same result.
 
 mod definition_order;
 mod diff;
@@ -27,7 +27,7 @@ pub use hayward_rm_scheduler_api::policy::Policy;
 pub use diff::differences;
 pub use document::{Document, Reading, read, reading};
 pub use fault::{Fault, pointer};
-pub use node_pools::{Homes, Identity};
+pub use node_pools::{Identity, NodePools};
 pub use notes::notes;
 pub use redaction::without_names;
 pub use translate::Rules;

@@ -1,9 +1,9 @@
-//! Which pool a node belongs to (R-2.3).
+//! Finds the pool of a node (R-2.3).
 //!
-//! First hit wins: a pool whose expression the full name, the short name or the address matches as
-//! a whole, pools in the order of definition; a pool that lists the node; a pool that the node's
-//! own agent names, which the original does not know; the first pool without parent. Names are
-//! taken with and without domain.
+//! The first match wins: a pool whose expression matches the full name, the short name or the
+//! address as a whole, in the order of definition; a pool that lists the node; a pool that the
+//! agent of the node names, which DUCC does not have; the first root pool. Names are compared with
+//! and without domain.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,58 +13,58 @@ use regex::{Regex, RegexBuilder};
 
 use crate::definition_order;
 
-/// Bytes an expression may have, as written and compiled. Matching takes time in proportion to the
-/// name, whatever the expression.
+/// Maximum bytes of an expression, as written and compiled. The time of a match is proportional to
+/// the length of the name.
 pub(crate) const PATTERN_BYTES: usize = 1_000;
 const COMPILED_BYTES: usize = 1 << 20;
-/// What node-status says of a node whose agent names no pool.
+/// The pool that node-status reports for a node whose agent names none.
 const UNDECLARED: &str = "default";
 
-/// How a node is known.
+/// Names of a node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Identity<'a> {
     pub name: &'a str,
     pub address: Option<&'a str>,
-    /// The pool its agent names.
+    /// Pool that its agent names.
     pub declared: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Homes {
+pub struct NodePools {
     domain: Option<String>,
     patterns: Vec<(Regex, String)>,
     /// Names with a domain, and addresses.
     whole: BTreeMap<String, String>,
-    /// Names that have no domain.
+    /// Names without a domain.
     bare: BTreeMap<String, String>,
-    /// Short forms of names that have one.
+    /// Short forms of names with a domain.
     short: BTreeMap<String, String>,
     declared: Vec<String>,
     first: Option<String>,
 }
 
-impl Homes {
-    /// Of a policy without faults. What would be a fault is passed over.
+impl NodePools {
+    /// Expects a policy without faults; a faulty entry is skipped.
     pub fn of(policy: &Policy) -> Self {
-        let mut homes = Self {
+        let mut node_pools = Self {
             domain: domain(policy).map(str::to_owned),
             ..Self::default()
         };
         for (name, pool) in definition_order::pools(policy) {
             if let Some(Ok(pattern)) = pool.pattern.as_deref().map(compiled) {
-                homes.patterns.push((pattern, name.to_owned()));
+                node_pools.patterns.push((pattern, name.to_owned()));
             }
             for node in &pool.nodes {
-                homes.list(node, name);
+                node_pools.list(node, name);
             }
             if pool.declared && name != UNDECLARED {
-                homes.declared.push(name.to_owned());
+                node_pools.declared.push(name.to_owned());
             }
-            if pool.parent.is_none() && homes.first.is_none() {
-                homes.first = Some(name.to_owned());
+            if pool.parent.is_none() && node_pools.first.is_none() {
+                node_pools.first = Some(name.to_owned());
             }
         }
-        homes
+        node_pools
     }
 
     fn list(&mut self, node: &str, pool: &str) {
@@ -82,7 +82,7 @@ impl Homes {
         }
     }
 
-    /// None only when there is no pool without parent.
+    /// The pool of a node. `None` only if there is no root pool.
     pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
         self.matching(node)
             .or_else(|| self.listing(node))
@@ -116,7 +116,7 @@ impl Homes {
     }
 }
 
-/// The domain of names that have none: said by the first pool.
+/// The domain of names without one, from the first pool.
 pub(crate) fn domain(policy: &Policy) -> Option<&str> {
     let (_, first) = *definition_order::pools(policy).first()?;
     let said = first.domain.as_deref()?.trim_start_matches('.');
@@ -127,7 +127,7 @@ fn is_address(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok()
 }
 
-/// The name with its domain, where one is known; an address as it is.
+/// The name with its domain, if one is known. An address is unchanged.
 pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
     match domain {
         Some(domain) if !name.contains('.') && !is_address(name) => format!("{name}.{domain}"),
@@ -135,7 +135,7 @@ pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
     }
 }
 
-/// The part of a name with a domain that stands before it.
+/// The part of a name before its domain.
 pub(crate) fn short(name: &str) -> Option<&str> {
     if is_address(name) {
         return None;
@@ -143,7 +143,7 @@ pub(crate) fn short(name: &str) -> Option<&str> {
     name.split_once('.').map(|(short, _)| short)
 }
 
-/// An expression that matches whole names only.
+/// Compiles an expression that matches whole names only.
 pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
     if pattern.is_empty() {
         return Err("is empty: say which names it is for, as in \"node-[0-9]+\"".to_owned());
@@ -160,7 +160,7 @@ pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
             .nest_limit(50)
             .build()
     };
-    // By itself first, so that no bracket of ours closes one of theirs.
+    // Compiled alone first, so that the added brackets cannot close one of the pattern.
     build(pattern)
         .and_then(|_| build(&format!("^(?:{pattern})$")))
         .map_err(|error| {
@@ -170,7 +170,7 @@ pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
                 .last()
                 .unwrap_or("")
                 .trim_start_matches("error: ");
-            format!("is no expression that can be matched in linear time: {last}")
+            format!("is not an expression that can be matched in linear time: {last}")
         })
 }
 
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    fn homes(pools: &[(&str, Pool)]) -> Homes {
+    fn node_pools(pools: &[(&str, Pool)]) -> NodePools {
         let mut policy = Policy::default();
         policy.pools.clear();
         for (place, (name, pool)) in (0..).zip(pools) {
@@ -190,7 +190,7 @@ mod tests {
             };
             policy.pools.insert((*name).to_owned(), pool);
         }
-        Homes::of(&policy)
+        NodePools::of(&policy)
     }
 
     fn listing(nodes: &[&str]) -> Pool {
@@ -207,83 +207,91 @@ mod tests {
         }
     }
 
-    fn of<'a>(homes: &'a Homes, name: &str) -> &'a str {
+    fn of<'a>(node_pools: &'a NodePools, name: &str) -> &'a str {
         let node = Identity {
             name,
             ..Identity::default()
         };
-        homes.pool_of(node).unwrap()
+        node_pools.pool_of(node).unwrap()
     }
 
     #[test]
-    fn r_2_3_expressions_come_before_lists_and_lists_before_the_first_pool() {
-        let homes = homes(&[
+    fn expressions_precede_lists_and_lists_precede_the_first_pool() {
+        let node_pools = node_pools(&[
             ("rest", Pool::default()),
             ("late", listing(&["n7"])),
             ("wide", pattern("n[0-9]")),
             ("narrow", pattern("n7")),
         ]);
-        assert_eq!(of(&homes, "n7"), "wide", "in the order of definition");
-        assert_eq!(of(&homes, "n77"), "rest", "a part of a name is no match");
-        assert_eq!(of(&homes, "other"), "rest");
+        assert_eq!(of(&node_pools, "n7"), "wide", "in the order of definition");
+        assert_eq!(
+            of(&node_pools, "n77"),
+            "rest",
+            "a part of a name is no match"
+        );
+        assert_eq!(of(&node_pools, "other"), "rest");
     }
 
     #[test]
-    fn r_2_3_an_expression_is_tried_on_full_name_short_name_and_address() {
-        let homes = homes(&[
+    fn an_expression_is_matched_with_full_name_short_name_and_address() {
+        let node_pools = node_pools(&[
             ("rest", Pool::default()),
             ("full", pattern(r".*\.east\.example")),
             ("short", pattern("gpu-[0-9]+")),
             ("near", pattern(r"10\.0\.1\.[0-9]+")),
         ]);
-        assert_eq!(of(&homes, "n1.east.example"), "full");
-        assert_eq!(of(&homes, "gpu-1.west.example"), "short");
+        assert_eq!(of(&node_pools, "n1.east.example"), "full");
+        assert_eq!(of(&node_pools, "gpu-1.west.example"), "short");
         let node = |address| Identity {
             name: "n1",
             address: Some(address),
             declared: None,
         };
-        assert_eq!(homes.pool_of(node("10.0.1.9")), Some("near"));
-        assert_eq!(homes.pool_of(node("10.0.2.9")), Some("rest"));
+        assert_eq!(node_pools.pool_of(node("10.0.1.9")), Some("near"));
+        assert_eq!(node_pools.pool_of(node("10.0.2.9")), Some("rest"));
     }
 
     #[test]
-    fn r_2_3_names_are_taken_with_and_without_domain() {
-        let homes = homes(&[
+    fn names_are_compared_with_and_without_domain() {
+        let node_pools = node_pools(&[
             ("rest", Pool::default()),
             ("a", listing(&["n1", "n2.east.example", "10.0.0.3"])),
         ]);
-        assert_eq!(of(&homes, "n1.east.example"), "a");
-        assert_eq!(of(&homes, "n2"), "a");
-        assert_eq!(of(&homes, "n2.west.example"), "rest");
+        assert_eq!(of(&node_pools, "n1.east.example"), "a");
+        assert_eq!(of(&node_pools, "n2"), "a");
+        assert_eq!(of(&node_pools, "n2.west.example"), "rest");
         let node = Identity {
             name: "n3",
             address: Some("10.0.0.3"),
             declared: None,
         };
-        assert_eq!(homes.pool_of(node), Some("a"));
-        assert_eq!(of(&homes, "10"), "rest", "an address has no short form");
+        assert_eq!(node_pools.pool_of(node), Some("a"));
+        assert_eq!(
+            of(&node_pools, "10"),
+            "rest",
+            "an address has no short form"
+        );
     }
 
     #[test]
-    fn r_2_1_the_domain_of_the_first_pool_completes_names() {
+    fn the_domain_of_the_first_pool_completes_names() {
         let first = Pool {
             domain: Some("east.example".to_owned()),
             ..Pool::default()
         };
-        let homes = homes(&[("rest", first), ("a", listing(&["n1"]))]);
-        assert_eq!(of(&homes, "n1"), "a");
-        assert_eq!(of(&homes, "n1.east.example"), "a");
-        assert_eq!(of(&homes, "n1.west.example"), "rest");
+        let node_pools = node_pools(&[("rest", first), ("a", listing(&["n1"]))]);
+        assert_eq!(of(&node_pools, "n1"), "a");
+        assert_eq!(of(&node_pools, "n1.east.example"), "a");
+        assert_eq!(of(&node_pools, "n1.west.example"), "rest");
     }
 
     #[test]
-    fn an_agent_may_name_a_pool_that_lets_it() {
+    fn an_agent_may_name_a_pool_that_allows_it() {
         let closed = Pool {
             declared: false,
             ..Pool::default()
         };
-        let homes = homes(&[
+        let node_pools = node_pools(&[
             ("rest", Pool::default()),
             ("open", Pool::default()),
             ("closed", closed),
@@ -293,13 +301,13 @@ mod tests {
             address: None,
             declared: Some(declared),
         };
-        assert_eq!(homes.pool_of(node("open")), Some("open"));
-        assert_eq!(homes.pool_of(node("closed")), Some("rest"));
-        assert_eq!(homes.pool_of(node("nowhere")), Some("rest"));
+        assert_eq!(node_pools.pool_of(node("open")), Some("open"));
+        assert_eq!(node_pools.pool_of(node("closed")), Some("rest"));
+        assert_eq!(node_pools.pool_of(node("nowhere")), Some("rest"));
     }
 
     #[test]
-    fn expressions_cannot_be_made_to_cost_much() {
+    fn expressions_have_bounded_cost() {
         assert!(compiled("").is_err());
         assert!(compiled(&"a".repeat(PATTERN_BYTES + 1)).is_err());
         assert!(compiled("(((a{1000}){1000}){1000})").is_err());

@@ -1,4 +1,4 @@
-//! What a policy says without effect, or with one that may surprise.
+//! Notes about settings of a policy that have no effect or a surprising one.
 
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 
@@ -7,7 +7,7 @@ use crate::fault::pointer;
 use crate::inheritance::Lineage;
 use crate::node_pools::{compiled, domain, qualified, short};
 
-/// A line for each, with its place.
+/// One line for each note, with its place.
 pub fn notes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, class) in &policy.classes {
@@ -47,7 +47,7 @@ pub fn notes(policy: &Policy) -> Vec<String> {
     notes
 }
 
-/// No class serves where queues do.
+/// Notes about classes in a pool with queues, where no class is served.
 fn divided(policy: &Policy, notes: &mut Vec<String>) {
     let divided = |name: &str| {
         let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
@@ -67,7 +67,8 @@ fn divided(policy: &Policy, notes: &mut Vec<String>) {
     }
 }
 
-/// expressions come before lists, which may be not what the list was for.
+/// Notes about listed nodes that match the expression of another pool, which has precedence
+///
 fn overlaps(policy: &Policy, notes: &mut Vec<String>) {
     let domain = domain(policy);
     let mut patterns = Vec::new();

@@ -1,31 +1,30 @@
-//! What somebody may read of a policy who is not told everything (S12).
+//! Removes names of users that the reader may not see (S12).
 
 use hayward_rm_scheduler_api::policy::{Class, Policy};
 
 use crate::inheritance::Lineage;
 
-/// Without the names of users whom they do not know, without classes that are for such users alone,
-/// and without queues, whose access lists and limits are names throughout: the tree itself is at
-/// `/v1/queues`.
+/// Removes the names of users that the reader does not know, classes for such users only, and
+/// queues, whose access lists and limits are names. The queue tree itself is at `/v1/queues`.
 #[must_use]
 pub fn without_names(policy: &Policy, knows: impl Fn(&str) -> bool) -> Policy {
-    let mut told = policy.clone();
-    told.users.retain(|user, _| knows(user));
-    // An empty list means everyone, so one whose last name went would say too much.
-    told.classes.retain(|name, _| {
+    let mut redacted = policy.clone();
+    redacted.users.retain(|user, _| knows(user));
+    // An empty list means everyone, so a list that becomes empty must not remain.
+    redacted.classes.retain(|name, _| {
         let users = Lineage::of(policy, name).map(|line| line.find(|class| class.users.as_ref()));
         let users = users.ok().flatten();
         users.is_none_or(|users| users.is_empty() || users.iter().any(|user| knows(user)))
     });
-    for Class { users, .. } in told.classes.values_mut() {
+    for Class { users, .. } in redacted.classes.values_mut() {
         if let Some(users) = users {
             users.retain(|user| knows(user));
         }
     }
-    for pool in told.pools.values_mut() {
+    for pool in redacted.pools.values_mut() {
         pool.queues = None;
     }
-    told
+    redacted
 }
 
 #[cfg(test)]
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s12_a_class_for_others_alone_is_not_one_for_everybody() {
+    fn a_class_for_other_users_only_is_removed() {
         let mut policy = Policy::default();
         let mut add = |name: &str, parent: Option<&str>, users: Option<&[&str]>| {
             let users = users.map(|users| users.iter().map(|user| (*user).to_owned()).collect());
@@ -49,8 +48,8 @@ mod tests {
         add("below", Some("theirs"), None);
         add("both", Some("theirs"), Some(&["ann", "ben"]));
         add("open", Some("theirs"), Some(&[]));
-        let told = without_names(&policy, |user| user == "ann");
-        let left = |name: &str| told.classes.get(name).map(|class| class.users.clone());
+        let redacted = without_names(&policy, |user| user == "ann");
+        let left = |name: &str| redacted.classes.get(name).map(|class| class.users.clone());
         assert_eq!((left("theirs"), left("below")), (None, None));
         assert_eq!(left("both"), Some(Some(vec!["ann".to_owned()])));
         assert_eq!(left("open"), Some(Some(Vec::new())));

@@ -1,5 +1,5 @@
-//! A policy in the words of the planner: inheritance done, defaults filled in, orders of definition
-//! as numbers.
+//! Translates a policy for the planner: inheritance, defaults, and the order of definition as
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use hayward_vocabulary::{Quantum, Size, UserName};
 
 use crate::definition_order;
 use crate::inheritance::Lineage;
-use crate::node_pools::{Homes, Identity};
+use crate::node_pools::{Identity, NodePools};
 
 const GB: u64 = 1 << 30;
-/// Percent in an hour that are no limit any more.
-pub(crate) const MOST_PERCENT: u64 = 1_000_000;
+/// Percent per hour from which there is no limit.
+pub(crate) const MAX_PERCENT: u64 = 1_000_000;
 
-/// What a round depends on of a policy.
+/// The part of a policy that a round depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     pub quantum: Quantum,
@@ -29,11 +29,11 @@ pub struct Rules {
     pub pools: BTreeMap<String, snapshot::Pool>,
     pub classes: BTreeMap<String, snapshot::Class>,
     pub users: BTreeMap<UserName, snapshot::User>,
-    /// As they are configured, without those that drain.
+    /// Queues as configured, without draining ones.
     pub queues: BTreeMap<String, Queues>,
-    /// Planners outside, by pool.
+    /// External planners, by pool.
     pub planners: BTreeMap<String, PoolPlanner>,
-    homes: Homes,
+    node_pools: NodePools,
     /// Named resources of the nodes of a pool that have a container engine.
     mounts: BTreeMap<String, Vec<String>>,
     reserved_bytes: u64,
@@ -41,8 +41,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Of a policy without faults. A policy of an earlier version may have some; what makes no
-    /// sense in it is passed over, so that a fleet always has rules.
+    /// Expects a policy without faults. A policy of an earlier version may have some; a faulty
+    /// entry is skipped, so that a fleet always has rules.
     pub fn of(policy: &Policy) -> Self {
         let tunables = &policy.tunables;
         let pretended = tunables.node_memory_override_gb;
@@ -54,15 +54,14 @@ impl Rules {
             users: users(policy),
             queues: queues(policy),
             planners: planners(policy),
-            homes: Homes::of(policy),
+            node_pools: NodePools::of(policy),
             mounts: mounts(policy),
             reserved_bytes: bytes(tunables.node_reserved_gb),
             pretended_bytes: (pretended > 0).then(|| bytes(pretended)),
         }
     }
 
-    /// Puts them in force for the rounds that plan from this snapshot. How long a round takes is
-    /// not the policy's affair.
+    /// Applies the rules to a snapshot. The duration of a round is not part of the policy.
     pub fn write(&self, into: &mut Snapshot) {
         let cycle_ms = into.tunables.cycle_ms;
         into.quantum = self.quantum.clone();
@@ -74,7 +73,7 @@ impl Rules {
         into.classes.clone_from(&self.classes);
         into.users.clone_from(&self.users);
         into.queues.clone_from(&self.queues);
-        // What is known of a planner stays known, whatever else is changed.
+        // The state of a planner is kept over a change of the policy.
         into.outside
             .retain(|pool, _| self.planners.contains_key(pool));
         for pool in self.planners.keys() {
@@ -82,13 +81,13 @@ impl Rules {
         }
     }
 
-    /// The pool of a node; none when there are no pools at all.
+    /// The pool of a node. `None` if there are no pools.
     pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
-        self.homes.pool_of(node)
+        self.node_pools.pool_of(node)
     }
 
-    /// What a node of this pool offers: its capacity, and with a container engine the mounts that
-    /// its pool lists. What it says itself of mounts counts for nothing.
+    /// The offer of a node in this pool: its capacity, and with a container engine the mounts of
+    /// the pool. Mounts that the node reports are ignored.
     #[must_use]
     pub fn offer(&self, pool: &str, reported: &Size) -> Size {
         let mut size = self.capacity(reported);
@@ -101,7 +100,7 @@ impl Rules {
         size
     }
 
-    /// What of a node may be given out.
+    /// The part of a node that may be allocated.
     #[must_use]
     pub fn capacity(&self, reported: &Size) -> Size {
         let memory = self.pretended_bytes.unwrap_or(reported.memory_bytes);
@@ -124,7 +123,7 @@ fn queues(policy: &Policy) -> BTreeMap<String, Queues> {
     read.collect()
 }
 
-/// Queues come first where a policy of an earlier version has both.
+/// Queues have precedence if a policy of an earlier version has both.
 fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
     let top = policy.pools.iter();
     let top = top.filter(|(_, pool)| pool.parent.is_none() && pool.queues.is_none());
@@ -132,7 +131,7 @@ fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
         .collect()
 }
 
-/// S21: what a pool lists for writing may be read too.
+/// A writable mount of a pool may also be read (S21).
 fn mounts(policy: &Policy) -> BTreeMap<String, Vec<String>> {
     let names = |pool: &Pool| {
         let listed = pool.mounts.iter().filter(|it| is_plain_path(&it.source));
@@ -154,70 +153,72 @@ fn bytes(gigabytes: u64) -> u64 {
 }
 
 fn snapshot_tunables(policy: &Policy) -> snapshot::Tunables {
-    let said = &policy.tunables;
+    let given = &policy.tunables;
     let unit = policy.quantum.0.memory_bytes;
-    let in_quanta = said
+    let in_quanta = given
         .global_allotment_quanta
         .map(|quanta| quanta.saturating_mul(unit));
-    let limit = said.global_allotment_gb.map(bytes).or(in_quanta);
+    let limit = given.global_allotment_gb.map(bytes).or(in_quanta);
     snapshot::Tunables {
-        initialization_cap: said.initialization_cap,
-        expand_by_doubling: said.expand_by_doubling,
-        use_prediction: said.use_prediction,
-        prediction_fudge_ms: said.prediction_fudge_ms,
-        global_allotment_bytes: limit.filter(|_| said.use_global_allotment),
-        reserve_overage_bytes: said.reserve_overage_gb.map(bytes),
-        fragmentation_threshold: said.fragmentation_threshold,
-        defragmentation: said.defragmentation,
+        initialization_cap: given.initialization_cap,
+        expand_by_doubling: given.expand_by_doubling,
+        use_prediction: given.use_prediction,
+        prediction_fudge_ms: given.prediction_fudge_ms,
+        global_allotment_bytes: limit.filter(|_| given.use_global_allotment),
+        reserve_overage_bytes: given.reserve_overage_gb.map(bytes),
+        fragmentation_threshold: given.fragmentation_threshold,
+        defragmentation: given.defragmentation,
         settings: settings(policy.preset, &policy.settings),
         ..snapshot::Tunables::default()
     }
 }
 
-fn settings(preset: Preset, said: &Switches) -> Settings {
+fn settings(preset: Preset, given: &Switches) -> Settings {
     let base = match preset {
         Preset::Default => Settings::default(),
         Preset::Reference => Settings::reference(),
     };
-    let churn = match said.churn_rounds {
+    let churn = match given.churn_rounds {
         None => base.churn_rounds,
         Some(0) => None,
         Some(rounds) => Some(rounds),
     };
     Settings {
-        carry_remainders: said.carry_remainders.unwrap_or(base.carry_remainders),
-        squatters_go_home: said.squatters_go_home.unwrap_or(base.squatters_go_home),
-        count_leaving_room: said.count_leaving_room.unwrap_or(base.count_leaving_room),
-        spare_donors: said.spare_donors.unwrap_or(base.spare_donors),
-        count_what_fits: said.count_what_fits.unwrap_or(base.count_what_fits),
-        pack: said.pack.unwrap_or(base.pack),
+        carry_remainders: given.carry_remainders.unwrap_or(base.carry_remainders),
+        squatters_go_home: given.squatters_go_home.unwrap_or(base.squatters_go_home),
+        count_leaving_room: given.count_leaving_room.unwrap_or(base.count_leaving_room),
+        spare_donors: given.spare_donors.unwrap_or(base.spare_donors),
+        count_what_fits: given.count_what_fits.unwrap_or(base.count_what_fits),
+        pack: given.pack.unwrap_or(base.pack),
         churn_rounds: churn,
         preemption_pool_percent_per_hour: budget(
-            said.preemption_pool_percent_per_hour,
+            given.preemption_pool_percent_per_hour,
             base.preemption_pool_percent_per_hour,
         ),
         preemption_user_percent_per_hour: budget(
-            said.preemption_user_percent_per_hour,
+            given.preemption_user_percent_per_hour,
             base.preemption_user_percent_per_hour,
         ),
-        evict_for_somebody: said.evict_for_somebody.unwrap_or(base.evict_for_somebody),
-        lend_idle: said.lend_idle.unwrap_or(base.lend_idle),
-        clear_promised: said.clear_promised.unwrap_or(base.clear_promised),
-        relieve_shrunken: said.relieve_shrunken.unwrap_or(base.relieve_shrunken),
-        replace_lost: said.replace_lost.unwrap_or(base.replace_lost),
-        rest_on_closed: said.rest_on_closed.unwrap_or(base.rest_on_closed),
-        reserve_whole_nodes: said.reserve_whole_nodes.unwrap_or(base.reserve_whole_nodes),
-        steady_counts: said.steady_counts.unwrap_or(base.steady_counts),
-        level_remainders: said.level_remainders.unwrap_or(base.level_remainders),
-        holes_among_rivals: said.holes_among_rivals.unwrap_or(base.holes_among_rivals),
-        lose_least: said.lose_least.unwrap_or(base.lose_least),
-        exchange: said.exchange.unwrap_or(base.exchange),
-        pack_gpus: said.pack_gpus.unwrap_or(base.pack_gpus),
+        evict_for_somebody: given.evict_for_somebody.unwrap_or(base.evict_for_somebody),
+        lend_idle: given.lend_idle.unwrap_or(base.lend_idle),
+        clear_promised: given.clear_promised.unwrap_or(base.clear_promised),
+        relieve_shrunken: given.relieve_shrunken.unwrap_or(base.relieve_shrunken),
+        replace_lost: given.replace_lost.unwrap_or(base.replace_lost),
+        rest_on_closed: given.rest_on_closed.unwrap_or(base.rest_on_closed),
+        reserve_whole_nodes: given
+            .reserve_whole_nodes
+            .unwrap_or(base.reserve_whole_nodes),
+        steady_counts: given.steady_counts.unwrap_or(base.steady_counts),
+        level_remainders: given.level_remainders.unwrap_or(base.level_remainders),
+        holes_among_rivals: given.holes_among_rivals.unwrap_or(base.holes_among_rivals),
+        lose_least: given.lose_least.unwrap_or(base.lose_least),
+        exchange: given.exchange.unwrap_or(base.exchange),
+        pack_gpus: given.pack_gpus.unwrap_or(base.pack_gpus),
     }
 }
 
-fn budget(said: Option<u64>, base: Option<u64>) -> Option<u64> {
-    said.or(base).filter(|percent| *percent < MOST_PERCENT)
+fn budget(given: Option<u64>, base: Option<u64>) -> Option<u64> {
+    given.or(base).filter(|percent| *percent < MAX_PERCENT)
 }
 
 fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
@@ -270,7 +271,7 @@ fn classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
         .collect()
 }
 
-/// other work grows by the global values, whatever its class inherits.
+/// Growth of a class: other work grows by the global values, whatever its class inherits.
 fn growth(lineage: &Lineage, fair: bool) -> snapshot::Growth {
     if !fair {
         return snapshot::Growth::default();

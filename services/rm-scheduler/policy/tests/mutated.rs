@@ -1,6 +1,6 @@
-//! Documents and stanza files that somebody spoiled: reading them never panics, and what is
-//! accepted resolves and can be written and read again. The fuzzer (`fuzz/`) asks the same with as
-//! many cases as it has time for; here their number is bounded (`PROPTEST_CASES` raises it).
+//! Random changes of documents and stanza files: reading never panics, and an accepted document can
+//! be translated, written and read again. The fuzzer (`fuzz/`) does the same without a limit; here
+//! `PROPTEST_CASES` sets the number of cases.
 
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::import::{Input, Source, import};
@@ -10,7 +10,7 @@ use hayward_rm_scheduler_policy::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A document with something of everything.
+/// A document that uses every feature.
 fn sound() -> Value {
     json!({
         "quantum": {"memory_bytes": 1 << 30, "cpu_milli": 500},
@@ -34,7 +34,7 @@ fn sound() -> Value {
     })
 }
 
-/// Values that may stand where they should not.
+/// Values of unexpected types.
 fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -62,27 +62,27 @@ fn odd() -> impl Strategy<Value = Value> {
 }
 
 #[derive(Debug, Clone)]
-enum Spoil {
-    /// Another value at the so-manieth place.
+enum Mutation {
+    /// Replaces the value at the place of this number.
     Replace(usize, Value),
     Remove(usize),
-    /// A field more in the so-manieth object.
+    /// Adds a field to the object of this number.
     Add(usize, String, Value),
 }
 
-fn spoil() -> impl Strategy<Value = Spoil> {
+fn mutation() -> impl Strategy<Value = Mutation> {
     let names = vec![
         "parent", "pool", "weight", "abstract", "pattern", "place", "extra", "all", "",
     ];
     let name = prop::sample::select(names).prop_map(str::to_owned);
     prop_oneof![
-        (any::<usize>(), odd()).prop_map(|(at, value)| Spoil::Replace(at, value)),
-        any::<usize>().prop_map(Spoil::Remove),
-        (any::<usize>(), name, odd()).prop_map(|(at, name, value)| Spoil::Add(at, name, value)),
+        (any::<usize>(), odd()).prop_map(|(at, value)| Mutation::Replace(at, value)),
+        any::<usize>().prop_map(Mutation::Remove),
+        (any::<usize>(), name, odd()).prop_map(|(at, name, value)| Mutation::Add(at, name, value)),
     ]
 }
 
-/// Every place of a document, as pointers.
+/// Pointers of all places of a document.
 fn places(at: &str, value: &Value, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {
@@ -101,24 +101,24 @@ fn places(at: &str, value: &Value, all: &mut Vec<String>) {
     }
 }
 
-fn apply(value: &mut Value, spoil: &Spoil) {
+fn apply(value: &mut Value, mutation: &Mutation) {
     let mut all = Vec::new();
     places("", value, &mut all);
     let chosen = |at: usize| all[at % all.len()].clone();
-    match spoil {
-        Spoil::Replace(at, new) => {
+    match mutation {
+        Mutation::Replace(at, new) => {
             if let Some(place) = value.pointer_mut(&chosen(*at)) {
                 *place = new.clone();
             }
         }
-        Spoil::Remove(at) => {
+        Mutation::Remove(at) => {
             let pointer = chosen(*at);
             let (above, last) = pointer.rsplit_once('/').unwrap_or(("", ""));
             if let Some(fields) = value.pointer_mut(above).and_then(Value::as_object_mut) {
                 fields.remove(&last.replace("~1", "/").replace("~0", "~"));
             }
         }
-        Spoil::Add(at, name, new) => {
+        Mutation::Add(at, name, new) => {
             if let Some(fields) = value
                 .pointer_mut(&chosen(*at))
                 .and_then(Value::as_object_mut)
@@ -129,7 +129,7 @@ fn apply(value: &mut Value, spoil: &Spoil) {
     }
 }
 
-/// What everybody may rely on who holds a policy that was accepted.
+/// Checks the guarantees for an accepted policy.
 fn resolves(policy: &Policy) {
     let rules = Rules::of(policy);
     for (name, class) in &rules.classes {
@@ -177,7 +177,7 @@ fn node_file(name: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Words that mean something somewhere.
+/// Words with a meaning in stanza files.
 const WORDS: [&str; 12] = [
     "{",
     "}",
@@ -199,10 +199,10 @@ proptest! {
     ))]
 
     #[test]
-    fn spoiled_documents_are_refused_or_resolve(spoils in prop::collection::vec(spoil(), 0..5)) {
+    fn mutated_documents_are_rejected_or_translated(mutations in prop::collection::vec(mutation(), 0..5)) {
         let mut value = sound();
-        for spoil in &spoils {
-            apply(&mut value, spoil);
+        for mutation in &mutations {
+            apply(&mut value, mutation);
         }
         match read(Document::from(value)) {
             Ok(policy) => {
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn spoiled_stanzas_are_refused_or_become_a_policy(
+    fn mutated_stanzas_are_rejected_or_become_a_policy(
         cuts in prop::collection::vec((any::<usize>(), 0_usize..30, 0..WORDS.len()), 0..5)
     ) {
         let mut text: Vec<char> = CLASSES.chars().collect();
@@ -251,7 +251,7 @@ proptest! {
 }
 
 #[test]
-fn the_document_with_something_of_everything_is_sound() {
+fn the_document_with_every_feature_is_valid() {
     let policy = read(Document::from(sound())).unwrap_or_else(|faults| panic!("{faults:#?}"));
     resolves(&policy);
     round_trips(&policy);

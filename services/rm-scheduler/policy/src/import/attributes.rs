@@ -1,4 +1,4 @@
-//! What stands in a stanza, in the words of the document.
+//! Translates the attributes of a stanza to fields of the document.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Adds every stanza to the document. Their order is the order of definition.
+/// Adds every stanza to the document, in the order of definition.
 pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
     for (place, stanza) in (0_u64..).zip(stanzas) {
         let at = pointer(&[stanza.kind.section(), &stanza.name]);
@@ -69,13 +69,13 @@ impl Reading<'_, '_> {
         self.import.fault(&self.stanza.file, line, detail);
     }
 
-    /// Remembers where a field of the document came from.
+    /// Stores the line that a field of the document comes from.
     fn spot(&mut self, field: &str, line: usize) {
         let at = pointer(&[self.stanza.kind.section(), &self.stanza.name, field]);
         self.import.spot(at, &self.stanza.file, line);
     }
 
-    /// The one value of a key, read; and where it stands in the document.
+    /// Parses the single value of a key and stores its place.
     fn one<T: FromStr>(&mut self, key: &str, field: &str, what: &str) -> Option<T>
     where
         T::Err: Display,
@@ -148,7 +148,7 @@ impl Reading<'_, '_> {
             place: Some(place),
             quantum: quantum.map(quantum_of),
             domain: self.text("domain", "domain"),
-            // Nobody's agent names a pool there.
+            // DUCC has no pools that agents name.
             declared: false,
             ..Pool::default()
         };
@@ -207,7 +207,7 @@ impl Reading<'_, '_> {
             max_processes: self.number("max-processes", "max_processes"),
             max_machines: self.number("max-machines", "max_machines"),
             cap: self.number("cap", "cap"),
-            // Hayward's own: the files that are imported know of none.
+            // DUCC has no such field.
             wait_target_s: None,
         };
         self.import
@@ -220,7 +220,7 @@ impl Reading<'_, '_> {
         const BY_CLASS: &str = "max-allotment.";
         self.known(&["max-allotment", "max-allotment.CLASS"], BY_CLASS);
         if let Some(word) = &self.stanza.parent {
-            let detail = format!("{word:?} is one word too many before {{");
+            let detail = format!("{word:?} is an extra word before {{");
             self.fault(self.stanza.line, detail);
         }
         let mut user = UserPolicy {

@@ -1,5 +1,5 @@
-//! Node files: one name per line, `#` comments, `import FILE`. A file that ends in `.regex`, or is
-//! named by `regexfile`, holds one expression instead.
+//! Node files: one name per line, `#` comments, `import FILE`. A file whose name ends in `.regex`,
+//! or that is named by `regexfile`, contains one expression instead.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,10 +8,10 @@ use super::stanza::Stanza;
 use super::{Import, Kind};
 use crate::fault::pointer;
 
-/// Files inside files at most, so that no circle of them is followed.
-const DEEPEST: usize = 20;
+/// Maximum depth of imports.
+const MAX_DEPTH: usize = 20;
 
-/// Gives every pool the nodes of its file.
+/// Adds the nodes of its file to every pool.
 pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
     let pools = || {
         stanzas
@@ -68,7 +68,7 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
     }
 }
 
-/// 3.4.7: an expression file holds an expression.
+/// Reads an expression file (3.4.7).
 fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) {
     let said: Vec<(usize, &str)> = lines(text).collect();
     let [(line, pattern)] = said.as_slice() else {
@@ -83,7 +83,7 @@ fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) 
     }
 }
 
-/// What a file says, without comments and empty lines.
+/// Lines of a file, without comments and empty lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text
         .lines()
@@ -96,7 +96,7 @@ struct Reading<'a, 'b> {
     import: &'a mut Import<'b>,
     pool: &'a str,
     owners: &'a BTreeMap<&'a str, &'a Stanza>,
-    /// The files that are being read, outermost first.
+    /// Files being read, the outermost first.
     inside: Vec<String>,
 }
 
@@ -122,11 +122,11 @@ impl Reading<'_, '_> {
     }
 
     fn other(&mut self, file: &str, line: usize, other: &str) {
-        // The nodes of another pool's file belong to that pool.
+        // The nodes in the file of another pool belong to that pool.
         if self.owners.contains_key(other) {
             return;
         }
-        if self.inside.iter().any(|open| open == other) || self.inside.len() >= DEEPEST {
+        if self.inside.iter().any(|open| open == other) || self.inside.len() >= MAX_DEPTH {
             self.import.fault(
                 file,
                 line,

@@ -1,4 +1,4 @@
-//! Properties: the tunables of the original under their names there (3.5).
+//! Imports properties: the tunables of DUCC under their names there (section 3.5 of fair-share).
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::str::FromStr;
 use super::attributes::{Flag, quantum_of};
 use super::{Import, Source};
 
-/// What has a meaning there, and who sees to it here.
+/// Properties without effect in Hayward, and what replaces them.
 const ELSEWHERE: [(&str, &str); 15] = [
     (
         "ducc.rm.state.publish.ratio",
-        "rounds follow news: see the setting round_min_ms",
+        "rounds follow changes: see the setting round_min_ms",
     ),
     (
         "ducc.orchestrator.state.publish.rate",
-        "rounds follow news: see the setting round_min_ms",
+        "rounds follow changes: see the setting round_min_ms",
     ),
     (
         "ducc.rm.scheduler",
@@ -30,15 +30,15 @@ const ELSEWHERE: [(&str, &str); 15] = [
     ),
     (
         "ducc.rm.default.memory",
-        "job-converter fills in what a submission leaves out",
+        "job-converter sets the defaults of a submission",
     ),
     (
         "ducc.rm.default.tasks",
-        "job-converter fills in what a submission leaves out",
+        "job-converter sets the defaults of a submission",
     ),
     (
         "ducc.rm.default.threads",
-        "job-converter fills in what a submission leaves out",
+        "job-converter sets the defaults of a submission",
     ),
     (
         "ducc.rm.init.stability",
@@ -46,15 +46,15 @@ const ELSEWHERE: [(&str, &str); 15] = [
     ),
     (
         "ducc.rm.node.stability",
-        "node-status gives nodes up: see its setting lost_ms",
+        "node-status declares nodes lost: see its setting lost_ms",
     ),
     (
         "ducc.rm.fast.recovery",
-        "rounds always start as soon as what lives is known",
+        "a round starts as soon as the running allocations are known",
     ),
     (
         "ducc.rm.eviction.policy",
-        "what is cheapest to lose always goes first",
+        "the cheapest allocations are always preempted first",
     ),
     (
         "ducc.rm.state.update.endpoint",
@@ -78,7 +78,7 @@ pub(super) fn take(import: &mut Import<'_>, source: Source<'_>) {
             continue;
         }
         if let Some(first) = seen.insert(key.clone(), line) {
-            let detail = format!("{key} stands twice, first in line {first}");
+            let detail = format!("{key} appears twice, first in line {first}");
             import.fault(source.name, line, detail);
             continue;
         }
@@ -90,7 +90,8 @@ pub(super) fn take(import: &mut Import<'_>, source: Source<'_>) {
     }
 }
 
-/// Lines `key = value`, `key: value` or `key value`; a line that ends in `\` goes on.
+/// Parses lines of the form `key = value`, `key: value` or `key value`. A line that ends in `\`
+/// continues on the next.
 fn pairs(text: &str) -> Vec<(usize, String, String)> {
     let mut pairs = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -155,7 +156,7 @@ fn property(import: &mut Import<'_>, spot: &Spot<'_>, key: &str, value: &str) {
     }
 }
 
-/// Where a property stands in the document.
+/// The place of a property in the document.
 fn key_of(key: &str) -> &'static str {
     match key {
         "ducc.rm.share.quantum" => "/quantum",

@@ -1,7 +1,7 @@
-//! Stanzas: `Word NAME [PARENT] { key [=] value … }`.
+//! Parses stanzas: `Word NAME [PARENT] { key [=] value … }`.
 //!
-//! Pairs end with a line or `;`. A `#` that begins a word begins a comment, commas are blanks. What
-//! is wrong is told with its line, and reading goes on behind it.
+//! Pairs end at the end of a line or with `;`. A `#` at the start of a word starts a comment, and
+//! commas are blanks. A fault is reported with its line, and parsing continues after it.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub(super) struct Stanza {
     pub line: usize,
     pub kind: Kind,
     pub name: String,
-    /// What stands between the name and `{`.
+    /// The word between the name and `{`.
     pub parent: Option<String>,
-    /// By key: the line and the values, at least one.
+    /// Line and values of each key; at least one value.
     pub pairs: BTreeMap<String, (usize, Vec<String>)>,
 }
 
@@ -25,7 +25,7 @@ enum Token {
     Word(String),
     Open,
     Close,
-    /// The end of a pair: a line or `;`.
+    /// End of a pair: end of line or `;`.
     End,
     Equals,
 }
@@ -103,7 +103,7 @@ impl Parser<'_> {
         });
     }
 
-    /// 3.4.1: a stanza has a name, `{` and `}`.
+    /// Parses a stanza: a name, `{` and `}` (3.4.1).
     fn stanza(&mut self) {
         let Some((line, token)) = self.next() else {
             return;
@@ -112,17 +112,17 @@ impl Parser<'_> {
             Token::End => return,
             Token::Word(word) => word,
             other => {
-                return self.fault(line, format!("{} stands outside of a stanza", sign(&other)));
+                return self.fault(line, format!("{} is outside of a stanza", sign(&other)));
             }
         };
         let kind = Kind::of(&word);
         if kind.is_none() {
-            let detail = format!("{word:?} begins no stanza: Nodepool, Class and User do");
+            let detail = format!("{word:?} starts no stanza: use Nodepool, Class or User");
             self.fault(line, detail);
         }
         let header = self.words();
         if !self.opens() {
-            self.fault(line, format!("{word} {} lacks its {{", header.join(" ")));
+            self.fault(line, format!("{word} {} has no {{", header.join(" ")));
             return;
         }
         let pairs = self.body(line, &word);
@@ -131,14 +131,14 @@ impl Parser<'_> {
             return;
         };
         let Some(name) = name else {
-            self.fault(line, format!("{word} lacks its name"));
+            self.fault(line, format!("{word} has no name"));
             return;
         };
         let parent = header.next();
         if let Some(more) = header.next() {
             self.fault(
                 line,
-                format!("{word} {name}: {more:?} is one word too many before {{"),
+                format!("{word} {name}: {more:?} is an extra word before {{"),
             );
         }
         self.stanzas.push(Stanza {
@@ -151,7 +151,7 @@ impl Parser<'_> {
         });
     }
 
-    /// The words of a header, which ends with its line or `{`.
+    /// Words of a header, up to the end of the line or `{`.
     fn words(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(Token::Word(word)) = self.peek() {
@@ -161,7 +161,7 @@ impl Parser<'_> {
         words
     }
 
-    /// `{` stands on the line of the header, or alone on the next.
+    /// Consumes the `{`, which is on the line of the header or alone on the next.
     fn opens(&mut self) -> bool {
         let ahead = self.tokens[self.at.min(self.tokens.len())..].iter();
         let skip = ahead.take_while(|(_, token)| *token == Token::End).count();
@@ -179,21 +179,21 @@ impl Parser<'_> {
             match self.next() {
                 Some((_, Token::End)) => {}
                 Some((_, Token::Close)) => return pairs,
-                // The next stanza begins: this one was not closed.
+                // The next stanza starts, so this one was not closed.
                 Some((_, Token::Word(key))) if Kind::of(&key).is_some() => {
                     self.at = before;
                     break;
                 }
                 Some((line, Token::Word(key))) => self.pair(line, key, &mut pairs),
-                Some((line, other)) => self.fault(line, format!("{} begins no pair", sign(&other))),
+                Some((line, other)) => self.fault(line, format!("{} starts no pair", sign(&other))),
                 None => break,
             }
         }
-        self.fault(opened, format!("{word} lacks its }}"));
+        self.fault(opened, format!("{word} has no }}"));
         pairs
     }
 
-    /// 3.4.1: a key has a value, and occurs once.
+    /// A key has a value and appears once (3.4.1).
     fn pair(
         &mut self,
         line: usize,
@@ -213,9 +213,9 @@ impl Parser<'_> {
             self.words();
         }
         if values.is_empty() {
-            self.fault(line, format!("{key} lacks a value"));
+            self.fault(line, format!("{key} has no value"));
         } else if let Some((first, _)) = pairs.get(&key) {
-            let detail = format!("{key} stands twice in this stanza, first in line {first}");
+            let detail = format!("{key} appears twice in this stanza, first in line {first}");
             self.fault(line, detail);
         } else {
             pairs.insert(key, (line, values));

@@ -58,7 +58,7 @@ fn told(classes: &str) -> Vec<String> {
         .collect()
 }
 
-/// The sample with something in it replaced.
+/// Faults of the sample after replacing a text.
 fn changed(from: &str, to: &str) -> Vec<String> {
     assert!(CLASSES.contains(from), "{from}");
     told(&CLASSES.replace(from, to))
@@ -73,7 +73,7 @@ fn has(told: &[String], line: usize, words: &str) {
 }
 
 #[test]
-fn r_3_3_the_stanzas_of_a_whole_site_become_a_document() {
+fn the_stanzas_of_a_site_become_a_document() {
     let policy = village().policy;
     assert_eq!(policy.quantum.0.memory_bytes, 2 << 30);
     assert_eq!(policy.tunables.global_allotment_gb, Some(360));
@@ -129,7 +129,7 @@ fn r_3_3_the_stanzas_of_a_whole_site_become_a_document() {
 }
 
 #[test]
-fn what_is_imported_can_be_written_and_read_again() {
+fn an_imported_policy_can_be_written_and_read_again() {
     let policy = village().policy;
     let yaml = yaml_serde::to_string(&policy).unwrap();
     let document: Document = yaml_serde::from_str(&yaml).unwrap();
@@ -137,7 +137,7 @@ fn what_is_imported_can_be_written_and_read_again() {
 }
 
 #[test]
-fn what_has_no_effect_is_noted() {
+fn settings_without_effect_are_noted() {
     let notes = village().notes;
     for (words, why) in [
         ("village.properties:6: ducc.rm.node.stability", "lost_ms"),
@@ -157,35 +157,35 @@ fn what_has_no_effect_is_noted() {
 }
 
 #[test]
-fn r_3_4_1_stanzas_have_names_brackets_and_values() {
-    has(&told("Class {\n policy RESERVE\n}\n"), 1, "lacks its name");
-    has(&told("\nClass a\n policy RESERVE\n}\n"), 2, "lacks its {");
+fn stanzas_have_names_brackets_and_values() {
+    has(&told("Class {\n policy RESERVE\n}\n"), 1, "has no name");
+    has(&told("\nClass a\n policy RESERVE\n}\n"), 2, "has no {");
     has(
         &told("Class a {\n policy RESERVE\nClass b {\n}\n"),
         1,
-        "lacks its }",
+        "has no }",
     );
     has(
         &changed("weight = 300", "weight ="),
         22,
-        "weight lacks a value",
+        "weight has no value",
     );
     has(
         &changed("weight = 300", "weight = 300; weight = 3"),
         22,
-        "weight stands twice",
+        "weight appears twice",
     );
     has(
         &changed("weight = 300", "wieght = 300"),
         22,
         "wieght is not known",
     );
-    has(&told("Klasse a { }\n"), 1, "begins no stanza");
+    has(&told("Klasse a { }\n"), 1, "starts no stanza");
     has(&told("Class a { policy = RESERVE = b }\n"), 1, "a second =");
 }
 
 #[test]
-fn r_3_4_2_names_are_used_once() {
+fn names_are_used_once() {
     let twice = changed("Nodepool mill", "Nodepool barn");
     has(&twice, 9, "barn is defined already, in c:4");
     has(
@@ -196,7 +196,7 @@ fn r_3_4_2_names_are_used_once() {
 }
 
 #[test]
-fn r_3_4_3_parents_of_pools() {
+fn parents_of_pools_exist_and_form_no_cycle() {
     has(
         &changed("parent = --all--", "parent = none"),
         5,
@@ -213,7 +213,7 @@ fn r_3_4_3_parents_of_pools() {
 }
 
 #[test]
-fn r_3_4_4_the_quantum_is_a_number_at_the_top() {
+fn the_quantum_is_a_number_of_a_root_pool() {
     has(
         &changed("search-order = 10", "share-quantum = 10"),
         7,
@@ -232,15 +232,15 @@ fn r_3_4_4_the_quantum_is_a_number_at_the_top() {
 }
 
 #[test]
-fn r_3_4_5_one_pool_at_most_has_no_nodes() {
+fn at_most_one_pool_has_no_nodes() {
     let without = CLASSES
         .replace("nodefile = barn.nodes", "")
         .replace("; nodefile all.nodes", "");
-    has(&told(&without), 4, "only one pool may be so");
+    has(&told(&without), 4, "only one pool may have no nodes");
 }
 
 #[test]
-fn r_3_4_6_a_node_is_in_one_pool() {
+fn a_node_is_in_one_pool() {
     has(
         &changed("barn.nodes", "all.nodes"),
         6,
@@ -254,7 +254,7 @@ fn r_3_4_6_a_node_is_in_one_pool() {
 }
 
 #[test]
-fn r_3_4_7_files_are_there_and_say_something() {
+fn node_files_exist_and_are_not_empty() {
     has(
         &changed("barn.nodes", "nowhere.nodes"),
         6,
@@ -281,7 +281,7 @@ fn r_3_4_7_files_are_there_and_say_something() {
 }
 
 #[test]
-fn r_3_4_9_to_3_4_14_are_told_with_their_lines() {
+fn faults_of_classes_and_users_name_their_lines() {
     has(
         &changed("Class normal fair-base", "Class normal base"),
         21,
@@ -349,7 +349,7 @@ fn r_3_4_9_to_3_4_14_are_told_with_their_lines() {
 }
 
 #[test]
-fn all_faults_are_told_at_once() {
+fn all_faults_are_reported_at_once() {
     let broken = CLASSES
         .replace("weight = 300", "weight = much")
         .replace("share-quantum 4", "x 4");
@@ -358,7 +358,7 @@ fn all_faults_are_told_at_once() {
 }
 
 #[test]
-fn properties_that_are_no_numbers_are_named() {
+fn properties_that_are_not_numbers_are_reported() {
     let input = Input {
         classes: source("c", CLASSES),
         users: None,

@@ -10,7 +10,7 @@ fn policy(document: serde_json::Value) -> Policy {
 }
 
 #[test]
-fn r_3_1_attributes_are_inherited_and_templates_dropped() {
+fn attributes_are_inherited_and_templates_dropped() {
     let policy = policy(json!({
         "pools": {"default": {}},
         "classes": {
@@ -35,7 +35,7 @@ fn r_3_1_attributes_are_inherited_and_templates_dropped() {
 }
 
 #[test]
-fn r_3_1_defaults_are_filled_in_after_inheritance() {
+fn defaults_are_filled_in_after_inheritance() {
     let rules = Rules::of(&policy(json!({
         "pools": {"p": {}},
         "classes": {
@@ -49,7 +49,7 @@ fn r_3_1_defaults_are_filled_in_after_inheritance() {
 }
 
 #[test]
-fn r_3_2_other_work_grows_by_the_global_values() {
+fn other_work_grows_by_the_global_values() {
     let mut policy = Policy::default();
     let base = Class {
         is_abstract: true,
@@ -66,7 +66,7 @@ fn r_3_2_other_work_grows_by_the_global_values() {
 }
 
 #[test]
-fn r_3_3_debug_is_inherited_and_only_of_fair_classes() {
+fn debug_is_inherited_and_only_for_fair_classes() {
     let mut policy = Policy::default();
     policy.classes.entry("normal".into()).or_default().debug = Some("service".into());
     policy.classes.entry("low".into()).or_default().parent = Some("normal".into());
@@ -76,7 +76,7 @@ fn r_3_3_debug_is_inherited_and_only_of_fair_classes() {
 }
 
 #[test]
-fn r_3_5_limits_of_users_are_their_own_and_by_class() {
+fn users_have_limits_in_total_and_by_class() {
     let rules = Rules::of(&policy(json!({
         "pools": {"default": {}},
         "classes": {"s": {"policy": "FIXED_SHARE", "pool": "default", "default": true}},
@@ -92,7 +92,7 @@ fn r_3_5_limits_of_users_are_their_own_and_by_class() {
 }
 
 #[test]
-fn a_global_allotment_can_be_switched_off() {
+fn the_global_allotment_can_be_disabled() {
     let mut policy = Policy::default();
     policy.tunables.global_allotment_gb = Some(5);
     policy.tunables.use_global_allotment = false;
@@ -100,7 +100,7 @@ fn a_global_allotment_can_be_switched_off() {
 }
 
 #[test]
-fn r_2_2_a_tree_has_the_quantum_of_its_top() {
+fn a_tree_has_the_quantum_of_its_root() {
     let policy = policy(json!({
         "quantum": {"memory_bytes": GIB, "cpu_milli": 500},
         "pools": {"a": {}, "b": {"quantum": {"memory_bytes": 4 * GIB, "gpu_milli": 1000}}},
@@ -114,7 +114,7 @@ fn r_2_2_a_tree_has_the_quantum_of_its_top() {
 }
 
 #[test]
-fn r_2_5_the_order_of_definition_is_said_by_place() {
+fn place_gives_the_order_of_definition() {
     let policy = policy(json!({
         "pools": {"a": {"place": 2}, "b": {"place": 1}, "default": {}, "c": {}},
         "classes": {
@@ -143,7 +143,7 @@ fn r_2_5_the_order_of_definition_is_said_by_place() {
 }
 
 #[test]
-fn r_4_1_memory_is_withheld_on_every_node() {
+fn memory_is_withheld_on_every_node() {
     let mut policy = Policy::default();
     policy.tunables.node_reserved_gb = 2;
     let reported = Size {
@@ -164,7 +164,7 @@ fn r_4_1_memory_is_withheld_on_every_node() {
 }
 
 #[test]
-fn presets_are_one_planner_with_switches() {
+fn a_preset_is_a_set_of_switches() {
     let read = |preset: &str, settings: serde_json::Value| {
         let document = json!({
             "pools": {"default": {}}, "classes": {}, "preset": preset, "settings": settings,
@@ -184,9 +184,9 @@ fn presets_are_one_planner_with_switches() {
     );
 }
 
-/// A switch that the document cannot say would be one that nobody can turn.
+/// Nobody could set a switch that the document does not have.
 #[test]
-fn every_switch_of_the_planner_can_be_said() {
+fn the_document_has_every_switch_of_the_planner() {
     let all = serde_json::to_value(Settings::default()).unwrap();
     let mut off = serde_json::to_value(Settings::reference()).unwrap();
     off["churn_rounds"] = json!(0);
@@ -202,7 +202,7 @@ fn every_switch_of_the_planner_can_be_said() {
 }
 
 #[test]
-fn rules_of_a_policy_with_faults_leave_out_what_makes_no_sense() {
+fn faulty_entries_of_a_policy_are_skipped() {
     let mut policy = Policy::default();
     policy.classes.insert("lost".into(), Class::default());
     let circle = Class {
@@ -221,7 +221,7 @@ fn rules_of_a_policy_with_faults_leave_out_what_makes_no_sense() {
 }
 
 #[test]
-fn s21_a_pool_lends_its_mounts_to_nodes_with_an_engine() {
+fn nodes_with_an_engine_get_the_mounts_of_their_pool() {
     let listed = |source: &str, writable| PoolMount {
         source: source.into(),
         writable,
@@ -253,6 +253,6 @@ fn s21_a_pool_lends_its_mounts_to_nodes_with_an_engine() {
     assert_eq!(names("data", &["docker"]), all);
     assert_eq!(names("data", &["fpga"]), ["fpga"], "no engine, no mounts");
     assert_eq!(names("other", &["docker"]), ["docker"]);
-    // An agent cannot list what the policy does not.
+    // An agent cannot add mounts that the policy does not list.
     assert_eq!(names("other", &["docker", "mount:/etc:rw"]), ["docker"]);
 }

@@ -1,19 +1,19 @@
-//! Amounts: the quantum, the tunables, what users may hold.
+//! Validation of amounts: the quantum, the tunables and the allotments of users.
 
 use hayward_rm_scheduler_api::policy::{Policy, Tunables, UserPolicy};
 use hayward_vocabulary::{Quantum, UserName};
 
-use super::{MOST_GB, one_of};
+use super::{MAX_GB, one_of};
 use crate::fault::Faults;
-use crate::translate::MOST_PERCENT;
+use crate::translate::MAX_PERCENT;
 
-/// Bytes. A smaller unit makes shares of a fleet numbers that cannot be reckoned with.
-const LEAST_QUANTUM: u64 = 1 << 20;
+/// Bytes. A smaller unit would make numbers of shares overflow.
+const MIN_QUANTUM: u64 = 1 << 20;
 /// Thousandths.
-const MOST_MILLI: u64 = 1_000_000_000;
+const MAX_MILLI: u64 = 1_000_000_000;
 /// Milliseconds: a year.
 const YEAR_MS: u64 = 366 * 24 * 3_600_000;
-const MOST_PROCESSES: u64 = 1_000_000_000;
+const MAX_PROCESSES: u64 = 1_000_000_000;
 
 pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     quantum(&["quantum"], &policy.quantum, faults);
@@ -36,8 +36,8 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
             settings.preemption_user_percent_per_hour,
         ),
     ] {
-        if percent.is_some_and(|percent| percent > MOST_PERCENT) {
-            let detail = format!("must be at most {MOST_PERCENT}, which is no limit");
+        if percent.is_some_and(|percent| percent > MAX_PERCENT) {
+            let detail = format!("must be at most {MAX_PERCENT}, which is no limit");
             faults.say(&["settings", field], detail);
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// 3.4.4: a quantum is an amount.
+/// Checks that a quantum is an amount (3.4.4).
 pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
     let mut say = |field: &str, detail: String| {
         let mut steps = at.to_vec();
@@ -54,23 +54,23 @@ pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
         faults.say(&steps, detail);
     };
     let size = &quantum.0;
-    if size.memory_bytes < LEAST_QUANTUM {
-        let detail = format!("must be at least {LEAST_QUANTUM} bytes (1 MiB)");
+    if size.memory_bytes < MIN_QUANTUM {
+        let detail = format!("must be at least {MIN_QUANTUM} bytes (1 MiB)");
         say("memory_bytes", detail);
     }
-    if size.memory_bytes > MOST_GB << 30 {
-        say("memory_bytes", format!("must be at most {MOST_GB} GB"));
+    if size.memory_bytes > MAX_GB << 30 {
+        say("memory_bytes", format!("must be at most {MAX_GB} GB"));
     }
     for (field, milli) in [("cpu_milli", size.cpu_milli), ("gpu_milli", size.gpu_milli)] {
-        if milli > MOST_MILLI {
-            say(field, format!("must be at most {MOST_MILLI}"));
+        if milli > MAX_MILLI {
+            say(field, format!("must be at most {MAX_MILLI}"));
         }
     }
 }
 
 fn gigabytes(at: &[&str], amount: Option<u64>, faults: &mut Faults) {
-    if amount.is_some_and(|amount| amount > MOST_GB) {
-        faults.say(at, format!("must be at most {MOST_GB} GB"));
+    if amount.is_some_and(|amount| amount > MAX_GB) {
+        faults.say(at, format!("must be at most {MAX_GB} GB"));
     }
 }
 
@@ -89,7 +89,7 @@ fn tunables(tunables: &Tunables, faults: &mut Faults) {
         gigabytes(&["tunables", field], amount, faults);
     }
     if tunables.global_allotment_gb.is_some() && tunables.global_allotment_quanta.is_some() {
-        let detail = "says the same as global_allotment_gb: keep one of the two";
+        let detail = "has the same meaning as global_allotment_gb: keep one of the two";
         faults.say(&["tunables", "global_allotment_quanta"], detail);
     }
     if tunables.prediction_fudge_ms > YEAR_MS {
@@ -101,17 +101,17 @@ fn tunables(tunables: &Tunables, faults: &mut Faults) {
         ("fragmentation_threshold", tunables.fragmentation_threshold),
     ];
     for (field, count) in counts {
-        if count > MOST_PROCESSES {
-            let detail = format!("must be at most {MOST_PROCESSES}");
+        if count > MAX_PROCESSES {
+            let detail = format!("must be at most {MAX_PROCESSES}");
             faults.say(&["tunables", field], detail);
         }
     }
 }
 
-/// Growth of one class, within the bounds of the tunables.
+/// Checks the growth of a class.
 pub(super) fn growth(name: &str, cap: Option<u64>, fudge_ms: Option<u64>, faults: &mut Faults) {
-    if cap.is_some_and(|cap| cap > MOST_PROCESSES) {
-        let detail = format!("must be at most {MOST_PROCESSES}");
+    if cap.is_some_and(|cap| cap > MAX_PROCESSES) {
+        let detail = format!("must be at most {MAX_PROCESSES}");
         faults.say(&["classes", name, "initialization_cap"], detail);
     }
     if fudge_ms.is_some_and(|fudge| fudge > YEAR_MS) {
@@ -120,7 +120,7 @@ pub(super) fn growth(name: &str, cap: Option<u64>, fudge_ms: Option<u64>, faults
     }
 }
 
-/// A target of nothing would be missed by all work there is.
+/// Checks a wait target. All work would miss a target of 0.
 pub(super) fn wait_target(name: &str, seconds: Option<u64>, faults: &mut Faults) {
     if seconds.is_some_and(|target| target == 0 || target > YEAR_MS / 1_000) {
         let detail = "must be from 1 to a year: 31622400";
@@ -128,7 +128,7 @@ pub(super) fn wait_target(name: &str, seconds: Option<u64>, faults: &mut Faults)
     }
 }
 
-/// 3.4.14: a limit is a number, and names a class there is.
+/// Checks that a limit is a number and names an existing class (3.4.14).
 fn one_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
     if let Err(error) = UserName::new(name) {
         faults.say(&["users", name], error.to_string());
@@ -143,7 +143,7 @@ fn one_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults)
     if user.max_allotment_gb.is_some() && user.max_allotment_quanta.is_some() {
         faults.say(
             quanta,
-            "says the same as max_allotment_gb: keep one of the two",
+            "has the same meaning as max_allotment_gb: keep one of the two",
         );
     }
     for (class, amount) in &user.max_allotment_gb_by_class {

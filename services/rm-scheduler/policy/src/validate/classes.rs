@@ -1,18 +1,18 @@
-//! Classes: complete after inheritance, at home in a pool, and not at odds with one another.
+//! Validation of classes: complete after inheritance, in a pool, and consistent with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
 use hayward_vocabulary::UserName;
 
-use super::{CLASSES, amounts, name, one_of};
+use super::{MAX_CLASSES, amounts, name, one_of};
 use crate::definition_order;
 use crate::fault::Faults;
 use crate::inheritance::{Broken, Lineage};
 
-const MOST_WEIGHT: u64 = 1_000_000;
+const MAX_WEIGHT: u64 = 1_000_000;
 
-/// A class that can serve work, as it is after inheritance.
+/// A class that can serve work, after inheritance.
 struct Serving<'a> {
     name: &'a str,
     class: &'a Class,
@@ -21,8 +21,8 @@ struct Serving<'a> {
 }
 
 pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) {
-    if policy.classes.len() > CLASSES {
-        faults.say(&["classes"], format!("must be at most {CLASSES}"));
+    if policy.classes.len() > MAX_CLASSES {
+        faults.say(&["classes"], format!("must be at most {MAX_CLASSES}"));
         return;
     }
     let mut serving = Vec::new();
@@ -43,11 +43,11 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
         }
     }
     priorities(&serving, faults);
-    // Where a parent is not there, the missing default may be the class that names it.
+    // If a parent is missing, the missing default may be the class that names it.
     defaults(&serving, needs_defaults && !broken, faults);
 }
 
-/// 3.4.9: a parent that is there.
+/// Reports a parent that does not exist (3.4.9).
 fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
     let at = ["classes", name, "parent"];
     match fault {
@@ -56,25 +56,25 @@ fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
             let there = one_of(others.map(String::as_str));
             faults.say(&at, format!("there is no class {parent:?}: {there}"));
         }
-        Broken::Circle => faults.say(&at, "classes form a circle: remove one of its parents"),
+        Broken::Cycle => faults.say(&at, "classes form a cycle: remove one of its parents"),
         Broken::Above => {}
     }
 }
 
-/// What a class says by itself, whatever it inherits.
+/// Checks the attributes of a class that do not depend on inheritance.
 fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
     // 3.4.11
     if class.is_abstract && class.default {
-        let detail = "a template cannot serve work: mark a class that is not abstract";
+        let detail = "a template cannot serve work: use a class that is not abstract";
         faults.say(&["classes", name, "default"], detail);
     }
-    if class.weight.is_some_and(|weight| weight > MOST_WEIGHT) {
+    if class.weight.is_some_and(|weight| weight > MAX_WEIGHT) {
         faults.say(
             &["classes", name, "weight"],
-            format!("must be at most {MOST_WEIGHT}"),
+            format!("must be at most {MAX_WEIGHT}"),
         );
     }
-    // A priority without weight would divide by nothing.
+    // A priority whose weights are 0 would divide by zero.
     if class.weight == Some(0) {
         faults.say(&["classes", name, "weight"], "must be at least 1");
     }
@@ -107,7 +107,7 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
     }
 }
 
-/// 3.4.10: no attribute that the policy of the class does not allow (3.1).
+/// Checks that the policy of the class allows its attributes (3.4.10).
 fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     use SharePolicy::{FairShare, FixedShare, Reserve};
     let Some(policy) = lineage.policy() else {
@@ -163,7 +163,7 @@ fn complete<'a>(
     })
 }
 
-/// 3.4.9: a policy, and a pool there is.
+/// Reports a missing policy or pool (3.4.9).
 fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     let pools = || one_of(policy.pools.keys().map(String::as_str));
     match (lineage.pool(), class.pool.as_deref()) {
@@ -171,21 +171,21 @@ fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, fau
             let detail = format!("there is no pool {own:?}: {}", pools());
             faults.say(&["classes", name, "pool"], detail);
         }
-        // The pool of a parent is told where the parent stands.
+        // The pool of a parent is reported at the parent.
         (Some(_), _) => {}
         (None, _) if class.is_abstract => {}
         (None, _) => {
-            let detail = format!("says no pool, nor does a parent: {}", pools());
+            let detail = format!("has no pool, and neither has a parent: {}", pools());
             faults.say(&["classes", name, "pool"], detail);
         }
     }
     if lineage.policy().is_none() && !class.is_abstract {
-        let detail = "says no policy, nor does a parent: FAIR_SHARE, FIXED_SHARE or RESERVE";
+        let detail = "has no policy, and neither has a parent: FAIR_SHARE, FIXED_SHARE or RESERVE";
         faults.say(&["classes", name, "policy"], detail);
     }
 }
 
-/// 3.4.13: classes of equal priority have the same policy, over all trees.
+/// Checks that classes of equal priority have the same policy, in all trees (3.4.13).
 fn priorities(serving: &[Serving], faults: &mut Faults) {
     let mut found: BTreeMap<i64, &Serving> = BTreeMap::new();
     for class in serving {
@@ -202,7 +202,7 @@ fn priorities(serving: &[Serving], faults: &mut Faults) {
     }
 }
 
-/// 3.4.11 and 3.4.12: one default for each policy in use.
+/// Checks that each policy in use has one default (3.4.11, 3.4.12).
 fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
     let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {

@@ -1,12 +1,13 @@
-//! Planners outside (D7): at the top of a tree, at an address that holds no secret.
+//! Validation of external planners (D7): only in a root pool, with an address that contains no
+//! secret.
 
 use hayward_rm_scheduler_api::policy::Pool;
 
 use crate::fault::Faults;
 
-/// Bytes of an address.
+/// Maximum bytes of an address.
 const URL_BYTES: usize = 500;
-/// Milliseconds. Less than the least no network gives; more than the most is no answer to anybody.
+/// Milliseconds.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
 
 pub(super) fn check(name: &str, pool: &Pool, faults: &mut Faults) {
@@ -21,10 +22,7 @@ pub(super) fn check(name: &str, pool: &Pool, faults: &mut Faults) {
         faults.say(&at, detail);
     }
     if pool.queues.is_some() {
-        faults.say(
-            &at,
-            "the pool is divided among `queues`: keep one of the two",
-        );
+        faults.say(&at, "the pool has `queues`: keep one of the two");
     }
     if let Err(detail) = address(&planner.url) {
         faults.say(&["pools", name, "planner", "url"], detail);
@@ -42,18 +40,20 @@ fn address(url: &str) -> Result<(), String> {
         return Err(format!("must be at most {URL_BYTES} bytes"));
     }
     if !url.chars().all(|it| it.is_ascii_graphic()) {
-        return fault("has blanks or other characters that no address has: write them as %20");
+        return fault(
+            "has blanks or other characters that are not allowed in an address: write them as %20",
+        );
     }
     let rest = url.strip_prefix("http://");
     let Some(rest) = rest.or_else(|| url.strip_prefix("https://")) else {
         return fault("must begin with http:// or https://, as in \"http://127.0.0.1:9000/plan\"");
     };
     if rest.contains(['?', '#', '\\']) {
-        return fault("has a query or a fragment: a planner is told nothing but the question");
+        return fault("has a query or a fragment: a planner is faults_of nothing but the question");
     }
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.contains('@') {
-        return fault("names a user: a policy is read by many, and keeps no secret");
+        return fault("names a user: many can read a policy, so it must contain no secret");
     }
     let (host, port) = split(authority);
     let plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
@@ -63,27 +63,28 @@ fn address(url: &str) -> Result<(), String> {
         None => !is_v6 && !host.is_empty() && host.chars().all(plain),
     };
     if !known {
-        return Err(format!("{host:?} is no name or address of a machine"));
+        return Err(format!("{host:?} is not a name or address of a machine"));
     }
     if url.starts_with("http://") && !is_loopback(host) {
         return fault(
-            "leaves the machine in the clear: use https:// for all but 127.0.0.1 or localhost",
+            "would send the request unencrypted over the network: use https:// for all but 127.0.0.1 or localhost",
         );
     }
     match port.map(str::parse::<u16>) {
-        Some(Ok(0) | Err(_)) => fault("has a port that is none: use 1 to 65535"),
+        Some(Ok(0) | Err(_)) => fault("has an invalid port: use 1 to 65535"),
         _ => Ok(()),
     }
 }
 
-/// A literal address of this machine, or its name for itself.
+/// Returns whether a host is a loopback address or `localhost`.
 fn is_loopback(host: &str) -> bool {
     let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let literal = inner.unwrap_or(host).parse::<std::net::IpAddr>();
     host.eq_ignore_ascii_case("localhost") || literal.is_ok_and(|it| it.is_loopback())
 }
 
-/// Host and port; the colons of an address in brackets are its own.
+/// Splits an authority into host and port. The colons of an address in brackets are part of the
+/// host.
 fn split(authority: &str) -> (&str, Option<&str>) {
     let end = authority.rfind(']').map_or(0, |at| at + 1);
     match authority[end..].find(':') {
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn told(pool: &Pool) -> Vec<(String, String)> {
+    fn faults_of(pool: &Pool) -> Vec<(String, String)> {
         let mut faults = Faults::default();
         check("batch", pool, &mut faults);
         let faults = faults.0.into_iter();
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_some() {
+    fn valid_addresses_are_accepted() {
         for url in [
             "http://127.0.0.1:9000",
             "https://planner.example.org/v1/plan",
@@ -126,12 +127,12 @@ mod tests {
             "http://127.8.0.1",
             "https://10.0.0.7:9000",
         ] {
-            assert_eq!(told(&at(url)), [], "{url}");
+            assert_eq!(faults_of(&at(url)), [], "{url}");
         }
     }
 
     #[test]
-    fn addresses_that_are_none_are_told_at_their_place() {
+    fn invalid_addresses_are_reported_at_their_place() {
         for url in [
             "",
             "planner",
@@ -157,19 +158,19 @@ mod tests {
             "http://127.0.0.1.example.org/",
             &format!("http://planner/{}", "x".repeat(URL_BYTES)),
         ] {
-            let told = told(&at(url));
-            assert_eq!(told.len(), 1, "{url}: {told:?}");
-            assert_eq!(told[0].0, "/pools/batch/planner/url", "{url}");
+            let faults_of = faults_of(&at(url));
+            assert_eq!(faults_of.len(), 1, "{url}: {faults_of:?}");
+            assert_eq!(faults_of[0].0, "/pools/batch/planner/url", "{url}");
         }
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let mut pool = at("nowhere");
         pool.parent = Some("default".into());
         pool.queues = Some(json!({}));
         pool.planner.as_mut().unwrap().timeout_ms = 9;
-        let pointers: Vec<String> = told(&pool).into_iter().map(|it| it.0).collect();
+        let pointers: Vec<String> = faults_of(&pool).into_iter().map(|it| it.0).collect();
         let of_it = "/pools/batch/planner";
         let (url, ms) = (format!("{of_it}/url"), format!("{of_it}/timeout_ms"));
         assert_eq!(pointers, [of_it, of_it, url.as_str(), ms.as_str()]);

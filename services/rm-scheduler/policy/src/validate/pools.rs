@@ -1,4 +1,4 @@
-//! Pools: trees without circles, and each node in one of them.
+//! Validation of pools: trees without cycles, and each node in one pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use hayward_rm_scheduler_capacity::config;
 use hayward_vocabulary::NodeName;
 use hayward_vocabulary::launch::is_plain_path;
 
-use super::{PATTERNS, POOLS, amounts, name, one_of, planners};
+use super::{MAX_PATTERNS, MAX_POOLS, amounts, name, one_of, planners};
 use crate::definition_order;
 use crate::fault::{Fault, Faults, pointer};
 use crate::node_pools::{compiled, domain, qualified, short};
@@ -20,8 +20,8 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
             "needs at least one pool, as in {\"default\": {}}",
         );
     }
-    if policy.pools.len() > POOLS {
-        faults.say(&["pools"], format!("must be at most {POOLS}"));
+    if policy.pools.len() > MAX_POOLS {
+        faults.say(&["pools"], format!("must be at most {MAX_POOLS}"));
         return;
     }
     for (pool_name, pool) in &policy.pools {
@@ -37,7 +37,8 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     domains(policy, faults);
 }
 
-/// 3.4.3 and 3.4.4: a parent that is there, no circle, and a quantum at the top only.
+/// Checks that the parent exists, that there is no cycle, and that only root pools have a quantum
+/// (3.4.3, 3.4.4).
 fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     if let Some(quantum) = &pool.quantum {
         if pool.parent.is_some() {
@@ -60,11 +61,11 @@ fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     let mut at = Some(parent);
     while let Some(above) = at {
         if above == name {
-            let detail = "pools form a circle: remove one of its parents";
+            let detail = "pools form a cycle: remove one of its parents";
             faults.say(&["pools", name, "parent"], detail);
             return;
         }
-        // What hangs below a circle is not part of it.
+        // A pool below a cycle is not part of it.
         if !seen.insert(above) {
             return;
         }
@@ -75,7 +76,8 @@ fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     }
 }
 
-/// Application protocol, 11.1; a pool below another is divided with it.
+/// Checks the queues of a pool (application protocol, 11.1). A child pool is divided with its
+/// parent.
 fn queues(name: &str, pool: &Pool, faults: &mut Faults) {
     let Some(document) = &pool.queues else {
         return;
@@ -94,17 +96,14 @@ fn queues(name: &str, pool: &Pool, faults: &mut Faults) {
     }));
 }
 
-/// S21: directories, each once, and never all of a machine.
+/// Checks that mounts are directories, each listed once, and never the root (S21).
 fn mounts(name: &str, pool: &Pool, faults: &mut Faults) {
-    const MOST: usize = 64;
-    if pool.mounts.len() > MOST {
-        faults.say(
-            &["pools", name, "mounts"],
-            format!("must be at most {MOST}"),
-        );
+    const MAX: usize = 64;
+    if pool.mounts.len() > MAX {
+        faults.say(&["pools", name, "mounts"], format!("must be at most {MAX}"));
     }
     let mut seen = BTreeSet::new();
-    for (at, mount) in pool.mounts.iter().enumerate().take(MOST) {
+    for (at, mount) in pool.mounts.iter().enumerate().take(MAX) {
         let at = at.to_string();
         let at = ["pools", name, "mounts", &at, "source"];
         if !is_plain_path(&mount.source) {
@@ -113,13 +112,14 @@ fn mounts(name: &str, pool: &Pool, faults: &mut Faults) {
         } else if !seen.insert(mount.source.as_str()) {
             faults.say(
                 &at,
-                "stands here twice: once with `writable: true` is enough",
+                "appears twice here: once with `writable: true` is enough",
             );
         }
     }
 }
 
-/// 3.4.5: at most one pool has no source of nodes. Where agents may name a pool, that is a source.
+/// Checks that at most one pool has no source of nodes (3.4.5). A pool that agents may name has
+/// one.
 fn sources(policy: &Policy, faults: &mut Faults) {
     let without = definition_order::pools(policy)
         .into_iter()
@@ -128,14 +128,14 @@ fn sources(policy: &Policy, faults: &mut Faults) {
     for name in names.iter().skip(1) {
         let first = names[0];
         let detail = format!(
-            "no node would ever be in it, nor in {first:?}, and only one pool may be so: give it \
+            "no node would ever be in it, nor in {first:?}, and only one pool may have no nodes: give it \
              `nodes`, a `pattern`, or `declared: true`"
         );
         faults.say(&["pools", name], detail);
     }
 }
 
-/// 3.4.7 and 3.4.8: expressions that can be read, each once.
+/// Checks that expressions compile and are unique (3.4.7, 3.4.8).
 fn patterns(policy: &Policy, faults: &mut Faults) {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, pool) in definition_order::pools(policy) {
@@ -143,10 +143,10 @@ fn patterns(policy: &Policy, faults: &mut Faults) {
             continue;
         };
         let at = ["pools", name, "pattern"];
-        if found.len() == PATTERNS {
+        if found.len() == MAX_PATTERNS {
             faults.say(
                 &at,
-                format!("at most {PATTERNS} pools may have one: list nodes instead"),
+                format!("at most {MAX_PATTERNS} pools may have one: list nodes instead"),
             );
             return;
         }
@@ -162,10 +162,10 @@ fn patterns(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// 3.4.6: a node is listed once; its short and its long name are the same node.
+/// Checks that a node is listed once, under its short or its long name (3.4.6).
 fn members(policy: &Policy, faults: &mut Faults) {
     let domain = domain(policy);
-    // By whole name, and by short name what has been listed bare or not.
+    // By full name, and by short name for nodes listed with or without domain.
     let mut whole: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut bare: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut shortened: BTreeMap<String, (&str, &str)> = BTreeMap::new();
@@ -174,7 +174,7 @@ fn members(policy: &Policy, faults: &mut Faults) {
             let place = at.to_string();
             let steps = ["pools", pool, "nodes", &place];
             if NodeName::new(node.as_str()).is_err() && node.parse::<IpAddr>().is_err() {
-                let detail = format!("{node:?} is no name or address of a node");
+                let detail = format!("{node:?} is not a name or address of a node");
                 faults.say(&steps, detail);
                 continue;
             }
@@ -204,18 +204,18 @@ fn members(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// R-2.1: the domain is the first pool's to say.
+/// Checks that only the first pool sets the domain (R-2.1).
 fn domains(policy: &Policy, faults: &mut Faults) {
     for (at, (name, pool)) in definition_order::pools(policy).into_iter().enumerate() {
         let Some(domain) = pool.domain.as_deref() else {
             continue;
         };
         if at > 0 {
-            let detail = "only the first pool says the domain: remove it here";
+            let detail = "only the first pool sets the domain: remove it here";
             faults.say(&["pools", name, "domain"], detail);
         }
         if NodeName::new(domain.trim_start_matches('.')).is_err() {
-            let detail = format!("{domain:?} is no domain, as in \"example.org\"");
+            let detail = format!("{domain:?} is not a domain, as in \"example.org\"");
             faults.say(&["pools", name, "domain"], detail);
         }
     }

@@ -23,13 +23,13 @@ fn pool<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Pool {
 }
 
 #[test]
-fn the_shipped_policy_is_without_fault() {
+fn the_shipped_policy_has_no_fault() {
     assert_eq!(broken(|_| {}), Vec::<String>::new());
     assert!(crate::notes(&Policy::default()).is_empty());
 }
 
 #[test]
-fn r_3_4_1_a_field_that_stands_twice_is_a_fault() {
+fn a_field_that_appears_twice_is_a_fault() {
     let text = r#"{"pools": {"default": {}}, "classes": {"a": {"policy": "RESERVE",
         "pool": "default", "default": true, "priority": 3, "priority": 4}}}"#;
     let document: Document = serde_json::from_str(text).unwrap();
@@ -41,7 +41,7 @@ fn r_3_4_1_a_field_that_stands_twice_is_a_fault() {
 }
 
 #[test]
-fn r_3_4_3_parents_are_there_and_form_no_circle() {
+fn parents_exist_and_form_no_cycle() {
     let own = broken(|policy| pool(policy, "default").parent = Some("default".into()));
     assert_eq!(own, ["/pools/default/parent"]);
     let unknown = broken(|policy| pool(policy, "gpu").parent = Some("x".into()));
@@ -59,7 +59,7 @@ fn r_3_4_3_parents_are_there_and_form_no_circle() {
 }
 
 #[test]
-fn r_3_4_4_only_pools_at_the_top_have_a_quantum() {
+fn only_root_pools_have_a_quantum() {
     let below = broken(|policy| {
         pool(policy, "gpu").parent = Some("default".into());
         pool(policy, "gpu").quantum = Some(policy.quantum.clone());
@@ -78,7 +78,7 @@ fn r_3_4_4_only_pools_at_the_top_have_a_quantum() {
 }
 
 #[test]
-fn r_3_4_5_one_pool_at_most_has_no_source_of_nodes() {
+fn at_most_one_pool_has_no_source_of_nodes() {
     let none = |policy: &mut Policy, names: &[&str]| {
         for name in names {
             pool(policy, name).declared = false;
@@ -95,7 +95,7 @@ fn r_3_4_5_one_pool_at_most_has_no_source_of_nodes() {
 }
 
 #[test]
-fn r_3_4_6_a_node_is_listed_once_under_its_short_or_long_name() {
+fn a_node_is_listed_once_under_its_short_or_long_name() {
     let nodes = |lists: [&[&str]; 2]| {
         broken(|policy| {
             for (name, list) in ["default", "gpu"].into_iter().zip(lists) {
@@ -122,7 +122,7 @@ fn r_3_4_6_a_node_is_listed_once_under_its_short_or_long_name() {
 }
 
 #[test]
-fn r_3_4_7_and_3_4_8_expressions_can_be_read_and_stand_once() {
+fn expressions_compile_and_are_unique() {
     let patterns = |all: [&str; 2]| {
         broken(|policy| {
             pool(policy, "a").pattern = Some(all[0].into());
@@ -138,7 +138,7 @@ fn r_3_4_7_and_3_4_8_expressions_can_be_read_and_stand_once() {
 }
 
 #[test]
-fn r_3_4_9_a_class_has_a_parent_a_policy_and_a_pool() {
+fn a_class_has_a_parent_a_policy_and_a_pool() {
     assert_eq!(
         broken(|policy| class(policy, "high").pool = Some("x".into())),
         ["/classes/high/pool"]
@@ -159,7 +159,7 @@ fn r_3_4_9_a_class_has_a_parent_a_policy_and_a_pool() {
 }
 
 #[test]
-fn r_3_4_10_a_class_has_no_attribute_that_its_policy_does_not_allow() {
+fn a_class_has_only_attributes_that_its_policy_allows() {
     assert_eq!(
         broken(|policy| class(policy, "service").weight = Some(3)),
         ["/classes/service/weight"]
@@ -179,7 +179,7 @@ fn r_3_4_10_a_class_has_no_attribute_that_its_policy_does_not_allow() {
 }
 
 #[test]
-fn r_3_4_11_one_default_for_each_policy_and_none_of_them_a_template() {
+fn each_policy_has_one_default_that_is_no_template() {
     assert_eq!(
         broken(|policy| class(policy, "low").default = true),
         ["/classes/normal/default"]
@@ -192,7 +192,7 @@ fn r_3_4_11_one_default_for_each_policy_and_none_of_them_a_template() {
 }
 
 #[test]
-fn r_3_4_12_every_policy_in_use_has_a_default_class() {
+fn every_policy_in_use_has_a_default_class() {
     assert_eq!(
         broken(|policy| class(policy, "service").default = false),
         ["/classes"]
@@ -204,7 +204,7 @@ fn r_3_4_12_every_policy_in_use_has_a_default_class() {
 }
 
 #[test]
-fn r_3_4_13_classes_of_one_priority_have_one_policy() {
+fn classes_of_one_priority_have_one_policy() {
     let mixed = broken(|policy| class(policy, "service").priority = Some(10));
     assert_eq!(mixed, ["/classes/service/priority"]);
     let natural = broken(|policy| {
@@ -215,7 +215,7 @@ fn r_3_4_13_classes_of_one_priority_have_one_policy() {
 }
 
 #[test]
-fn r_3_4_14_limits_of_users_name_classes() {
+fn limits_of_users_name_classes() {
     let unknown = broken(|policy| {
         let user = policy.users.entry("ada".into()).or_default();
         user.max_allotment_gb_by_class.insert("x".into(), 3);
@@ -233,7 +233,7 @@ fn r_3_4_14_limits_of_users_name_classes() {
 }
 
 #[test]
-fn weights_sum_to_something() {
+fn weights_are_not_zero() {
     assert_eq!(
         broken(|policy| class(policy, "low").weight = Some(0)),
         ["/classes/low/weight"]
@@ -245,7 +245,7 @@ fn weights_sum_to_something() {
 }
 
 #[test]
-fn only_the_first_pool_says_the_domain() {
+fn only_the_first_pool_sets_the_domain() {
     let second = broken(|policy| pool(policy, "gpu").domain = Some("example.org".into()));
     assert_eq!(second, ["/pools/gpu/domain"]);
     assert_eq!(
@@ -255,7 +255,7 @@ fn only_the_first_pool_says_the_domain() {
 }
 
 #[test]
-fn all_faults_are_told_at_once_and_name_what_would_mend_them() {
+fn all_faults_are_reported_at_once_with_their_correction() {
     let document = json!({
         "pools": {"default": {"serch_order": 3, "parent": 7}, "gpu": {"parent": "defualt"}},
         "classes": {
@@ -287,7 +287,7 @@ fn all_faults_are_told_at_once_and_name_what_would_mend_them() {
 }
 
 #[test]
-fn a_document_without_pools_or_classes_says_so() {
+fn a_document_without_pools_or_classes_is_a_fault() {
     let told = read(Document::from(json!({}))).unwrap_err();
     let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
     assert_eq!(pointers, ["/classes", "/pools"]);
@@ -296,7 +296,7 @@ fn a_document_without_pools_or_classes_says_so() {
 }
 
 #[test]
-fn s21_mounts_are_directories_and_stand_once() {
+fn mounts_are_directories_and_unique() {
     let with = |sources: &[&str]| {
         broken(|policy| {
             let mounts = sources.iter().map(|source| PoolMount {
@@ -313,9 +313,9 @@ fn s21_mounts_are_directories_and_stand_once() {
     assert_eq!(with(&["/a", "/a"]), ["/pools/default/mounts/1/source"]);
 }
 
-/// The form that the API describes is the one that is read.
+/// The API describes queues in the form that is read.
 #[test]
-fn queues_are_judged_in_their_place_and_described_as_they_are_read() {
+fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
     let form = serde_json::json!({
         "queues": { "a": {
             "submit_acl": "ann staff", "sort": "fair", "preemption": "fence",

@@ -207,7 +207,7 @@ fn a_policy_that_makes_no_sense_is_refused() {
         (
             "{\"p\":{}}",
             "{\"p\":{\"parent\":\"p\"}}",
-            "/pools/p/parent: pools form a circle",
+            "/pools/p/parent: pools form a cycle",
         ),
         (
             "{\"p\":{}}",
