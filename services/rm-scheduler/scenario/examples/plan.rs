@@ -1,5 +1,5 @@
-//! What `hayward plan --places` prints, without the rest of the program, for whoever compares many
-//! scenarios: `cargo run --release -p hayward-rm-scheduler-scenario --example plan -- FILE`.
+//! Prints the same as `hayward plan --places`, without the rest of the program, for comparisons of
+//! many scenarios: `cargo run --release -p hayward-rm-scheduler-scenario --example plan -- FILE`.
 
 use std::{error::Error, fs};
 

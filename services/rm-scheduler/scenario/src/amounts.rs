@@ -1,5 +1,5 @@
-//! Amounts as people write them. Gigabytes may have a fraction; they are taken in KiB, rounded
-//! down, which is how nodes report.
+//! Amounts as written in a scenario. Gigabytes may have a fraction and are rounded down to KiB, as
+//! nodes report them.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Number;
@@ -7,7 +7,7 @@ use serde_json::Number;
 const KIB: u64 = 1 << 10;
 const KIB_PER_GB: u64 = 1 << 20;
 
-/// Gigabytes, in bytes.
+/// Gigabytes, stored in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gigabytes(pub u64);
 
@@ -25,11 +25,11 @@ impl<'de> Deserialize<'de> for Gigabytes {
     }
 }
 
-/// Digits after the point that count; a third of a gigabyte has more.
+/// Maximum number of decimal places.
 const DIGITS: usize = 15;
 const PARTS: u128 = 1_000_000_000_000_000;
 
-/// A number as it was written, in [`PARTS`] of one, without passing through a binary fraction.
+/// Parses a number exactly, in units of 1 / [`PARTS`].
 fn parts(number: &Number) -> Option<u128> {
     let text = number.to_string();
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
@@ -39,10 +39,10 @@ fn parts(number: &Number) -> Option<u128> {
     whole.checked_mul(PARTS)?.checked_add(part)
 }
 
-/// Milliseconds a scenario may speak of: a hundred years, so that sums of them are numbers.
-const MOST_MS: u64 = 100 * 366 * 24 * 3_600_000;
+/// Maximum milliseconds: a hundred years, so that sums do not overflow.
+const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
 
-/// Milliseconds; a fraction is rounded down.
+/// Milliseconds. A fraction is rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Milliseconds(pub u64);
 
@@ -53,13 +53,13 @@ impl<'de> Deserialize<'de> for Milliseconds {
         let whole = text
             .split_once('.')
             .map_or(text.as_str(), |(whole, _)| whole);
-        let whole = whole.parse().ok().filter(|ms| *ms <= MOST_MS).map(Self);
-        let wrong = || format!("{number} is no time in milliseconds: from 0 to {MOST_MS}");
+        let whole = whole.parse().ok().filter(|ms| *ms <= MAX_MS).map(Self);
+        let wrong = || format!("{number} is no time in milliseconds: from 0 to {MAX_MS}");
         whole.ok_or_else(|| D::Error::custom(wrong()))
     }
 }
 
-/// Tells `null` from absence: a later document may take a limit away.
+/// A field that is absent, `null` or has a value. `null` removes a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Said<T> {
     #[default]
@@ -69,7 +69,7 @@ pub enum Said<T> {
 }
 
 impl<T> Said<T> {
-    /// What holds from now on, given what held before.
+    /// The value after this field, given the value before.
     pub fn or(self, before: Option<T>) -> Option<T> {
         match self {
             Self::Nothing => before,
@@ -88,7 +88,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Said<T> {
     }
 }
 
-/// A limit that may be negative, which says "what it holds now".
+/// A limit. A negative one means the number of processes that the work holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     pub processes: u64,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_1_parts_of_a_gigabyte_are_rounded_down_to_a_kib() {
+    fn fractions_of_a_gigabyte_are_rounded_down_to_a_kib() {
         assert_eq!(bytes("15"), Some(15 << 30));
         assert_eq!(bytes("0.5"), Some(1 << 29));
         assert_eq!(bytes("0.333333333333"), Some((KIB_PER_GB / 3) * KIB));

@@ -1,4 +1,4 @@
-//! The document as it is written. Unknown fields are errors, except those for people.
+//! Schema of the document. Unknown fields are errors, except fields for comments.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -26,7 +26,7 @@ pub struct Document {
     pub cycles: Vec<CycleDocument>,
 }
 
-/// Section 3.5; what is absent has its shipped value.
+/// Settings of section 3.5. An absent one has its default.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -59,11 +59,11 @@ pub struct SettingsDocument {
     #[serde(alias = "cycle_every_n_publications")]
     pub rm_publish_ratio: Option<u64>,
     pub profile: Option<Profile>,
-    /// The budget for taking back (B5); absent as the profile has it.
+    /// Preemption budget (B5). If absent, that of the profile.
     pub preemption_pool_percent_per_hour: Option<u64>,
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// The rest of section 3.5 is about heartbeats, files and recovery, which a scenario has none
-    /// of: read, so that settings may be taken over whole, and without effect.
+    /// The other settings of section 3.5 are about heartbeats, files and recovery. They are read so
+    /// that settings can be copied as a whole, and have no effect.
     pub eviction_policy: Option<String>,
     pub init_stability: Option<u64>,
     pub node_stability: Option<u64>,
@@ -120,7 +120,8 @@ pub struct PoolDocument {
     pub share_quantum_gb: Option<Gigabytes>,
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// Of the first pool. Names are compared with and without any domain, so it says nothing new.
+    /// Domain of the first pool. It has no effect because names are compared with and without
+    /// domain.
     pub domain: Option<String>,
 }
 
@@ -170,7 +171,7 @@ pub enum Event {
         cpu_milli: Option<u64>,
         #[serde(default)]
         gpu_milli: Option<u64>,
-        /// No rule speaks of them yet.
+        /// No rule uses them.
         #[serde(default, rename = "labels")]
         _labels: Option<Value>,
     },
@@ -235,7 +236,7 @@ pub struct Submit {
     pub service_id: Option<Value>,
 }
 
-/// Fields for people and for comparison say nothing to the planner.
+/// Removes fields for comments and expectations, which the planner does not use.
 pub fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {

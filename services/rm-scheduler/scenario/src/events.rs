@@ -1,4 +1,4 @@
-//! What happens before a cycle's plan, event by event in the order they are told.
+//! Applies the events of a cycle in their order, before its plan.
 
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
@@ -80,7 +80,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// New values hold until they change again.
+    /// Sets values that hold until the next change.
     fn progress(&mut self, work: &WorkId, remaining: Option<u64>, limit: Option<Limit>) {
         let Some(demand) = self.snapshot.demand.get_mut(work) else {
             return;
@@ -92,7 +92,7 @@ impl Fleet {
         }
     }
 
-    ///
+    /// Applies a new configuration.
     fn reconfigure(
         &mut self,
         settings: Option<&SettingsDocument>,
@@ -124,14 +124,14 @@ impl Fleet {
         NodeName::new(name).map_err(|error| self.wrong(&error))
     }
 
-    /// A node that never reported is nobody's business.
+    /// The node, or `None` if it never reported.
     fn node(&mut self, name: &str) -> Result<Option<&mut Node>, Error> {
         let name = self.node_name(name)?;
         Ok(self.snapshot.nodes.get_mut(&name))
     }
 
-    /// fair shares leave when the node is varied off, and what leaves is not taken back when
-    /// it is on again before the cycle's plan.
+    /// Varies a node on. Fair shares leave when a node is varied off, and leave even if it
+    /// is on again before the plan of the cycle.
     fn vary_on(&mut self, name: &str) -> Result<(), Error> {
         let name = self.node_name(name)?;
         let Some(node) = self.snapshot.nodes.get_mut(&name) else {
@@ -144,8 +144,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// the first report creates the node in its pool, later ones update it and
-    /// bring it back from the dead.
+    /// Applies the report of a node: the first one creates the node in its pool, later ones update
+    /// it and revive it.
     fn report(&mut self, name: &str, size: Size, quiesced: bool) -> Result<(), Error> {
         let name = self.node_name(name)?;
         self.reported.insert(name.clone(), size.memory_bytes);
@@ -155,7 +155,7 @@ impl Fleet {
         };
         let lost = self.snapshot.nodes.get(&name).is_some_and(|node| node.lost);
         if lost {
-            // declared dead before it reported, so what was there is lost all the same.
+            // The node was dead before it reported, so its allocations are lost.
             self.lose(&name, |allocation| allocation.kind != WorkKind::Reservation);
         }
         let pool = self.pool_of(&name);
@@ -179,7 +179,7 @@ impl Fleet {
         bytes.saturating_sub(self.defaults.reserved_bytes)
     }
 
-    /// by name, with and without domain; else the default pool.
+    /// The pool of a node by its name, with and without domain; otherwise the default pool.
     fn pool_of(&self, node: &NodeName) -> String {
         let is_short = |text: &str| !text.contains('.');
         let short = |text: &str| text.split('.').next().unwrap_or_default().to_owned();
@@ -199,7 +199,7 @@ impl Fleet {
         pool.map(|pool| pool.name.clone()).unwrap_or_default()
     }
 
-    /// a changed configuration moves nodes, and what is withheld on them.
+    /// A changed configuration moves nodes and changes their withheld memory.
     fn settle_nodes(&mut self) {
         let names: Vec<NodeName> = self.snapshot.nodes.keys().cloned().collect();
         for name in names {
@@ -262,7 +262,7 @@ impl Fleet {
                 gpu_milli: submit.gpu_milli.unwrap_or(0),
                 ..Size::default()
             },
-            // one rule, 10 until stated otherwise.
+            // The default limit is 10.
             max_processes: limit.map_or(if job { 10 } else { 1 }, |limit| limit.processes),
             apart: None,
             keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps),
@@ -286,7 +286,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Full or short names of machines; those that reported are known by their own.
+    /// The node with this full or short name.
     fn listed(&self, name: &str) -> Result<NodeName, Error> {
         let name = self.node_name(name)?;
         let short = |name: &NodeName| name.as_str().split('.').next().map(str::to_owned);
@@ -299,7 +299,7 @@ impl Fleet {
         Ok(alike.cloned().unwrap_or(name))
     }
 
-    /// Service 0 is no service [C-10].
+    /// Service 0 means no service (C-10).
     fn service(&self, id: Option<&Value>) -> Result<Option<WorkId>, Error> {
         let text = match id {
             None | Some(Value::Null) => return Ok(None),

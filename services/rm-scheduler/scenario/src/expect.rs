@@ -1,5 +1,5 @@
-//! What a document expects, and where outcomes differ. Only what is expected is compared: a field
-//! that is not named may be anything.
+//! Compares outcomes with the expectations of a document. A field without an expectation may have
+//! any value.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use crate::Outcome;
 #[derive(Debug, Clone)]
 pub struct Expectation {
     cycle: u64,
-    /// Where in the outcome it belongs; empty means the whole.
+    /// Place in the outcome. Empty for the whole outcome.
     at: Option<String>,
     value: Value,
 }
 
-/// Fields whose names begin with `expect`, of each cycle and of the whole document.
+/// Collects the fields whose names start with `expect`, of each cycle and of the document.
 pub fn gather(document: &Value) -> Vec<Expectation> {
     let mut found = Vec::new();
     let cycles = document["cycles"].as_array();
@@ -48,7 +48,7 @@ fn named(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
         .map(|(name, value)| (name.as_str(), value))
 }
 
-/// `expect` and `expected` speak of the whole outcome, `expect_jobs` of its jobs.
+/// `expect` and `expected` are about the whole outcome, `expect_jobs` about its jobs.
 fn add(found: &mut Vec<Expectation>, cycle: u64, name: &str, value: &Value) {
     let part = name.strip_prefix("expect_").map(str::to_owned);
     let whole = value.get("jobs").is_some() || value.get("pools").is_some();

@@ -1,5 +1,5 @@
-//! A pretended fleet: what is told happens, what is planned is carried out, and processes start and
-//! end after as many cycles as the document says.
+//! A simulated fleet: it applies events and plans, and processes start and end after the number of
+//! cycles in the document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,19 +24,19 @@ pub struct Fleet {
     pub simulation: Simulation,
     pub defaults: Defaults,
     pub written: Written,
-    /// Reported memory in bytes, before anything is withheld.
+    /// Reported memory in bytes, before the withheld part.
     pub reported: BTreeMap<NodeName, u64>,
-    /// Time per item, as told; the planner knows it from the first refresh on.
+    /// Time per item. The planner knows it from the first refresh on.
     pub item_ms: BTreeMap<WorkId, Option<u64>>,
-    /// Work of an unknown kind, which is refused before it gets to the planner.
+    /// Work of an unknown kind, which is rejected before planning.
     pub unknown_kinds: BTreeSet<WorkId>,
     pub cycle: u64,
-    /// The cycle each process was placed in.
+    /// Cycle in which each process was placed.
     placed: BTreeMap<AllocationId, u64>,
-    /// The cycle each process was told to leave in.
+    /// Cycle in which each process was told to leave.
     pub told: BTreeMap<AllocationId, u64>,
     known: BTreeSet<WorkId>,
-    /// What was taken back within the hour (B5).
+    /// Preemptions of the last hour (B5).
     hour: Hour,
     refused: BTreeSet<WorkId>,
     born: u64,
@@ -93,7 +93,7 @@ impl Fleet {
         Ok(outcome)
     }
 
-    ///
+    /// Confirms departures.
     fn confirm_departures(&mut self) {
         let lag = self.simulation.release_lag_cycles;
         let (told, cycle) = (&mut self.told, self.cycle);
@@ -113,7 +113,8 @@ impl Fleet {
         self.snapshot.allocations.remove(id);
     }
 
-    /// published once as refused, then dropped; what it still holds is waited for.
+    /// Removes rejected work after it was published once. Processes it still holds are
+    /// waited for.
     fn drop_refused(&mut self) {
         self.unknown_kinds.clear();
         let holders: BTreeSet<WorkId> = self
@@ -130,7 +131,7 @@ impl Fleet {
         }
     }
 
-    /// The state of every job that was known before this cycle.
+    /// Refreshes the state of every job from before this cycle.
     fn refresh(&mut self) {
         for (id, allocation) in &mut self.snapshot.allocations {
             let placed = self.placed.get(id).copied().unwrap_or(self.cycle);
@@ -187,7 +188,7 @@ impl Fleet {
         self.refused = refused.map(|(work, _)| work.clone()).collect();
     }
 
-    /// Of what is on a node, this leaves without waiting for the node.
+    /// These allocations of a node end at once.
     pub fn lose(&mut self, node: &NodeName, leaves: impl Fn(&Allocation) -> bool) {
         for (id, allocation) in &mut self.snapshot.allocations {
             if allocation.node == *node && !allocation.leaving && leaves(allocation) {
@@ -198,7 +199,7 @@ impl Fleet {
         }
     }
 
-    /// after a reconfiguration shares are counted by what their class says now.
+    /// Counts shares by the current class after a reconfiguration.
     pub fn recount_shares(&mut self) {
         let mut allocations = std::mem::take(&mut self.snapshot.allocations);
         for allocation in allocations.values_mut() {
@@ -210,14 +211,14 @@ impl Fleet {
                 continue;
             };
             if class.policy == Policy::FairShare && allocation.kind != WorkKind::Job {
-                // The class does not serve it any more, and says nothing of what it holds.
+                // The class no longer serves this work.
                 continue;
             }
             let quantum = quantum_of(&self.snapshot, &class.pool);
             allocation.fixed = class.policy != Policy::FairShare;
             if class.policy == Policy::Reserve {
                 if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
-                    // The node's own order, wherever the class is now.
+                    // The order of the node, in whichever pool the class is now.
                     let quantum = quantum_of(&self.snapshot, &node.pool);
                     allocation.order = quantum.node_order(&node.capacity);
                 }
@@ -232,7 +233,7 @@ impl Fleet {
     }
 }
 
-/// The quantum of the tree a pool stands in.
+/// The quantum of the tree of a pool.
 pub fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
     let mut at = snapshot.pools.get(pool);
     while let Some(parent) = at.and_then(|pool| pool.parent.as_ref()) {

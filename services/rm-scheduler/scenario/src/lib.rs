@@ -1,12 +1,12 @@
-//! Scenarios: the production planner driven cycle by cycle, without a fleet.
+//! Runs the production planner cycle by cycle, without a fleet.
 //!
-//! A scenario is a JSON document (`hayward-scenario/1`) that tells of nodes and work, one cycle
-//! after the other. [`Scenario::read`] refuses what it does not know, [`Scenario::run`] plans each
-//! cycle with the planner of the service, carries the plan out on a pretended fleet and gives one
-//! [`Outcome`] per cycle, and [`Scenario::check`] compares outcomes with what the document expects.
+//! A scenario is a JSON document (`hayward-scenario/1`) with nodes and work for each cycle.
+//! [`Scenario::read`] rejects unknown fields, [`Scenario::run`] plans each cycle, applies the plan
+//! to a simulated fleet and returns one [`Outcome`] per cycle, and [`Scenario::check`] compares the
+//! outcomes with the expectations of the document.
 //!
-//! It owns nothing, serves `hayward plan`, the tests of the rules, and whoever wants to discuss
-//! one. It reads no file and no clock: the same document gives the same outcomes everywhere.
+//! It is used by `hayward plan` and by the tests of the rules. It has no state and reads no file
+//! and no clock, so the same document always gives the same outcomes.
 
 mod amounts;
 mod document;
@@ -42,21 +42,21 @@ pub enum Error {
     Cycles(String),
 }
 
-/// Cycles one document may drive, those that nothing is told of among them: each costs a round.
-const MOST_CYCLES: u64 = 100_000;
+/// Maximum number of cycles, including those without events: each costs a round.
+const MAX_CYCLES: u64 = 100_000;
 
-/// A document that was read and found good.
+/// A valid document.
 #[derive(Debug)]
 pub struct Scenario {
     document: document::Document,
-    /// Of its cycles, one after the other.
+    /// Numbers of its cycles, in order.
     numbers: Vec<u64>,
     expectations: Vec<expect::Expectation>,
 }
 
 impl Scenario {
     /// # Errors
-    /// When it is no scenario, or has a field that is not known.
+    /// If it is no scenario or has an unknown field.
     pub fn read(text: &str) -> Result<Self, Error> {
         let mut value: Value = serde_json::from_str(text).map_err(Error::Syntax)?;
         let expectations = expect::gather(&value);
@@ -80,14 +80,14 @@ impl Scenario {
     }
 
     /// # Errors
-    /// When an event or the policy says something that cannot be.
+    /// If an event or the policy is invalid.
     pub fn run(&self, shown: Shown) -> Result<Vec<Outcome>, Error> {
         let mut fleet = fleet::Fleet::new(&self.document)?;
         let mut outcomes = Vec::new();
         let told = self.numbers.iter().copied().zip(&self.document.cycles);
         let mut next = self.numbers.first().copied().unwrap_or(1);
         for (number, cycle) in told {
-            // Cycles that nothing is told of pass all the same.
+            // Cycles without events are planned as well.
             for quiet in next..number {
                 outcomes.push(fleet.cycle(quiet, &[], shown)?);
             }
@@ -97,7 +97,7 @@ impl Scenario {
         Ok(outcomes)
     }
 
-    /// What the outcomes have other than the document expects, one sentence each.
+    /// Differences between outcomes and expectations, one sentence each.
     pub fn check(&self, outcomes: &[Outcome]) -> Vec<String> {
         self.expectations
             .iter()
@@ -105,13 +105,13 @@ impl Scenario {
             .collect()
     }
 
-    /// Expectations the document carries.
+    /// Number of expectations of the document.
     pub fn expects(&self) -> usize {
         self.expectations.len()
     }
 }
 
-/// The number of each cycle; one without follows the one before.
+/// Number of each cycle. A cycle without a number follows the previous one.
 fn numbered(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
     let mut numbers: Vec<u64> = Vec::with_capacity(cycles.len());
     for (at, cycle) in cycles.iter().enumerate() {
@@ -122,9 +122,9 @@ fn numbered(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
             let what = format!("cycles[{at}].cycle is {number}: must be at least {next}");
             return Err(Error::Cycles(what));
         }
-        if number.saturating_sub(first) >= MOST_CYCLES || number > u64::from(u32::MAX) {
+        if number.saturating_sub(first) >= MAX_CYCLES || number > u64::from(u32::MAX) {
             let what = format!(
-                "cycles[{at}].cycle is {number}: a scenario has at most {MOST_CYCLES} cycles, \
+                "cycles[{at}].cycle is {number}: a scenario has at most {MAX_CYCLES} cycles, \
                  those that nothing is told of among them, and none beyond {}",
                 u32::MAX
             );

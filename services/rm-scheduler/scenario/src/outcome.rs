@@ -1,4 +1,4 @@
-//! What one cycle came to, in the form of the scenario page.
+//! The outcome of a cycle, in the format of the scenario page.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Fleet, quantum_of};
 
-/// What is shown beside the numbers.
+/// What the outcome contains beside numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// The nodes of every process.
+    /// Nodes of every process.
     pub places: bool,
-    /// Why work waits, and who gave up what for whom.
+    /// Why work waits, and preemptions with their beneficiaries.
     pub explain: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Shown {
 pub struct Outcome {
     pub cycle: u64,
     pub jobs: BTreeMap<WorkId, JobOutcome>,
-    /// By pool: order and free quanta of each node, with a trailing `x` where it takes no work.
+    /// By pool: order and free quanta of each node, followed by `x` if it accepts no work.
     pub pools: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
@@ -36,7 +36,7 @@ pub struct JobOutcome {
     pub order: u64,
     pub cap: u64,
     pub counted: u64,
-    /// Held less leaving, after the plan.
+    /// Processes after the plan, without leaving ones.
     pub processes: u64,
     pub held: u64,
     pub evicting: u64,
@@ -49,7 +49,7 @@ pub struct JobOutcome {
     pub explain: Option<Explanation>,
 }
 
-/// The primary reason with its numbers, what else would block, and the smallest change.
+/// The primary reason with its numbers, other obstacles, and the smallest change that helps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     pub reason: Reason,
@@ -149,13 +149,13 @@ fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
     users.flat_map(|user| user.work.iter()).collect()
 }
 
-/// A code of section 13.2, where the work waits.
+/// The code of section 13.2 if the work waits.
 fn code(verdict: &Verdict) -> Option<String> {
     if !verdict.waits && !verdict.refused {
         return None;
     }
     let reason = match verdict.reason {
-        // Names that section 13.2 does not have.
+        // Names that are not in section 13.2.
         Reason::AllBlocked | Reason::KeptApart => Reason::ResourcesExhausted,
         Reason::Satisfied
         | Reason::InitializationCap
@@ -182,8 +182,8 @@ fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
     }
 }
 
-/// work whose class is gone closes its node until it has left, and so does what
-/// stays where its class may not be any more. Instances of services do not stay.
+/// Returns whether an allocation closes its node: work without a class until it has left, and work
+/// that its class no longer allows there. Instances of services do not stay.
 fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(verdict) = plan.verdicts.get(&allocation.work) else {
         return false;

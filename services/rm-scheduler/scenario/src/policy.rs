@@ -1,4 +1,4 @@
-//! From the document's policy to the words the planner thinks in.
+//! Translates the policy of a document for the planner.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const GB: u64 = 1 << 30;
 
-/// What the document says apart from the planner's own tunables.
+/// Defaults of the document that are no tunables of the planner.
 #[derive(Debug, Clone)]
 pub struct Defaults {
     pub reserved_bytes: u64,
@@ -27,7 +27,7 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// The shipped values of section 3.5.
+    /// The defaults of section 3.5.
     fn default() -> Self {
         Self {
             reserved_bytes: 0,
@@ -39,7 +39,7 @@ impl Default for Defaults {
     }
 }
 
-/// The shipped values of section 3.5.
+/// The defaults of section 3.5.
 pub fn shipped() -> Tunables {
     Tunables {
         initialization_cap: 1,
@@ -55,7 +55,7 @@ pub fn shipped() -> Tunables {
     }
 }
 
-/// What is negative is nothing.
+/// A negative number counts as 0.
 pub fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -120,7 +120,7 @@ pub fn settings(said: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut
     }
 }
 
-/// Of a policy that was judged, as all that follows.
+/// Expects a validated policy, like the functions below.
 pub fn pools(said: &[PoolDocument]) -> BTreeMap<String, Pool> {
     (0_u64..)
         .zip(said)
@@ -164,14 +164,14 @@ pub fn classes(said: &[ClassDocument]) -> BTreeMap<String, Class> {
     (0_u64..).zip(said).map(class).collect()
 }
 
-/// Who is named with limits, and what cannot be read of them.
+/// Users with limits, and the entries that cannot be read.
 pub fn users(said: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<String>) {
     let mut users = BTreeMap::new();
     let mut faults = Vec::new();
     for (at, said) in said.iter().enumerate() {
         let read = user(said).and_then(|(name, user)| {
             let twice = format!(
-                "({:?}): stands here twice: keep one of the two",
+                "({:?}): appears twice here: keep one of the two",
                 name.as_str()
             );
             users.insert(name, user).map_or(Ok(()), |_| Err(twice))

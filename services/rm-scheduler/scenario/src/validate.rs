@@ -1,9 +1,9 @@
-//! What is wrong with the policy of a scenario, all at once, by the rules that `PUT /v1/policy` and
-//! `hayward policy check` have (3.4).
+//! Validates the policy of a scenario by the rules of `PUT /v1/policy` and `hayward policy check`
+//! (section 3.4), and reports all faults at once.
 //!
-//! A scenario may leave out what its work does not need: default classes (3.4.12), and nodes of a
-//! pool (3.4.5), as nodes come when they report. What the policy of a class does not use (3.4.10)
-//! is without effect.
+//! A scenario may leave out default classes (3.4.12) and nodes of a pool (3.4.5), because nodes
+//! appear when they report. An attribute that the policy of a class does not use (3.4.10) has no
+//! effect.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
     policy::{self, count},
 };
 
-/// The parts of a policy as they were written last.
+/// The last value of each part of a policy.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
     pub nodepools: Vec<PoolDocument>,
@@ -28,10 +28,10 @@ pub struct Written {
 }
 
 impl Written {
-    /// Puts it in force, with these users where any are told.
+    /// Applies the policy, with these users if there are any.
     ///
     /// # Errors
-    /// Each fault with its place and what would mend it; then nothing is changed.
+    /// Each fault with its place and its correction. In that case nothing changes.
     pub fn enforce(
         &self,
         snapshot: &mut Snapshot,
@@ -65,7 +65,7 @@ impl Written {
         faults
     }
 
-    /// 3.4.2
+    /// Names that appear twice (3.4.2).
     fn twice(&self) -> Vec<String> {
         let pools = self.nodepools.iter().map(|pool| pool.name.as_str());
         let classes = self.classes.iter().map(|class| class.name.as_str());
@@ -74,7 +74,7 @@ impl Written {
         faults
     }
 
-    /// The place in the scenario, where pools and classes stand in lists.
+    /// Text of a fault with its place in the scenario, where pools and classes are lists.
     fn told(&self, Fault { pointer, detail }: &Fault) -> String {
         let steps: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
         let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
@@ -165,7 +165,7 @@ fn class((place, said): (u64, &ClassDocument)) -> (String, api::Class) {
     (said.name.clone(), class)
 }
 
-/// For the classes that are named; amounts are of any size.
+/// Only for the named classes; amounts are not checked.
 fn user((name, user): (&UserName, &User)) -> (String, UserPolicy) {
     let named = user.max_allotment_by_class.keys();
     let policy = UserPolicy {

@@ -1,4 +1,4 @@
-//! What a scenario has wrong is told at once, by its place, with what would mend it.
+//! All faults of a scenario are reported at once with their place and correction.
 
 use hayward_rm_scheduler_scenario::{Scenario, Shown};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn scenario() -> Value {
     })
 }
 
-/// The cycles it ran, or the whole chain of what is wrong.
+/// The number of cycles of the run, or the chain of errors.
 fn told(scenario: &Value) -> Result<usize, String> {
     let read = Scenario::read(&scenario.to_string());
     let outcomes = read.and_then(|scenario| scenario.run(Shown::default()));
@@ -36,7 +36,7 @@ fn refused(scenario: &Value, parts: &[&str]) {
 }
 
 #[test]
-fn what_no_scenario_needs_is_no_fault() {
+fn parts_that_a_scenario_does_not_need_may_be_missing() {
     // No default class (3.4.12), a pool without nodes (3.4.5), a weight without effect (3.4.10).
     let mut scenario = scenario();
     scenario["nodepools"][1]["nodes"] = json!([]);
@@ -44,7 +44,7 @@ fn what_no_scenario_needs_is_no_fault() {
 }
 
 #[test]
-fn r_3_4_all_faults_of_a_policy_at_once() {
+fn all_faults_of_a_policy_are_reported_at_once() {
     let mut scenario = scenario();
     scenario["nodepools"] = json!([
         {"name": "top", "nodes": ["f1.example.org"], "domain": "example.org"},
@@ -81,12 +81,12 @@ fn r_3_4_all_faults_of_a_policy_at_once() {
 }
 
 #[test]
-fn r_3_4_3_a_circle_of_pools_and_r_3_4_11_two_defaults() {
+fn a_cycle_of_pools_and_two_defaults_are_faults() {
     let mut scenario = scenario();
     scenario["nodepools"][0]["parent"] = json!("fast");
     refused(
         &scenario,
-        &["nodepools[0].parent (\"top\"): pools form a circle"],
+        &["nodepools[0].parent (\"top\"): pools form a cycle"],
     );
     let mut scenario = self::scenario();
     for name in ["normal", "other"] {
@@ -102,7 +102,7 @@ fn r_3_4_3_a_circle_of_pools_and_r_3_4_11_two_defaults() {
 }
 
 #[test]
-fn a_bad_policy_event_is_told_by_its_cycle() {
+fn an_invalid_policy_event_is_reported_with_its_cycle() {
     let mut scenario = scenario();
     let classes = json!([{"name": "normal", "policy": "FAIR_SHARE", "nodepool": "beside"}]);
     let event = json!({"type": "policy", "classes": classes});
@@ -130,7 +130,7 @@ fn cycles_have_a_limit_and_an_order() {
 }
 
 #[test]
-fn numbers_without_measure_are_refused_or_harmless() {
+fn huge_numbers_are_rejected_or_harmless() {
     let mut scenario = scenario();
     scenario["simulation"] = json!({"init_time_ms": 18_000_000_000_000_000_000_u64});
     refused(

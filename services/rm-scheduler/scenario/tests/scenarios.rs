@@ -1,17 +1,17 @@
-//! Every scenario of the folder comes out as it says.
+//! Every scenario of the folder has the expected outcome.
 
 use std::{fs, path::Path};
 
 use hayward_rm_scheduler_scenario::{Scenario, Shown};
 
-/// So that a scenario may expect any field there is.
+/// Lets a scenario expect any field.
 const EVERYTHING: Shown = Shown {
     places: true,
     explain: true,
 };
 
 #[test]
-fn every_scenario_comes_out_as_it_says() {
+fn every_scenario_has_the_expected_outcome() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut failed = Vec::new();
     let mut seen = 0;
@@ -42,7 +42,7 @@ fn named(start: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// On an empty cluster there is nothing to beat: the default preset counts as the rules do.
+/// On an empty cluster the default preset counts as the rules do.
 #[test]
 fn the_default_preset_agrees_on_the_counting_examples() {
     let mut seen = 0;
@@ -59,7 +59,7 @@ fn the_default_preset_agrees_on_the_counting_examples() {
     assert_eq!(seen, 15);
 }
 
-/// Every scenario can be planned under the default preset, and says where and why.
+/// Every scenario can be planned with the default preset, with places and reasons.
 #[test]
 fn every_scenario_runs_under_the_default_preset() {
     for (name, text) in named("x").into_iter().chain(named("r-")) {
@@ -74,7 +74,7 @@ fn every_scenario_runs_under_the_default_preset() {
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_its_place() {
+fn unknown_fields_are_rejected_with_their_place() {
     let text = r#"{"format":"hayward-scenario/1","cycles":[{"cycle":1,"events":[
         {"type":"node_report","node":"n1","memory_gb":4,"colour":"red"}]}]}"#;
     let error = Scenario::read(text).unwrap_err().to_string();
@@ -86,7 +86,7 @@ fn what_is_not_known_is_refused_by_its_place() {
 }
 
 #[test]
-fn a_difference_is_told_by_cycle_and_field() {
+fn a_difference_names_its_cycle_and_field() {
     let text = r#"{"cycles":[{"cycle":1,"expect":{"pools":{"p":["9:9"]}},"events":[]}],
         "nodepools":[{"name":"p"}]}"#;
     let scenario = Scenario::read(text).unwrap();

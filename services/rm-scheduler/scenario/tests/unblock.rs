@@ -1,5 +1,5 @@
-//! What `unblock` says, when it is done, unblocks: over random small fleets in which one piece of
-//! work waits and nobody else is hungry, the change is made and the work starts.
+//! The change that `unblock` names starts the work, in random small fleets in which one piece of
+//! work waits and no other needs anything.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ const EVERYTHING: Shown = Shown {
 };
 const FLEETS: u64 = 500;
 
-/// Numbers that look random (splitmix64).
-struct Draw(u64);
+/// Random numbers (SplitMix64).
+struct Random(u64);
 
-impl Draw {
+impl Random {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -30,7 +30,7 @@ impl Draw {
     }
 }
 
-/// One gigabyte is one quantum, and what waits is `X` of user `x`.
+/// One gigabyte is one quantum. The work `X` of user `x` waits.
 struct Fleet {
     nodes: BTreeMap<String, u64>,
     x: Value,
@@ -55,27 +55,27 @@ fn pools(extra: &[&str]) -> Value {
     json!([{"name": "main", "nodes": extra}, {"name": "aside", "nodes": aside}])
 }
 
-fn fleet(draw: &mut Draw) -> Fleet {
+fn fleet(random: &mut Random) -> Fleet {
     let mut nodes = BTreeMap::new();
-    for at in 0..=draw.below(4) {
-        nodes.insert(format!("n{at}"), 1 + draw.below(6));
+    for at in 0..=random.below(4) {
+        nodes.insert(format!("n{at}"), 1 + random.below(6));
     }
     let mut events: Vec<Value> = nodes
         .iter()
         .map(|(node, gb)| json!({"type": "node_report", "node": node, "memory_gb": gb}))
         .collect();
-    // What is held for good, and what can be taken back for any other.
-    for at in 0..draw.below(4) {
+    // Allocations that stay, and allocations that can be preempted.
+    for at in 0..random.below(4) {
         events.push(
             json!({"type": "submit", "job": format!("S{at}"), "kind": "service",
-            "user": "s", "class": "fixed", "memory_gb": 1 + draw.below(3), "submit_time": at}),
+            "user": "s", "class": "fixed", "memory_gb": 1 + random.below(3), "submit_time": at}),
         );
     }
-    if draw.one_in(2) {
+    if random.one_in(2) {
         events.push(
             json!({"type": "submit", "job": "J", "kind": "job", "user": "j",
             "class": "low", "memory_gb": 1, "submit_time": 5, "threads": 1, "work_items": 100,
-            "max_processes": 1 + draw.below(6), "time_per_item_ms": 1000}),
+            "max_processes": 1 + random.below(6), "time_per_item_ms": 1000}),
         );
     }
     let (kind, class) = [
@@ -86,26 +86,26 @@ fn fleet(draw: &mut Draw) -> Fleet {
         ("service", "fixed"),
         ("reservation", "whole"),
         ("reservation", "whole"),
-    ][usize::try_from(draw.below(7)).expect("a small number")];
+    ][usize::try_from(random.below(7)).expect("a small number")];
     let mut x = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
-        "memory_gb": 1 + draw.below(8), "submit_time": 9});
-    if draw.one_in(3) {
-        x["machine_list"] = match draw.below(3) {
+        "memory_gb": 1 + random.below(8), "submit_time": 9});
+    if random.one_in(3) {
+        x["machine_list"] = match random.below(3) {
             0 => json!(["n0"]),
             1 => json!(["b0"]),
             _ => json!(["nowhere"]),
         };
     }
     let mut later = Vec::new();
-    if draw.one_in(3) {
-        let node = format!("n{}", draw.below(nodes.len() as u64));
+    if random.one_in(3) {
+        let node = format!("n{}", random.below(nodes.len() as u64));
         later.push(
-            json!({"type": (if draw.one_in(2) {"node_dead"} else {"vary_off"}),
+            json!({"type": (if random.one_in(2) {"node_dead"} else {"vary_off"}),
             "node": node}),
         );
     }
     later.push(x.clone());
-    let allotment = 1 + draw.below(8);
+    let allotment = 1 + random.below(8);
     let scenario = json!({
         "settings": {"share_quantum_gb": 1, "initialization_cap": 0, "prediction": false,
             "profile": "default", "fragmentation_threshold": 2,
@@ -128,7 +128,7 @@ fn run(scenario: &Value) -> Vec<Outcome> {
     scenario.run(EVERYTHING).expect("outcomes")
 }
 
-/// The events that make the change, and the work to look at.
+/// Events that make the change, and the work to check.
 fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, &'static str)> {
     let done = |job: &str| json!({"type": "job_done", "job": job});
     let anew = |field: &str, value: Value| {
@@ -185,12 +185,12 @@ fn waits(job: &JobOutcome) -> bool {
 }
 
 #[test]
-fn what_unblock_says_when_done_unblocks() {
+fn the_change_named_by_unblock_starts_the_work() {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     for seed in 0..FLEETS {
-        let fleet = fleet(&mut Draw(seed));
+        let fleet = fleet(&mut Random(seed));
         let outcomes = run(&fleet.scenario);
-        // A refused piece of work is told once and dropped.
+        // Rejected work is published once and dropped.
         let told = outcomes.iter().rev().find(|it| it.jobs.contains_key("X"));
         let last = told.unwrap();
         let (x, others) = (&last.jobs["X"], last.jobs.iter());
@@ -202,7 +202,7 @@ fn what_unblock_says_when_done_unblocks() {
         let Some(change) = &explained.unblock else {
             panic!("{seed}: nothing is said to help against {name}");
         };
-        // Where two things block it, one change mends one of them.
+        // If two things block it, a change helps with one of them.
         if explained
             .also
             .iter()
@@ -218,7 +218,7 @@ fn what_unblock_says_when_done_unblocks() {
         cycles.push(json!({"cycle": 7, "events": events}));
         cycles.push(json!({"cycle": 13}));
         let after = run(&scenario);
-        // What was refused is looked at no further, so all that is said of it is that it is let in.
+        // Rejected work is not examined further, so its only change is to be admitted.
         let refused = |job: &JobOutcome| job.explain.as_ref().is_some_and(|it| it.refused);
         let let_in = *change == Unblock::NameClass;
         let starts = |outcome: &Outcome| {
