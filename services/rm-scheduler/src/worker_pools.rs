@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent};
-use hayward_rm_scheduler_worker_pools::{Kind, News, Now, Pool, Rules};
+use hayward_rm_scheduler_worker_pools::{
+    EventKind as OwnerEventKind, Now, OwnerEvent, Pool, Rules,
+};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{Timestamp, WorkId};
 use tokio::sync::watch;
@@ -150,7 +152,7 @@ impl Ledger {
             kept.about.stopped_at.get_or_insert(moment.now);
         }
         kept.next_tick_ms = kept.pool.next_tick_ms();
-        for news in kept.pool.take_news() {
+        for news in kept.pool.take_events() {
             let event = event(news, moment.now);
             batch.rows.pools.event(id, &event);
             kept.events.push_back(event);
@@ -165,14 +167,14 @@ impl Ledger {
     }
 }
 
-fn event(news: News, at: Timestamp) -> PoolEvent {
+fn event(news: OwnerEvent, at: Timestamp) -> PoolEvent {
     PoolEvent {
         seq: news.seq,
         kind: match news.kind {
-            Kind::ResourceRemoved => EventKind::ResourceRemoved,
-            Kind::ReconnectRequested => EventKind::ReconnectRequested,
-            Kind::PoolFailed => EventKind::PoolFailed,
-            Kind::Info => EventKind::Info,
+            OwnerEventKind::ResourceRemoved => EventKind::ResourceRemoved,
+            OwnerEventKind::ReconnectRequested => EventKind::ReconnectRequested,
+            OwnerEventKind::PoolFailed => EventKind::PoolFailed,
+            OwnerEventKind::Info => EventKind::Info,
         },
         worker_id: news.worker,
         text: news.text,

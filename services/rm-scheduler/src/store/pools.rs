@@ -58,7 +58,7 @@ impl PoolRows {
 
     /// Notes what differs in rows.
     pub fn note(&mut self, about: &PoolDescription, before: &Pool, now: &Pool) {
-        if !before.is_kept_like(now) {
+        if !before.is_stored_like(now) {
             self.made(about, now);
         }
         let mut note = |id: &AllocationId, worker: Option<&Worker>| {
@@ -67,7 +67,7 @@ impl PoolRows {
         };
         for (id, worker) in &now.workers {
             let was = before.workers.get(id);
-            if was.is_none_or(|was| !was.is_kept_like(worker)) {
+            if was.is_none_or(|was| !was.is_stored_like(worker)) {
                 note(id, Some(worker));
             }
         }
@@ -369,7 +369,7 @@ async fn load_events(
         };
         // An owner that was away for its death and the restart still lists it.
         if let (EventKind::ResourceRemoved, Some(dead)) = (event.kind, &event.worker_id) {
-            kept.pool.note_dead(dead.clone());
+            kept.pool.remember_dead(dead.clone());
         }
         kept.events.push_back(event);
     }

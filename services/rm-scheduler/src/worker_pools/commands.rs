@@ -6,7 +6,9 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::pools::{
     CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer,
 };
-use hayward_rm_scheduler_worker_pools::{Connect, Final, Mode, Pool, Refusal as Fence, Speaker, Wish};
+use hayward_rm_scheduler_worker_pools::{
+    Caller, Connect, Final, Mode, Pool, Refusal as Fence, SizeRequest,
+};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::{PoolDescription, PoolRecord, Refusal, now, rules};
@@ -137,7 +139,7 @@ impl Ledger {
     pub(crate) fn size_pool(
         &mut self,
         id: &WorkId,
-        (from, wish): (Speaker, &Wish),
+        (from, wish): (Caller, &SizeRequest),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<SizeAnswer, Refusal> {
@@ -156,7 +158,7 @@ impl Ledger {
     pub(crate) fn worker_started(
         &mut self,
         id: &WorkId,
-        (from, worker): (Speaker, &AllocationId),
+        (from, worker): (Caller, &AllocationId),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<bool, Refusal> {
@@ -168,7 +170,7 @@ impl Ledger {
     pub(crate) fn remove_worker(
         &mut self,
         id: &WorkId,
-        (from, worker): (Speaker, &AllocationId),
+        (from, worker): (Caller, &AllocationId),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
@@ -180,7 +182,7 @@ impl Ledger {
     pub(crate) fn workers_idle(
         &mut self,
         id: &WorkId,
-        (from, idle): (Speaker, &BTreeSet<AllocationId>),
+        (from, idle): (Caller, &BTreeSet<AllocationId>),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<IdleAnswer, Refusal> {
@@ -196,7 +198,7 @@ impl Ledger {
     pub(crate) fn check_pool(
         &mut self,
         id: &WorkId,
-        from: Speaker,
+        from: Caller,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<CheckAnswer, Refusal> {
@@ -213,7 +215,7 @@ impl Ledger {
     pub(crate) fn stop_pool(
         &mut self,
         id: &WorkId,
-        (from, status, message): (Speaker, Final, &str),
+        (from, status, message): (Caller, Final, &str),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(PoolView, bool), Refusal> {
@@ -228,7 +230,7 @@ impl Ledger {
     pub(crate) fn read_pool_events(
         &mut self,
         id: &WorkId,
-        (from, after): (Option<Speaker>, u64),
+        (from, after): (Option<Caller>, u64),
         moment: &Moment,
     ) -> Result<EventList, Refusal> {
         let heard = self.pool_events(id, after)?;

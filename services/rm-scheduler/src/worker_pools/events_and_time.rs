@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
-use hayward_rm_scheduler_worker_pools::{Ending, Mode, Pool, State, Told};
+use hayward_rm_scheduler_worker_pools::{Ending, Mode, PlatformEvent, Pool, State};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
 
 use super::{PoolRecord, number_of, owns};
@@ -25,7 +25,7 @@ impl Ledger {
         for (id, entries) in by_pool {
             self.notify_pool(&id, moment, batch, |pool, now| {
                 let events = allocation_events(pool, &entries);
-                pool.told(events, now);
+                pool.apply_events(events, now);
             });
         }
         self.mark_nodes(moment, batch);
@@ -58,12 +58,12 @@ impl Ledger {
         let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.worker_pools.by_id.values())
             .filter(runs)
             .map(|kept| (kept, marked(kept)))
-            .filter(|(kept, marked)| kept.pool.marked != *marked)
+            .filter(|(kept, marked)| kept.pool.blocked_nodes != *marked)
             .map(|(kept, marked)| (kept.about.id.clone(), marked))
             .collect();
         for (id, marked) in changed {
             self.notify_pool(&id, moment, batch, |pool, now| {
-                pool.nodes_are_marked(marked, now);
+                pool.set_blocked_nodes(marked, now);
             });
         }
     }
@@ -129,7 +129,7 @@ impl Ledger {
 }
 
 /// What a run of changes of allocations means to their pool.
-fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
+fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEvent> {
     let ours = pool
         .workers
         .iter()
@@ -144,23 +144,23 @@ fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
             };
             known.insert(id);
             let (id, node) = (id.clone(), entry.node.clone());
-            told.push(Told::Granted { id, number, node });
+            told.push(PlatformEvent::Granted { id, number, node });
         }
         if !entry.holds() {
             known.remove(id);
             told.push(ended(entry));
         } else if let Some(vacate) = &entry.vacate {
             let (id, text) = (id.clone(), vacate.detail.clone());
-            told.push(Told::Leaving { id, text });
+            told.push(PlatformEvent::Leaving { id, text });
         }
     }
     told
 }
 
-fn ended(entry: &AllocationEntry) -> Told {
+fn ended(entry: &AllocationEntry) -> PlatformEvent {
     let exit = entry.exit.as_ref();
     let vacated = entry.vacate.as_ref().map(|vacate| vacate.reason);
-    Told::Ended {
+    PlatformEvent::Ended {
         id: entry.id.clone(),
         ending: ending(vacated, exit, entry.running_since.is_some()),
         text: exit.map_or_else(|| "it ended".to_owned(), exit_text),

@@ -1,31 +1,29 @@
-//! What the owner asks, each call fenced by epoch and connection (sections 4, 6, 8, 10, 13).
-//!
-//! A refused call changes nothing (W7).
+//! Calls of the owner, each fenced by epoch and connection. A refused call changes nothing (W7).
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::AllocationId;
 
-use crate::owner_events::Kind;
+use crate::owner_events::EventKind;
 use crate::pool::{Final, Mode, Pool};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
-/// Workers kept beyond those that are wished: strangers, and all of a standalone pool. More are
-/// acknowledged and not kept.
-pub const MOST_FOREIGN: usize = 10_000;
+/// Most foreign workers remembered, including all of a standalone pool. Further ones are
+/// acknowledged and forgotten.
+pub const MAX_FOREIGN: usize = 10_000;
 
-/// In whose name a call is made.
+/// Caller of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaker {
-    /// The owner, or somebody who believes to be it.
+pub enum Caller {
+    /// The owner, current or former.
     Owner { epoch: u64, connection: u64 },
-    /// An operator of the fleet, who needs no connection.
+    /// An operator of the fleet, without a connection.
     Operator,
 }
 
-impl Speaker {
-    /// What the owner itself gives up it need not be told of (W8).
+impl Caller {
+    /// True for the owner, which gets no event for workers that it gives up itself (W8).
     fn is_owner(self) -> bool {
         matches!(self, Self::Owner { .. })
     }
@@ -33,7 +31,7 @@ impl Speaker {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("epoch {given} is not that of the owner, which is {known}")]
+    #[error("epoch {given} is not the epoch of the owner, which is {known}")]
     StaleEpoch { given: u64, known: u64 },
     #[error("no owner is connected; connect with the epoch and all workers first")]
     NotConnected,
@@ -47,32 +45,32 @@ pub enum Refusal {
     UnknownWorker(AllocationId),
 }
 
-/// The answer to a connection (5.7).
+/// Answer to a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connected {
     pub connection: u64,
-    /// Of the list, what the pool knows and counts.
+    /// Listed workers that the pool knows and counts.
     pub accepted: Vec<AllocationId>,
-    /// Of the list, what it left alone.
+    /// Listed workers that the pool does not know.
     pub foreign: Vec<AllocationId>,
-    /// Of the list, what is being given back already.
+    /// Listed workers that are already being given back.
     pub returning: Vec<AllocationId>,
-    /// The list is older than news with a higher number.
+    /// Events with a higher number are newer than the list.
     pub event_seq: u64,
 }
 
-/// A wish for another size.
+/// A request for another size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct SizeRequest {
     pub size: u64,
-    /// Give up what is over, in the order of 15.4.
+    /// True releases surplus workers.
     pub release: bool,
-    /// To be given up first.
+    /// Workers to release first.
     pub unwanted: Vec<AllocationId>,
     pub if_version: Option<u64>,
 }
 
-/// The answer to it.
+/// Answer to a size request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resized {
     pub requested_now: u64,
@@ -87,11 +85,11 @@ pub struct Checked {
 }
 
 impl Pool {
-    /// Lets a call through, or says why not. A call that is let through is a sign of life.
+    /// Checks a call. An accepted call counts as contact with the owner.
     ///
     /// # Errors
-    /// When the pool is stopped, or the caller is not its owner of now.
-    pub fn fence(&mut self, from: Speaker, now: Now) -> Result<(), Refusal> {
+    /// When the pool is stopped, or the caller is not its current owner.
+    pub fn fence(&mut self, from: Caller, now: Now) -> Result<(), Refusal> {
         self.admits(from)?;
         if from.is_owner() {
             self.owner.heard_ms = now.monotonic_ms;
@@ -99,11 +97,11 @@ impl Pool {
         Ok(())
     }
 
-    fn admits(&self, from: Speaker) -> Result<(), Refusal> {
+    fn admits(&self, from: Caller) -> Result<(), Refusal> {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
         }
-        let Speaker::Owner { epoch, connection } = from else {
+        let Caller::Owner { epoch, connection } = from else {
             return Ok(());
         };
         let (known, bound) = (self.owner.epoch, self.bound());
@@ -113,7 +111,7 @@ impl Pool {
                 known,
             });
         }
-        // A later epoch is an owner that has yet to connect.
+        // A later epoch belongs to an owner that must connect first.
         if !bound || epoch > known {
             return Err(Refusal::NotConnected);
         }
@@ -126,10 +124,10 @@ impl Pool {
         Ok(())
     }
 
-    /// The owner says that it goes; its epoch has to match, its connection need not be told.
+    /// The owner leaves. Its epoch must match, not its connection.
     ///
     /// # Errors
-    /// When it is not the owner.
+    /// When the caller is not the owner.
     pub fn leave(&mut self, epoch: u64) -> Result<(), Refusal> {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
@@ -143,30 +141,35 @@ impl Pool {
         }
         if self.bound() {
             self.unbind();
-            self.tell(Kind::Info, None, "the owner has left");
+            self.record_event(EventKind::Info, None, "the owner has left");
         }
         Ok(())
     }
 
-    /// Sets the size. Lowering it withdraws surplus requests; workers go only where `release` says
-    /// so (sections 6, 10, 15.4).
+    /// Sets the size. A lower size withdraws surplus requests, and releases workers only with
+    /// `release`.
     ///
     /// # Errors
-    /// When the call is fenced off or was made from another version.
-    pub fn set_size(&mut self, from: Speaker, wish: &Wish, now: Now) -> Result<Resized, Refusal> {
+    /// When the call is fenced off, or names another version.
+    pub fn set_size(
+        &mut self,
+        from: Caller,
+        request: &SizeRequest,
+        now: Now,
+    ) -> Result<Resized, Refusal> {
         self.admits(from)?;
         let known = self.version;
-        if let Some(given) = wish.if_version.filter(|given| *given != known) {
+        if let Some(given) = request.if_version.filter(|given| *given != known) {
             return Err(Refusal::OtherVersion { given, known });
         }
         self.fence(from, now)?;
-        if self.designated != wish.size {
-            self.designated = wish.size;
+        if self.designated != request.size {
+            self.designated = request.size;
             self.version += 1;
         }
         let mut done = Resized::default();
-        if wish.release && self.mode == Mode::Managed {
-            self.release_surplus(from, &wish.unwanted, &mut done);
+        if request.release && self.mode == Mode::Managed {
+            self.release_surplus(from, &request.unwanted, &mut done);
         } else {
             done.withdrawn_now = self.withdraw(self.surplus());
         }
@@ -174,12 +177,12 @@ impl Pool {
         Ok(done)
     }
 
-    /// A worker has registered with its owner; true when it is one of ours (section 8). The answer
-    /// vetoes nothing.
+    /// A worker registered with its owner; true when the pool knows it. The owner may use it in any
+    /// case.
     ///
     /// # Errors
     /// When the call is fenced off.
-    pub fn started(&mut self, from: Speaker, id: &AllocationId, now: Now) -> Result<bool, Refusal> {
+    pub fn started(&mut self, from: Caller, id: &AllocationId, now: Now) -> Result<bool, Refusal> {
         self.fence(from, now)?;
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
@@ -196,17 +199,17 @@ impl Pool {
                 false
             }
             None => {
-                self.meet_stranger(id);
+                self.report_unknown_worker(id);
                 false
             }
         };
-        if self.tell_of_idle(&before) {
+        if self.report_idle_blocked(&before) {
             self.request_missing(now);
         }
         Ok(known)
     }
 
-    /// Section 11: standalone accepts every worker it is told of, while it has room to keep it.
+    /// A standalone pool accepts every reported worker, up to the limit.
     pub(crate) fn accept(&mut self, id: &AllocationId) -> bool {
         if !self.workers.contains_key(id) && self.is_full() {
             return false;
@@ -219,14 +222,15 @@ impl Pool {
 
     fn is_full(&self) -> bool {
         let wished = usize::try_from(self.designated).unwrap_or(0);
-        self.workers.len() >= MOST_FOREIGN + wished
+        self.workers.len() >= MAX_FOREIGN + wished
     }
 
-    /// Race 5: a stranger that is known to be dead is told of at once, any other is left alone.
-    pub(crate) fn meet_stranger(&mut self, id: &AllocationId) {
+    /// A reported worker that is known to be dead is reported as removed at once; any other unknown
+    /// one is ignored.
+    pub(crate) fn report_unknown_worker(&mut self, id: &AllocationId) {
         if self.dead.contains(id) {
-            let text = "it was dead before it was reported";
-            self.tell(Kind::ResourceRemoved, Some(id.clone()), text);
+            let text = "the worker was dead before it was reported";
+            self.record_event(EventKind::ResourceRemoved, Some(id.clone()), text);
         } else if !self.is_full() {
             let mut worker = Worker::new(State::Foreign);
             worker.reported_by = Some(self.owner.epoch);
@@ -234,22 +238,22 @@ impl Pool {
         }
     }
 
-    /// Gives one worker back, without any change of the size: so it is replaced once it is gone
-    /// (section 10). Asking again for one that is on its way changes nothing.
+    /// Gives one worker back and keeps the size, so that it is replaced. A repeated call changes
+    /// nothing.
     ///
     /// # Errors
-    /// When the call is fenced off, or the worker is not one of ours.
-    pub fn remove(&mut self, from: Speaker, id: &AllocationId, now: Now) -> Result<(), Refusal> {
+    /// When the call is fenced off, or the worker is unknown.
+    pub fn remove(&mut self, from: Caller, id: &AllocationId, now: Now) -> Result<(), Refusal> {
         self.fence(from, now)?;
         let standalone = self.mode == Mode::Standalone;
         match self.workers.get_mut(id) {
             Some(_) if standalone => {
-                // The process stays; only the id is forgotten.
+                // The process stays; only the id is removed.
                 self.workers.remove(id);
                 if !from.is_owner() {
-                    // W8: its owner did not order this and has to stop using it.
-                    let text = "an operator took it off the list";
-                    self.tell(Kind::ResourceRemoved, Some(id.clone()), text);
+                    // The owner did not order this, and must stop using the worker (W8).
+                    let text = "an operator removed the worker from the list";
+                    self.record_event(EventKind::ResourceRemoved, Some(id.clone()), text);
                 }
                 Ok(())
             }
@@ -267,7 +271,7 @@ impl Pool {
 
     /// # Errors
     /// When the call is fenced off.
-    pub fn check(&mut self, from: Speaker, now: Now) -> Result<Checked, Refusal> {
+    pub fn check(&mut self, from: Caller, now: Now) -> Result<Checked, Refusal> {
         self.fence(from, now)?;
         Ok(Checked {
             missing: self.missing(),
@@ -275,13 +279,13 @@ impl Pool {
         })
     }
 
-    /// Ends the pool; false when it was over already (section 13).
+    /// Stops the pool; false when it was already stopped.
     ///
     /// # Errors
     /// When the call is fenced off.
     pub fn stop(
         &mut self,
-        from: Speaker,
+        from: Caller,
         (status, message): (Final, &str),
         now: Now,
     ) -> Result<bool, Refusal> {
@@ -290,7 +294,7 @@ impl Pool {
         }
         self.fence(from, now)?;
         self.stop_with(status, message.to_owned(), from.is_owner());
-        self.tell(Kind::Info, None, "the pool is stopped");
+        self.record_event(EventKind::Info, None, "the pool is stopped");
         Ok(true)
     }
 
@@ -298,7 +302,7 @@ impl Pool {
         self.counts().available().saturating_sub(self.designated)
     }
 
-    /// Withdraws up to so many requests, the newest first.
+    /// Withdraws up to `most` requests, the newest first.
     fn withdraw(&mut self, most: u64) -> u64 {
         let mut withdrawn = 0;
         while withdrawn < most && self.requested.pop_last().is_some() {
@@ -307,11 +311,12 @@ impl Pool {
         withdrawn
     }
 
-    /// 15.4: the unwanted, requests, unregistered workers, registered workers, until it fits.
-    fn release_surplus(&mut self, from: Speaker, unwanted: &[AllocationId], done: &mut Resized) {
+    /// Releases unwanted workers, requests, unregistered and registered workers, in this order,
+    /// until the size fits.
+    fn release_surplus(&mut self, from: Caller, unwanted: &[AllocationId], done: &mut Resized) {
         let unwanted: BTreeSet<&AllocationId> = unwanted.iter().collect();
         let ordered = from.is_owner();
-        // What is not counted is over, whatever the size.
+        // Uncounted workers are surplus at any size.
         for (id, worker) in &mut self.workers {
             if worker.is_idle_blocked() && unwanted.contains(id) {
                 worker.give_back(ordered);
@@ -324,7 +329,7 @@ impl Pool {
         self.release(ordered, |_, state| state == State::Started, done);
     }
 
-    /// Newest first: the younger, the less is lost.
+    /// Newest first, because the least work is lost.
     fn release(
         &mut self,
         ordered: bool,

@@ -1,4 +1,4 @@
-//! An owner connects and hands over its list of workers (section 5).
+//! Connection of an owner with its list of workers.
 
 use std::collections::BTreeSet;
 
@@ -13,38 +13,38 @@ use crate::worker::State;
 pub struct Connect {
     pub epoch: u64,
     pub address: String,
-    /// All workers that are registered with this owner.
+    /// All workers registered with this owner.
     pub workers: BTreeSet<AllocationId>,
-    /// Reconnect only if this is still the connection (5.6).
+    /// Connect only if this is still the current connection.
     pub connection: Option<u64>,
 }
 
 impl Pool {
-    /// Binds the owner in place of whichever was bound before. Its list is the truth; what the list
-    /// leaves out is kept and counted for a while, because a new owner begins with an empty one.
+    /// Binds the owner, replacing any earlier one. Its list is authoritative. Workers missing from
+    /// the list stay and count for a while, because a new owner begins with an empty list.
     ///
     /// # Errors
-    /// When the pool is stopped, a later owner is known, or a newer connection was made.
-    pub fn connect(&mut self, asked: &Connect, now: Now) -> Result<Connected, Refusal> {
+    /// When the pool is stopped, or a later owner or connection is known.
+    pub fn connect(&mut self, request: &Connect, now: Now) -> Result<Connected, Refusal> {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
         }
-        let (given, known) = (asked.epoch, self.owner.epoch);
+        let (given, known) = (request.epoch, self.owner.epoch);
         if given < known {
             return Err(Refusal::StaleEpoch { given, known });
         }
         let known = self.owner.connection;
-        if let Some(given) = asked.connection.filter(|given| *given != known) {
+        if let Some(given) = request.connection.filter(|given| *given != known) {
             return Err(Refusal::StaleConnection { given, known });
         }
-        if asked.epoch > self.owner.epoch {
-            // A new owner has said of nobody that it is idle.
+        if request.epoch > self.owner.epoch {
+            // A new owner has not reported any idle worker.
             for worker in self.workers.values_mut() {
                 worker.idle = false;
             }
         }
-        self.owner.epoch = asked.epoch;
-        self.owner.address.clone_from(&asked.address);
+        self.owner.epoch = request.epoch;
+        self.owner.address.clone_from(&request.address);
         self.owner.connection += 1;
         self.owner.bound = true;
         self.owner.heard_ms = now.monotonic_ms;
@@ -55,24 +55,24 @@ impl Pool {
             returning: Vec::new(),
             event_seq: self.event_seq,
         };
-        self.drop_strangers(&asked.workers);
-        for id in &asked.workers {
+        self.drop_unlisted_foreign(&request.workers);
+        for id in &request.workers {
             self.take_over(id, &mut answer);
         }
-        self.start_deadlines(&asked.workers, now);
+        self.start_deadlines(&request.workers, now);
         self.request_missing(now);
         Ok(answer)
     }
 
-    /// What was never ours is known from the list alone; in standalone that is everything.
-    fn drop_strangers(&mut self, list: &BTreeSet<AllocationId>) {
+    /// Foreign workers are known only from the list; in a standalone pool those are all.
+    fn drop_unlisted_foreign(&mut self, list: &BTreeSet<AllocationId>) {
         let standalone = self.mode == Mode::Standalone;
         self.workers.retain(|id, worker| {
             list.contains(id) || !(standalone || worker.state == State::Foreign)
         });
     }
 
-    /// 5.3, for one worker of the list.
+    /// Takes over one listed worker.
     fn take_over(&mut self, id: &AllocationId, answer: &mut Connected) {
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
@@ -100,13 +100,13 @@ impl Pool {
                 list.push(id.clone());
             }
             None => {
-                self.meet_stranger(id);
+                self.report_unknown_worker(id);
                 answer.foreign.push(id.clone());
             }
         }
     }
 
-    /// From now on somebody can report workers, so from now on they can be late.
+    /// Starts the deadlines for registration, because workers can be reported from now on.
     fn start_deadlines(&mut self, list: &BTreeSet<AllocationId>, now: Now) {
         for (id, worker) in &mut self.workers {
             let wait = match worker.state {

@@ -1,21 +1,21 @@
-//! The rate of failed starts (15.2).
+//! Rate of failed starts within a minute.
 
 use std::collections::VecDeque;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Marks of the last minute.
+/// Times of failed starts in the last minute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Meter(VecDeque<u64>);
+pub struct FailedStartRate(VecDeque<u64>);
 
-impl Meter {
-    /// Marks a failed start; true when there are more than `limit` in this minute.
-    pub fn mark(&mut self, now_ms: u64, limit: u64) -> bool {
+impl FailedStartRate {
+    /// Records a failed start; true when there are more than `limit` within a minute.
+    pub fn record(&mut self, now_ms: u64, limit: u64) -> bool {
         while self.0.front().is_some_and(|at| at + MINUTE_MS <= now_ms) {
             self.0.pop_front();
         }
         self.0.push_back(now_ms);
-        // One more than the limit says all there is to know.
+        // One more than the limit is enough to remember.
         let most = usize::try_from(limit)
             .unwrap_or(usize::MAX)
             .saturating_add(1);

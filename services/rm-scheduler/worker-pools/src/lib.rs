@@ -1,16 +1,13 @@
-//! Worker pools: how many workers an outside owner wishes, which there are, and what the owner has
-//! to hear. Pure: no clock, no randomness, no I/O.
+//! Worker pools with an external owner: the wanted number of workers, the existing workers, and the
+//! events for the owner. Pure: no clock, no randomness, no I/O.
 //!
-//! The owner's list of workers is the truth; a [`Pool`] is told about it and contributes hints. It
-//! asks for workers, notices dead ones early and gives back what it was told to give back. It never
-//! chooses *which* registered worker to give up, unless its owner asks for just that
-//! (`release` on the size call).
+//! The owner's list of workers is authoritative; the [`Pool`] only adds hints. It requests workers,
+//! detects dead ones early and gives back those that the owner returned. It chooses a registered
+//! worker to release only if the owner requests that (`release` in the size call).
 //!
-//! It changes in three ways: the owner asks ([`asked`]), the platform tells ([`platform`]), time
-//! passes ([`time`]). [`Pool::wants`] is at any moment what should be asked of the scheduler and
-//! [`Pool::take_news`] what has to be told. Whoever keeps it decides nothing.
-//!
-//! Rules are those of the specification of worker pools, by section and number (W1–W8).
+//! Three inputs change a pool: calls of the owner ([`commands`]), events of the platform
+//! ([`platform`]) and time ([`time`]). [`Pool::wants`] returns the current requests to the
+//! scheduler, and [`Pool::take_events`] the events not yet delivered. The caller decides nothing.
 
 pub mod commands;
 mod connect;
@@ -22,11 +19,11 @@ mod pool;
 pub mod time;
 pub mod worker;
 
-pub use commands::{Checked, Connected, MOST_FOREIGN, Refusal, Resized, Speaker, Wish};
+pub use commands::{Caller, Checked, Connected, MAX_FOREIGN, Refusal, Resized, SizeRequest};
 pub use connect::Connect;
 pub use idle::Idleness;
-pub use owner_events::{Kind, News};
-pub use platform::{Ending, Told};
+pub use owner_events::{EventKind, OwnerEvent};
+pub use platform::{Ending, PlatformEvent};
 pub use pool::{Counts, Final, Mode, Owner, Pool, Rules, Stopped};
 pub use time::Now;
 pub use worker::{State, Worker};

@@ -1,20 +1,20 @@
-//! What the owner and other listeners have to hear, numbered.
+//! Numbered events for the owner and other readers.
 
 use hayward_vocabulary::AllocationId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A worker the owner had reported is dead, and the owner had not ordered it (W8).
+pub enum EventKind {
+    /// A reported worker died or left without an order of the owner (W8).
     ResourceRemoved,
-    /// The pool was read again by a new leader: connect once more.
+    /// A new leader loaded the pool; the owner must connect again.
     ReconnectRequested,
-    /// Too many failures: it is stopped.
+    /// The pool stopped because of too many failures.
     PoolFailed,
-    /// For whoever watches.
+    /// Information only.
     Info,
 }
 
-impl Kind {
+impl EventKind {
     pub const ALL: [Self; 4] = [
         Self::ResourceRemoved,
         Self::ReconnectRequested,
@@ -33,10 +33,10 @@ impl Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
-    /// Only grows, from 1.
+pub struct OwnerEvent {
+    /// Sequence number, from 1.
     pub seq: u64,
-    pub kind: Kind,
+    pub kind: EventKind,
     pub worker: Option<AllocationId>,
     pub text: String,
 }

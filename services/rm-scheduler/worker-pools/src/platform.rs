@@ -1,26 +1,26 @@
-//! What the platform tells: grants, workers it takes off, workers that ended, and what it still has
-//! after a restart (sections 7, 9, 14).
+//! Events of the platform: grants, vacated workers, ended workers, and the workers known after a
+//! restart.
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use crate::owner_events::Kind;
+use crate::owner_events::EventKind;
 use crate::pool::{Final, Mode, Pool};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    /// Room was given for the worker of this number.
+pub enum PlatformEvent {
+    /// The worker with this number was granted.
     Granted {
         id: AllocationId,
         number: u64,
         node: NodeName,
     },
-    /// The platform takes it off by itself: an evacuation, others that are due the room.
+    /// The platform vacates the worker, for an evacuation or for other work.
     Leaving { id: AllocationId, text: String },
-    /// It is proven gone.
+    /// The worker has ended.
     Ended {
         id: AllocationId,
         ending: Ending,
@@ -28,37 +28,37 @@ pub enum Told {
     },
 }
 
-/// Whose doing an end was.
+/// Cause of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Its own, or its node's: a failure of the pool.
+    /// Failure of the worker or its node; counts as a failure of the pool.
     Died,
-    /// The machine refused to start it: not a failure, but a failed start.
+    /// The node could not start it; counts as a failed start only.
     Refused,
-    /// The platform's own doing: neither.
+    /// Ended by the platform; counts as neither.
     Intended,
 }
 
 impl Pool {
-    /// Takes in a batch of news, then judges failures, then checks (section 9).
-    pub fn told(&mut self, batch: impl IntoIterator<Item = Told>, now: Now) {
-        for told in batch {
-            match told {
-                Told::Granted { id, number, node } => self.granted(id, number, node, now),
-                Told::Leaving { id, text } => self.leaving(&id, &text),
-                Told::Ended { id, ending, text } => self.ended(id, ending, &text, now),
+    /// Applies a batch of events, then the failure limit, then requests missing workers.
+    pub fn apply_events(&mut self, batch: impl IntoIterator<Item = PlatformEvent>, now: Now) {
+        for event in batch {
+            match event {
+                PlatformEvent::Granted { id, number, node } => self.granted(id, number, node, now),
+                PlatformEvent::Leaving { id, text } => self.leaving(&id, &text),
+                PlatformEvent::Ended { id, ending, text } => self.ended(id, ending, &text, now),
             }
         }
         self.request_missing(now);
     }
 
-    /// Read again by a new leader, which knows these allocations of the pool to hold: the owner has
-    /// to connect again, and what it had registered waits for it as launching (section 14).
+    /// Restores the pool for a new leader that knows these allocations. The owner must connect
+    /// again, and its registered workers count as launching until then.
     pub fn restarted(&mut self, held: &BTreeSet<AllocationId>, now: Now) {
         self.unbind();
         if self.stopped.is_none() {
-            let text = "the scheduler has restarted: connect again";
-            self.tell(Kind::ReconnectRequested, None, text);
+            let text = "the scheduler has restarted; connect again";
+            self.record_event(EventKind::ReconnectRequested, None, text);
         }
         if self.mode == Mode::Standalone {
             return;
@@ -70,8 +70,8 @@ impl Pool {
             .map(|(id, _)| id.clone())
             .collect();
         for id in lost {
-            // No completion was delivered, so it is no failure (E1).
-            let text = "it was gone when the scheduler came back";
+            // No completion was delivered, so it is not a failure.
+            let text = "the worker was gone when the scheduler returned";
             self.ended(id, Ending::Intended, text, now);
         }
         for worker in self.workers.values_mut() {
@@ -85,7 +85,7 @@ impl Pool {
 
     fn granted(&mut self, id: AllocationId, number: u64, node: NodeName, now: Now) {
         if !self.requested.remove(&number) {
-            // More grants than requests: one request less, clamped at none (race 13).
+            // More grants than requests: one request less, never below zero.
             self.requested.pop_last();
         }
         let fits = self.stopped.is_none()
@@ -93,7 +93,7 @@ impl Pool {
             && self.counts().granted() < self.designated;
         let met = self.workers.get(&id).and_then(|worker| worker.reported_by);
         let mut worker = Worker::new(State::Launching);
-        worker.marked = self.marked.contains(&node);
+        worker.marked = self.blocked_nodes.contains(&node);
         (worker.number, worker.node, worker.reported_by) = (Some(number), Some(node), met);
         match met {
             _ if !fits => worker.give_back(false),
@@ -106,48 +106,48 @@ impl Pool {
         self.workers.insert(id, worker);
     }
 
-    /// Not counted from now on, so that the check asks for another at once (section 22).
+    /// It no longer counts, so that another one is requested at once.
     fn leaving(&mut self, id: &AllocationId, text: &str) {
         let Some(worker) = self.workers.get_mut(id).filter(|worker| worker.is_held()) else {
             return;
         };
         worker.give_back(false);
-        self.tell(
-            Kind::Info,
+        self.record_event(
+            EventKind::Info,
             Some(id.clone()),
-            &format!("it is taken off: {text}"),
+            &format!("the worker is vacated: {text}"),
         );
     }
 
     fn ended(&mut self, id: AllocationId, ending: Ending, text: &str, now: Now) {
-        // What the owner knows and the pool never asked for is not ours to count.
-        let ours = |worker: &Worker| worker.state != State::Foreign;
-        if !self.workers.get(&id).is_some_and(ours) {
+        // A foreign worker does not count here.
+        let is_own = |worker: &Worker| worker.state != State::Foreign;
+        if !self.workers.get(&id).is_some_and(is_own) {
             return;
         }
         let Some(worker) = self.workers.remove(&id) else {
             return;
         };
-        self.note_dead(id.clone());
-        // W8: also for one that was registered before a restart or a change of owners.
+        self.remember_dead(id.clone());
+        // Also for a worker registered before a restart or a change of owner (W8).
         if worker.reported_by.is_some() && !worker.ordered {
-            self.tell(Kind::ResourceRemoved, Some(id), text);
+            self.record_event(EventKind::ResourceRemoved, Some(id), text);
         }
         if worker.state == State::Returning || ending == Ending::Intended {
             return;
         }
-        // 15.2: one that was registered once did start.
+        // A worker that registered once did start.
         if worker.state == State::Launching && worker.reported_by.is_none() {
-            self.note_failed_start(now);
+            self.record_failed_start(now);
         }
         if ending == Ending::Died {
-            self.note_failure(now);
+            self.record_failure(now);
             self.stop_for_failures(now);
         }
     }
 
-    /// Reaching the limit is tolerated, passing it is not. The rest of the batch finds a stopped
-    /// pool, in which nothing is a failure any more.
+    /// Stops the pool above the limit; reaching it is allowed. In a stopped pool nothing counts as
+    /// a failure.
     fn stop_for_failures(&mut self, now: Now) {
         self.forget_old_failures(now);
         let Some(limit) = self.max_failed.filter(|limit| self.failed_so_far > *limit) else {
@@ -156,6 +156,6 @@ impl Pool {
         let failed = self.failed_so_far;
         let text = format!("{failed} workers failed, {limit} are tolerated");
         self.stop_with(Final::Failed, text.clone(), false);
-        self.tell(Kind::PoolFailed, None, &text);
+        self.record_event(EventKind::PoolFailed, None, &text);
     }
 }

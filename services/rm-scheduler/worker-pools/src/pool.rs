@@ -1,31 +1,31 @@
-//! The pool itself: its numbers, and how many workers to ask for (sections 3 and 6).
+//! State of a pool, and the number of workers to request.
 //!
-//! `available = STARTED + REQUESTED + LAUNCHING`. All three are sizes of sets here, so none can be
-//! negative, and a worker is in exactly one state (W2) because it is in one map once.
+//! `available = STARTED + REQUESTED + LAUNCHING`. All three are sizes of sets, so none is negative.
+//! A worker is in one map, so it has exactly one state (W2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use crate::failed_start_rate::Meter;
-use crate::owner_events::{Kind, News};
+use crate::failed_start_rate::FailedStartRate;
+use crate::owner_events::{EventKind, OwnerEvent};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
-/// Dead workers remembered, for calls about them that were on the way.
-const DEAD_KEPT: usize = 1_024;
-/// Failures kept by time where a window is set and no limit.
-const FAILURES_KEPT: usize = 1_024;
+/// Most dead workers remembered, for late calls about them.
+const MAX_DEAD: usize = 1_024;
+/// Most failures remembered with a window and without a limit.
+const MAX_FAILURES: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Workers are asked for, launched and given back.
+    /// Workers are requested, launched and given back.
     Managed,
-    /// The owner brings its own; the pool keeps the numbers and does nothing (section 11).
+    /// The owner brings its own workers; the pool only stores the size.
     Standalone,
 }
 
-/// What a final status is to the platform (section 13).
+/// Final status of a stopped pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Final {
     Succeeded,
@@ -49,24 +49,25 @@ impl Final {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Absent in standalone, which reports nothing.
+    /// Absent for a standalone pool.
     pub status: Option<Final>,
     pub message: String,
 }
 
-/// Times and limits (section 19).
+/// Time and count limits of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     pub register_deadline_ms: u64,
     pub reregister_grace_ms: u64,
-    /// Failed starts in a minute that are still tolerated.
+    /// Most failed starts per minute.
     pub start_failures_per_min: u64,
     pub cooldown_ms: u64,
-    /// An owner that is not heard for so long is not bound any more.
+    /// Milliseconds of silence after which an owner is unbound.
     pub owner_lease_ms: u64,
-    /// Failures older than this count no more; 0: they count for ever.
+    /// Milliseconds after which a failure no longer counts; 0 means never.
     pub failure_window_ms: u64,
-    /// After a restart the pool is ready once all have registered, or after this time; 0: at once.
+    /// Milliseconds after a restart until the pool is ready even if not all workers have
+    /// registered; 0 means at once.
     pub recovery_timeout_ms: u64,
 }
 
@@ -84,12 +85,12 @@ impl Default for Rules {
     }
 }
 
-/// Who owns the pool, as far as is known. The epoch stays when the owner goes: it fences.
+/// The last known owner. Its epoch remains after it leaves, to fence former owners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
     pub epoch: u64,
     pub address: String,
-    /// Grows with every connection.
+    /// Increases with every connection.
     pub connection: u64,
     pub bound: bool,
     pub heard_ms: u64,
@@ -102,12 +103,12 @@ pub struct Counts {
     pub started: u64,
     pub returning: u64,
     pub foreign: u64,
-    /// Of the started ones, those that are idle on a marked node: there, and not counted.
+    /// Started workers that are idle on a blocked node and do not count.
     pub idle_blocked: u64,
 }
 
 impl Counts {
-    /// Launching and started, as far as they count.
+    /// Launching and started workers that count.
     pub fn granted(self) -> u64 {
         self.launching + self.started - self.idle_blocked
     }
@@ -122,36 +123,36 @@ pub struct Pool {
     pub mode: Mode,
     pub rules: Rules,
     pub designated: u64,
-    /// Grows with every change of the size.
+    /// Increases with every change of the size.
     pub version: u64,
-    /// Failures that are tolerated; absent: any number.
+    /// Most tolerated failures; absent means any number.
     pub max_failed: Option<u64>,
     pub failed_so_far: u64,
-    /// When the failures that count were, where a window is set.
+    /// Times of the failures that count, with a window.
     pub failed_at: VecDeque<i64>,
     pub stopped: Option<Stopped>,
     pub owner: Owner,
-    /// Numbers that were asked for and not granted.
+    /// Requested numbers that are not granted yet.
     pub requested: BTreeSet<u64>,
-    /// The last number ever asked for.
+    /// The last requested number.
     pub last_number: u64,
     pub workers: BTreeMap<AllocationId, Worker>,
-    /// Nodes that are blocked and not emptied at once, as far as workers are there.
-    pub marked: BTreeSet<NodeName>,
-    /// Number of the last news.
+    /// Nodes with workers that are blocked without evacuation.
+    pub blocked_nodes: BTreeSet<NodeName>,
+    /// Number of the last event.
     pub event_seq: u64,
-    /// No requests before this moment of the monotonic clock.
+    /// Monotonic time before which no worker is requested.
     pub cooldown_until: Option<u64>,
-    /// Waits for the workers it had before a restart, until then.
+    /// Monotonic time until which the pool waits for its earlier workers after a restart.
     pub(crate) recovering_until: Option<u64>,
-    pub(crate) meter: Meter,
-    /// Newest last.
+    pub(crate) meter: FailedStartRate,
+    /// Dead workers, newest last.
     pub(crate) dead: VecDeque<AllocationId>,
-    pub(crate) news: Vec<News>,
+    pub(crate) events: Vec<OwnerEvent>,
 }
 
 impl Pool {
-    /// `max_failed` absent: as many as the initial size; negative: any number (section 9).
+    /// Creates a pool. An absent `max_failed` means the initial size, a negative one any number.
     pub fn new(mode: Mode, initial_size: u64, max_failed: Option<i64>, rules: Rules) -> Self {
         let max_failed = match max_failed {
             None => Some(initial_size),
@@ -170,18 +171,18 @@ impl Pool {
             requested: BTreeSet::new(),
             last_number: 0,
             workers: BTreeMap::new(),
-            marked: BTreeSet::new(),
+            blocked_nodes: BTreeSet::new(),
             event_seq: 0,
             cooldown_until: None,
             recovering_until: None,
-            meter: Meter::default(),
+            meter: FailedStartRate::default(),
             dead: VecDeque::new(),
-            news: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    /// All that is worth keeping in rows is the same; what begins anew with a term does not count.
-    pub fn is_kept_like(&self, other: &Self) -> bool {
+    /// Compares all stored fields, without those that restart with a term.
+    pub fn is_stored_like(&self, other: &Self) -> bool {
         let kept = |pool: &Self| {
             let numbers = (pool.designated, pool.version, pool.last_number);
             let owner = (pool.owner.epoch, pool.owner.connection);
@@ -193,7 +194,7 @@ impl Pool {
             && self.stopped == other.stopped
     }
 
-    /// A copy of all but the workers, which may be many.
+    /// A copy without the workers, which may be many.
     #[must_use]
     pub fn without_workers(&self) -> Self {
         Self {
@@ -202,10 +203,10 @@ impl Pool {
             stopped: self.stopped.clone(),
             owner: self.owner.clone(),
             workers: BTreeMap::new(),
-            marked: BTreeSet::new(),
-            meter: Meter::default(),
+            blocked_nodes: BTreeSet::new(),
+            meter: FailedStartRate::default(),
             dead: VecDeque::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             ..*self
         }
     }
@@ -231,19 +232,19 @@ impl Pool {
         counts
     }
 
-    /// Workers that are neither there nor on their way.
+    /// Number of workers that are neither present nor requested.
     pub fn missing(&self) -> u64 {
         self.designated.saturating_sub(self.counts().available())
     }
 
-    /// Thousandths of the size that are granted; all of them when nothing is wished.
+    /// Granted part of the size in thousandths; 1000 for a size of zero.
     pub fn progress_milli(&self) -> u64 {
         (self.counts().granted() * 1_000)
             .checked_div(self.designated)
             .unwrap_or(1_000)
     }
 
-    /// All workers of before a restart have registered, or the time for it is over (15.5).
+    /// True when all earlier workers have registered after a restart, or its time is over.
     pub fn ready(&self, now: Now) -> bool {
         let waits = self
             .recovering_until
@@ -251,21 +252,26 @@ impl Pool {
         !waits || self.counts().launching == 0
     }
 
-    /// The numbers of the workers the platform should give or keep giving.
+    /// Numbers of the workers that the scheduler should grant or keep.
     pub fn wants(&self) -> BTreeSet<u64> {
         let there = self.workers.values().filter(|worker| worker.is_held());
         let held = there.filter_map(|worker| worker.number);
         self.requested.iter().copied().chain(held).collect()
     }
 
-    /// What was not told yet.
-    pub fn take_news(&mut self) -> Vec<News> {
-        std::mem::take(&mut self.news)
+    /// Removes and returns the events not delivered yet.
+    pub fn take_events(&mut self) -> Vec<OwnerEvent> {
+        std::mem::take(&mut self.events)
     }
 
-    pub(crate) fn tell(&mut self, kind: Kind, worker: Option<AllocationId>, text: &str) {
+    pub(crate) fn record_event(
+        &mut self,
+        kind: EventKind,
+        worker: Option<AllocationId>,
+        text: &str,
+    ) {
         self.event_seq += 1;
-        self.news.push(News {
+        self.events.push(OwnerEvent {
             seq: self.event_seq,
             kind,
             worker,
@@ -273,13 +279,13 @@ impl Pool {
         });
     }
 
-    /// Section 6: requests exactly what is missing. Running it twice requests nothing the second
-    /// time; it never releases (W4).
+    /// Requests exactly the missing workers; a repeated call requests none. It never releases a
+    /// worker (W4).
     pub(crate) fn request_missing(&mut self, now: Now) -> u64 {
         let cools = self
             .cooldown_until
             .is_some_and(|until| now.monotonic_ms < until);
-        // W6; and nobody owns what an unbound pool would start.
+        // No requests for a stopped pool (W6), and none without an owner.
         if self.stopped.is_some() || self.mode == Mode::Standalone || !self.bound() || cools {
             return 0;
         }
@@ -291,7 +297,7 @@ impl Pool {
         missing
     }
 
-    /// Forgets the owner but not its epoch, nor anything that runs (5.5).
+    /// Unbinds the owner; its epoch and the workers stay.
     pub(crate) fn unbind(&mut self) {
         self.owner.bound = false;
         self.owner.address.clear();
@@ -300,7 +306,7 @@ impl Pool {
         }
     }
 
-    /// Gives everything back and asks for nothing more.
+    /// Gives all workers back and requests none.
     pub(crate) fn stop_with(&mut self, status: Final, message: String, ordered: bool) {
         self.requested.clear();
         if self.mode == Mode::Managed {
@@ -313,12 +319,12 @@ impl Pool {
         self.stopped = Some(Stopped { status, message });
     }
 
-    pub(crate) fn note_failure(&mut self, now: Now) {
+    pub(crate) fn record_failure(&mut self, now: Now) {
         self.failed_so_far += 1;
         if self.rules.failure_window_ms > 0 {
             self.failed_at.push_back(now.unix_ms);
-            // More than the limit is never needed: the pool is stopped then.
-            if self.failed_at.len() > FAILURES_KEPT && self.max_failed.is_none() {
+            // More than the limit is unnecessary, because the pool is stopped then.
+            if self.failed_at.len() > MAX_FAILURES && self.max_failed.is_none() {
                 self.failed_at.pop_front();
                 self.failed_so_far -= 1;
             }
@@ -334,24 +340,24 @@ impl Pool {
         }
     }
 
-    pub(crate) fn note_failed_start(&mut self, now: Now) {
+    pub(crate) fn record_failed_start(&mut self, now: Now) {
         if self
             .meter
-            .mark(now.monotonic_ms, self.rules.start_failures_per_min)
+            .record(now.monotonic_ms, self.rules.start_failures_per_min)
         {
             let until = now.monotonic_ms + self.rules.cooldown_ms;
             if self.cooldown_until.is_none() {
-                let text = "too many failed starts in a minute: the next requests wait";
-                self.tell(Kind::Info, None, text);
+                let text = "too many failed starts in a minute; the next requests wait";
+                self.record_event(EventKind::Info, None, text);
             }
             self.cooldown_until = Some(until);
         }
     }
 
-    /// Remembers that this worker is proven dead, so that its owner is told again if it still lists
-    /// or reports it (race 5). Whoever reads a pool from rows says it of those that were told.
-    pub fn note_dead(&mut self, id: AllocationId) {
-        if self.dead.len() == DEAD_KEPT {
+    /// Remembers a dead worker, so that an owner that still lists it is informed. A pool loaded
+    /// from rows calls it for every worker reported as removed.
+    pub fn remember_dead(&mut self, id: AllocationId) {
+        if self.dead.len() == MAX_DEAD {
             self.dead.pop_front();
         }
         self.dead.push_back(id);

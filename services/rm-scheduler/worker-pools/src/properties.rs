@@ -1,13 +1,14 @@
-//! W1–W8 over random lives of a pool.
+//! Properties of a pool over random histories (W1 to W8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::AllocationId;
 use proptest::prelude::*;
 
-use crate::test_platform::{Trial, id};
+use crate::test_platform::{TestPlatform, id};
 use crate::{
-    Connect, Ending, Final, Kind, Mode, Refusal, Rules, Speaker, State, Told, Wish, Worker,
+    Caller, Connect, Ending, EventKind, Final, Mode, PlatformEvent, Refusal, Rules, SizeRequest,
+    State, Worker,
 };
 
 #[derive(Debug, Clone)]
@@ -58,22 +59,22 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The world around a pool, and what it has to hold its word on.
-struct Watched {
-    trial: Trial,
+/// A pool with its platform, and the data to verify it.
+struct ObservedPool {
+    platform: TestPlatform,
     granted: u64,
-    /// What the owner ever reported.
+    /// All workers ever reported by the owner.
     reported: BTreeSet<AllocationId>,
-    /// Those that ended without an order of the owner, after they were reported.
+    /// Reported workers that ended without an order of the owner.
     unordered: BTreeSet<AllocationId>,
     lowered: bool,
 }
 
-impl Watched {
+impl ObservedPool {
     fn new(size: u64, max_failed: Option<i64>) -> Self {
-        let trial = Trial::with(Mode::Managed, size, max_failed, Rules::default());
+        let platform = TestPlatform::with(Mode::Managed, size, max_failed, Rules::default());
         Self {
-            trial,
+            platform,
             granted: 0,
             reported: BTreeSet::new(),
             unordered: BTreeSet::new(),
@@ -81,112 +82,112 @@ impl Watched {
         }
     }
 
-    /// One of the workers there are, or a stranger.
+    /// An existing worker, or an unknown one.
     fn pick(&self, at: u64) -> AllocationId {
-        let there = self.trial.pool.workers.len();
+        let there = self.platform.pool.workers.len();
         let at = usize::try_from(at).unwrap();
-        let picked = self.trial.pool.workers.keys().nth(at);
+        let picked = self.platform.pool.workers.keys().nth(at);
         picked
             .cloned()
             .unwrap_or_else(|| id(900 + (at - there.min(at)) as u64))
     }
 
     fn take(&mut self, step: &Step) {
-        let now = self.trial.now;
-        let owner = self.trial.owner();
+        let now = self.platform.now;
+        let owner = self.platform.owner();
         match step {
             Step::Connect {
                 epoch_up,
                 leave_out,
             } => self.connect(*epoch_up, *leave_out),
-            Step::Leave => drop(self.trial.pool.leave(self.trial.epoch)),
+            Step::Leave => drop(self.platform.pool.leave(self.platform.epoch)),
             Step::Size { size, release } => {
-                let wish = Wish {
+                let request = SizeRequest {
                     size: *size,
                     release: *release,
-                    ..Wish::default()
+                    ..SizeRequest::default()
                 };
-                self.lowered |= *size < self.trial.pool.designated;
-                drop(self.trial.pool.set_size(owner, &wish, now));
+                self.lowered |= *size < self.platform.pool.designated;
+                drop(self.platform.pool.set_size(owner, &request, now));
             }
             Step::Started(at) => {
                 let worker = self.pick(*at);
-                if self.trial.pool.started(owner, &worker, now).is_ok() {
+                if self.platform.pool.started(owner, &worker, now).is_ok() {
                     self.reported.insert(worker);
                 }
             }
             Step::Remove(at) => {
                 let worker = self.pick(*at);
-                drop(self.trial.pool.remove(owner, &worker, now));
+                drop(self.platform.pool.remove(owner, &worker, now));
             }
-            Step::Check => drop(self.trial.pool.check(owner, now)),
+            Step::Check => drop(self.platform.pool.check(owner, now)),
             Step::Grant => self.grant(),
             Step::Leaving(at) => {
                 let id = self.pick(*at);
-                self.trial.told(Told::Leaving {
+                self.platform.apply(PlatformEvent::Leaving {
                     id,
                     text: "block".into(),
                 });
             }
             Step::Mark(on) => {
-                // What is counted again may be more than the size.
-                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
+                // Workers that count again may exceed the size.
+                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
                 let nodes = on.then(|| "n1".parse().unwrap());
-                let pool = &mut self.trial.pool;
-                pool.nodes_are_marked(nodes.into_iter().collect(), now);
+                let pool = &mut self.platform.pool;
+                pool.set_blocked_nodes(nodes.into_iter().collect(), now);
             }
             Step::Idle(at) => {
                 let worker = self.pick(*at);
-                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
+                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
                 let idle = BTreeSet::from([worker]);
-                drop(self.trial.pool.report_idle(owner, &idle, now));
+                drop(self.platform.pool.report_idle(owner, &idle, now));
             }
             Step::End(at, ending) => self.end(*at, *ending),
             Step::Restart => {
-                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
-                self.trial.restart();
+                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
+                self.platform.restart();
             }
             Step::Pass(ms) => {
-                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
-                self.trial.pass(*ms);
+                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
+                self.platform.pass(*ms);
             }
-            Step::Old(at) => self.call_of_the_past(*at),
-            Step::Stop => drop(self.trial.pool.stop(owner, (Final::Killed, ""), now)),
+            Step::Old(at) => self.call_by_former_owner(*at),
+            Step::Stop => drop(self.platform.pool.stop(owner, (Final::Killed, ""), now)),
         }
-        self.trial.hear();
+        self.platform.take_events();
     }
 
     fn connect(&mut self, epoch_up: bool, leave_out: bool) {
-        // Of who is idle an owner of a new epoch has to tell anew: until then they count again.
-        self.lowered |= self.trial.pool.counts().idle_blocked > 0;
-        let epoch = self.trial.epoch + u64::from(epoch_up);
-        let known = self.trial.pool.workers.iter();
+        // After a new epoch all workers count as busy until the owner reports idle ones.
+        self.lowered |= self.platform.pool.counts().idle_blocked > 0;
+        let epoch = self.platform.epoch + u64::from(epoch_up);
+        let known = self.platform.pool.workers.iter();
         let registered = known
             .filter(|(id, worker)| worker.state == State::Started || self.reported.contains(*id));
         let list: Vec<AllocationId> = registered.map(|(id, _)| id.clone()).collect();
         let workers: BTreeSet<_> = list.into_iter().skip(usize::from(leave_out)).collect();
-        let asked = Connect {
+        let request = Connect {
             epoch,
             workers: workers.clone(),
             ..Connect::default()
         };
-        if let Ok(answer) = self.trial.pool.connect(&asked, self.trial.now) {
-            (self.trial.epoch, self.trial.connection) = (epoch, answer.connection);
+        if let Ok(answer) = self.platform.pool.connect(&request, self.platform.now) {
+            (self.platform.epoch, self.platform.connection) = (epoch, answer.connection);
             self.reported.extend(workers);
         }
     }
 
     fn grant(&mut self) {
-        if !self.trial.pool.requested.is_empty() {
+        if !self.platform.pool.requested.is_empty() {
             self.granted += 1;
-            self.trial.grant(self.granted + 100);
+            self.platform.grant(self.granted + 100);
         }
     }
 
     fn end(&mut self, at: u64, ending: Ending) {
         let id = self.pick(at);
-        let before = self.trial.pool.failed_so_far;
-        if let Some(worker) = self.trial.pool.workers.get(&id)
+        let before = self.platform.pool.failed_so_far;
+        if let Some(worker) = self.platform.pool.workers.get(&id)
             && worker.state != State::Foreign
             && worker.reported_by.is_some()
             && !worker.ordered
@@ -194,33 +195,34 @@ impl Watched {
             self.unordered.insert(id.clone());
         }
         let text = "gone".into();
-        self.trial.told(Told::Ended { id, ending, text });
-        let after = self.trial.pool.failed_so_far;
+        self.platform
+            .apply(PlatformEvent::Ended { id, ending, text });
+        let after = self.platform.pool.failed_so_far;
         assert!(after - before <= 1, "W5: {before} → {after}");
     }
 
-    /// W7: whatever an owner of the past asks changes nothing.
-    fn call_of_the_past(&mut self, at: u64) {
-        let Some(epoch) = self.trial.epoch.checked_sub(1) else {
+    /// A call of a former owner changes nothing (W7).
+    fn call_by_former_owner(&mut self, at: u64) {
+        let Some(epoch) = self.platform.epoch.checked_sub(1) else {
             return;
         };
-        if self.trial.pool.owner.epoch != self.trial.epoch {
+        if self.platform.pool.owner.epoch != self.platform.epoch {
             return;
         }
-        let (worker, now) = (self.pick(at), self.trial.now);
-        let from = Speaker::Owner {
+        let (worker, now) = (self.pick(at), self.platform.now);
+        let from = Caller::Owner {
             epoch,
-            connection: self.trial.connection,
+            connection: self.platform.connection,
         };
-        let before = self.trial.pool.clone();
-        let pool = &mut self.trial.pool;
-        let wish = Wish {
+        let before = self.platform.pool.clone();
+        let pool = &mut self.platform.pool;
+        let request = SizeRequest {
             size: at,
             release: true,
-            ..Wish::default()
+            ..SizeRequest::default()
         };
         let refusals = [
-            pool.set_size(from, &wish, now).err(),
+            pool.set_size(from, &request, now).err(),
             pool.started(from, &worker, now).err(),
             pool.remove(from, &worker, now).err(),
             pool.check(from, now).err(),
@@ -234,8 +236,8 @@ impl Watched {
         assert_eq!(*pool, before, "W7");
     }
 
-    fn holds_its_word(&self) {
-        let pool = &self.trial.pool;
+    fn check_rules(&self) {
+        let pool = &self.platform.pool;
         let counts = pool.counts();
         if !self.lowered {
             let available = counts.available();
@@ -255,26 +257,26 @@ impl Watched {
         let started = pool.workers.values().filter(in_one_state).count() as u64;
         assert_eq!(started, counts.started, "W2");
         let held = pool.workers.values().filter_map(|worker| worker.number);
-        let asked: BTreeSet<u64> = held.collect();
+        let granted: BTreeSet<u64> = held.collect();
         assert!(
-            asked.is_disjoint(&pool.requested),
-            "W2: granted and still asked for"
+            granted.is_disjoint(&pool.requested),
+            "W2: granted and still requested"
         );
         if pool.stopped.is_some() {
             assert!(pool.requested.is_empty() && pool.wants().is_empty(), "W6");
         }
-        let mut told: BTreeMap<AllocationId, u64> = BTreeMap::new();
-        for news in self
-            .trial
-            .news
+        let mut counts: BTreeMap<AllocationId, u64> = BTreeMap::new();
+        for event in self
+            .platform
+            .events
             .iter()
-            .filter(|it| it.kind == Kind::ResourceRemoved)
+            .filter(|it| it.kind == EventKind::ResourceRemoved)
         {
-            *told.entry(news.worker.clone().unwrap()).or_default() += 1;
+            *counts.entry(event.worker.clone().unwrap()).or_default() += 1;
         }
         let once: BTreeMap<_, _> = self.unordered.iter().map(|id| (id.clone(), 1)).collect();
-        assert_eq!(told, once, "W8");
-        let numbers: Vec<u64> = self.trial.news.iter().map(|news| news.seq).collect();
+        assert_eq!(counts, once, "W8");
+        let numbers: Vec<u64> = self.platform.events.iter().map(|event| event.seq).collect();
         assert!(
             numbers.iter().copied().eq(1..=pool.event_seq),
             "{numbers:?}"
@@ -286,34 +288,34 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn w1_to_w8_hold_through_any_life(
+    fn all_rules_hold_in_every_history(
         size in 0..6_u64,
         max_failed in prop_oneof![Just(None), Just(Some(-1)), Just(Some(2))],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut watched = Watched::new(size, max_failed);
+        let mut observed = ObservedPool::new(size, max_failed);
         for step in &steps {
-            watched.take(step);
-            watched.holds_its_word();
+            observed.take(step);
+            observed.check_rules();
         }
     }
 
     #[test]
-    fn w4_the_check_and_other_sizes_release_nobody(
+    fn neither_checks_nor_sizes_release_a_worker(
         size in 1..6_u64,
         steps in prop::collection::vec(step(), 1..80),
-        wished in 0..6_u64,
+        new_size in 0..6_u64,
     ) {
-        let mut watched = Watched::new(size, Some(-1));
+        let mut observed = ObservedPool::new(size, Some(-1));
         for step in &steps {
-            watched.take(step);
+            observed.take(step);
         }
-        let (pool, now) = (&mut watched.trial.pool, watched.trial.now);
+        let (pool, now) = (&mut observed.platform.pool, observed.platform.now);
         let before = pool.workers.clone();
-        let wish = Wish { size: wished, ..Wish::default() };
-        drop(pool.check(Speaker::Operator, now));
-        drop(pool.set_size(Speaker::Operator, &wish, now));
-        drop(pool.check(Speaker::Operator, now));
+        let request = SizeRequest { size: new_size, ..SizeRequest::default() };
+        drop(pool.check(Caller::Operator, now));
+        drop(pool.set_size(Caller::Operator, &request, now));
+        drop(pool.check(Caller::Operator, now));
         prop_assert_eq!(&pool.workers, &before);
     }
 }

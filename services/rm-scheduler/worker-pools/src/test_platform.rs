@@ -1,12 +1,12 @@
-//! A pool in a world for tests: a platform that grants when told to, and a clock.
+//! A pool with a platform for tests, which grants on demand, and a clock.
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::{
-    Connect, Connected, Counts, Ending, Kind, Mode, News, Now, Pool, Refusal, Resized, Rules,
-    Speaker, State, Told, Wish,
+    Caller, Connect, Connected, Counts, Ending, EventKind, Mode, Now, OwnerEvent, PlatformEvent,
+    Pool, Refusal, Resized, Rules, SizeRequest, State,
 };
 
 pub fn id(number: u64) -> AllocationId {
@@ -17,17 +17,17 @@ pub fn ids(numbers: &[u64]) -> BTreeSet<AllocationId> {
     numbers.iter().copied().map(id).collect()
 }
 
-pub struct Trial {
+pub struct TestPlatform {
     pub pool: Pool,
     pub now: Now,
     pub epoch: u64,
     pub connection: u64,
-    /// Everything told so far.
-    pub news: Vec<News>,
+    /// All events so far.
+    pub events: Vec<OwnerEvent>,
 }
 
-impl Trial {
-    pub fn of(size: u64) -> Self {
+impl TestPlatform {
+    pub fn with_size(size: u64) -> Self {
         Self::with(Mode::Managed, size, None, Rules::default())
     }
 
@@ -40,55 +40,55 @@ impl Trial {
             },
             epoch: 1,
             connection: 0,
-            news: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    /// Connected, with this many workers started: `w1` …
+    /// A connected pool with this many started workers: `w1` …
     pub fn running(size: u64, started: u64) -> Self {
-        let mut trial = Self::of(size);
-        trial.connect(1, &[]).unwrap();
+        let mut platform = Self::with_size(size);
+        platform.connect(1, &[]).unwrap();
         for number in 1..=started {
-            trial.grant(number);
-            trial.start(number).unwrap();
+            platform.grant(number);
+            platform.start(number).unwrap();
         }
-        trial
+        platform
     }
 
-    pub fn owner(&self) -> Speaker {
-        Speaker::Owner {
+    pub fn owner(&self) -> Caller {
+        Caller::Owner {
             epoch: self.epoch,
             connection: self.connection,
         }
     }
 
     pub fn connect(&mut self, epoch: u64, workers: &[u64]) -> Result<Connected, Refusal> {
-        let asked = Connect {
+        let request = Connect {
             epoch,
             address: "http://owner".into(),
             workers: ids(workers),
             connection: None,
         };
-        let answer = self.pool.connect(&asked, self.now)?;
+        let answer = self.pool.connect(&request, self.now)?;
         (self.epoch, self.connection) = (epoch, answer.connection);
-        self.hear();
+        self.take_events();
         Ok(answer)
     }
 
     pub fn size(&mut self, size: u64) -> Result<Resized, Refusal> {
-        self.resize(&Wish {
+        self.resize(&SizeRequest {
             size,
-            ..Wish::default()
+            ..SizeRequest::default()
         })
     }
 
-    pub fn resize(&mut self, wish: &Wish) -> Result<Resized, Refusal> {
-        self.pool.set_size(self.owner(), wish, self.now)
+    pub fn resize(&mut self, request: &SizeRequest) -> Result<Resized, Refusal> {
+        self.pool.set_size(self.owner(), request, self.now)
     }
 
     pub fn start(&mut self, worker: u64) -> Result<bool, Refusal> {
         let known = self.pool.started(self.owner(), &id(worker), self.now);
-        self.hear();
+        self.take_events();
         known
     }
 
@@ -96,10 +96,10 @@ impl Trial {
         self.pool.remove(self.owner(), &id(worker), self.now)
     }
 
-    /// Grants the oldest request, or one more than were asked for, to worker `w<worker>`.
+    /// Grants the oldest request, or one more than requested, to worker `w<worker>`.
     pub fn grant(&mut self, worker: u64) {
         let number = self.pool.requested.first().copied().unwrap_or(worker);
-        self.told(Told::Granted {
+        self.apply(PlatformEvent::Granted {
             id: id(worker),
             number,
             node: NodeName::new("n1").unwrap(),
@@ -107,19 +107,19 @@ impl Trial {
     }
 
     pub fn end(&mut self, worker: u64, ending: Ending) {
-        self.told(Told::Ended {
+        self.apply(PlatformEvent::Ended {
             id: id(worker),
             ending,
             text: "it ended".into(),
         });
     }
 
-    pub fn told(&mut self, told: Told) {
-        self.pool.told([told], self.now);
-        self.hear();
+    pub fn apply(&mut self, event: PlatformEvent) {
+        self.pool.apply_events([event], self.now);
+        self.take_events();
     }
 
-    /// Lets time pass, ticking as often as the pool asks for; the owner stays in touch.
+    /// Lets time pass with all due ticks; the owner stays in contact.
     pub fn pass(&mut self, ms: u64) {
         let end = self.now.monotonic_ms + ms;
         while self.now.monotonic_ms < end {
@@ -136,7 +136,7 @@ impl Trial {
             }
             self.pool.tick(self.now);
         }
-        self.hear();
+        self.take_events();
     }
 
     pub fn restart(&mut self) {
@@ -148,10 +148,10 @@ impl Trial {
             .filter(|(_, worker)| ours(worker.state));
         let held = held.map(|(id, _)| id.clone()).collect();
         self.pool.restarted(&held, self.now);
-        self.hear();
+        self.take_events();
     }
 
-    /// Requested, launching, started.
+    /// Numbers of requested, launching and started workers.
     pub fn numbers(&self) -> (u64, u64, u64) {
         let Counts {
             requested,
@@ -169,16 +169,16 @@ impl Trial {
             .map(|worker| worker.state)
     }
 
-    /// Workers that were told as removed, in order.
+    /// Workers reported as removed, in order.
     pub fn removed(&self) -> Vec<AllocationId> {
         let removed = self
-            .news
+            .events
             .iter()
-            .filter(|news| news.kind == Kind::ResourceRemoved);
-        removed.filter_map(|news| news.worker.clone()).collect()
+            .filter(|event| event.kind == EventKind::ResourceRemoved);
+        removed.filter_map(|event| event.worker.clone()).collect()
     }
 
-    pub fn hear(&mut self) {
-        self.news.extend(self.pool.take_news());
+    pub fn take_events(&mut self) {
+        self.events.extend(self.pool.take_events());
     }
 }

@@ -1,30 +1,30 @@
-//! Time passes: deadlines of workers, the owner's silence, the end of a cooldown.
+//! Passing of time: deadlines of workers, silence of the owner, end of a cooldown.
 //!
-//! No deadline runs while no owner is bound: nobody could report a worker then.
+//! No deadline runs without an owner, because no worker could be reported then.
 
-use crate::owner_events::Kind;
+use crate::owner_events::EventKind;
 use crate::pool::Pool;
 use crate::worker::State;
 
-/// A moment, handed in.
+/// An instant, provided by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// The only thing time-outs are judged by; it starts anew with the process.
+    /// Monotonic time for all timeouts; it restarts with the process.
     pub monotonic_ms: u64,
-    /// Wall time, for the window of failures, which outlives the process.
+    /// Wall time for the window of failures, which outlives the process.
     pub unix_ms: i64,
 }
 
 impl Pool {
-    /// Brings the pool to this moment.
+    /// Applies all effects of time up to this instant.
     pub fn tick(&mut self, now: Now) {
         self.forget_old_failures(now);
         if self.owner_is_silent(now) {
             self.unbind();
-            self.tell(
-                Kind::Info,
+            self.record_event(
+                EventKind::Info,
                 None,
-                "the owner fell silent and is not bound any more",
+                "the owner lost contact and is no longer bound",
             );
         }
         if self.bound() {
@@ -39,7 +39,7 @@ impl Pool {
         self.request_missing(now);
     }
 
-    /// When [`Self::tick`] would next do something, on the monotonic clock.
+    /// Next time at which [`Self::tick`] has an effect, on the monotonic clock.
     pub fn next_tick_ms(&self) -> Option<u64> {
         let deadlines = self.workers.values().filter_map(|worker| worker.deadline);
         let silence = self.bound().then(|| {
@@ -64,12 +64,12 @@ impl Pool {
                 continue;
             }
             match worker.state {
-                // 5.3: kept and counted for a while, but not for ever.
+                // It stays and counts for a while, but not forever.
                 State::Started => {
                     worker.state = State::Launching;
                     worker.deadline = Some(fresh);
                 }
-                // 15.1: nobody ever saw it. Released, and the check asks for another.
+                // It never registered: it is released, and another one is requested.
                 State::Launching => {
                     worker.give_back(false);
                     late.push(id.clone());
@@ -78,8 +78,8 @@ impl Pool {
             }
         }
         for id in late {
-            let text = "it did not register in time and is given back";
-            self.tell(Kind::Info, Some(id), text);
+            let text = "the worker did not register in time and is given back";
+            self.record_event(EventKind::Info, Some(id), text);
         }
     }
 }

@@ -1,31 +1,31 @@
-//! Tables, races and worked examples of the specification beside its scenarios.
+//! Worked examples and races of the worker pool specification.
 
-use crate::test_platform::{Trial, id, ids};
+use crate::test_platform::{TestPlatform, id, ids};
 use crate::{
-    Connect, Ending, Kind, MOST_FOREIGN, Mode, Now, Pool, Refusal, Rules, Speaker, State, Told,
-    Wish, Worker,
+    Caller, Connect, Ending, EventKind, MAX_FOREIGN, Mode, Now, PlatformEvent, Pool, Refusal,
+    Rules, SizeRequest, State, Worker,
 };
 
-fn counted(designated: u64, started: u64, launching: u64, requested: u64) -> Trial {
-    let mut trial = Trial::of(0);
-    trial.connect(1, &[]).unwrap();
+fn counted(designated: u64, started: u64, launching: u64, requested: u64) -> TestPlatform {
+    let mut platform = TestPlatform::with_size(0);
+    platform.connect(1, &[]).unwrap();
     for number in 1..=started + launching {
         let state = if number <= started {
             State::Started
         } else {
             State::Launching
         };
-        trial.pool.workers.insert(id(number), Worker::new(state));
+        platform.pool.workers.insert(id(number), Worker::new(state));
     }
-    trial.pool.requested = (100..100 + requested).collect();
-    trial.pool.last_number = 200;
-    trial.pool.designated = designated;
-    trial
+    platform.pool.requested = (100..100 + requested).collect();
+    platform.pool.last_number = 200;
+    platform.pool.designated = designated;
+    platform
 }
 
 #[test]
-fn section_6_requests_exactly_what_is_missing() {
-    for (numbers, asked) in [
+fn a_check_requests_exactly_the_missing_workers() {
+    for (numbers, missing) in [
         ((8, 0, 0, 0), 8),
         ((8, 3, 2, 3), 0),
         ((12, 3, 2, 3), 4),
@@ -33,31 +33,34 @@ fn section_6_requests_exactly_what_is_missing() {
         ((8, 7, 0, 0), 1),
     ] {
         let (designated, started, launching, requested) = numbers;
-        let mut trial = counted(designated, started, launching, requested);
-        let (from, now) = (trial.owner(), trial.now);
-        let first = trial.pool.check(from, now).unwrap();
+        let mut platform = counted(designated, started, launching, requested);
+        let (from, now) = (platform.owner(), platform.now);
+        let first = platform.pool.check(from, now).unwrap();
         assert_eq!(
             (first.missing, first.requested_now),
-            (asked, asked),
+            (missing, missing),
             "{numbers:?}"
         );
-        let again = trial.pool.check(from, now).unwrap();
+        let again = platform.pool.check(from, now).unwrap();
         assert_eq!((again.missing, again.requested_now), (0, 0), "{numbers:?}");
-        assert_eq!(trial.numbers(), (requested + asked, launching, started));
+        assert_eq!(
+            platform.numbers(),
+            (requested + missing, launching, started)
+        );
     }
 }
 
 #[test]
-fn section_10_lowering_withdraws_requests_and_nothing_else() {
-    let mut trial = counted(8, 3, 2, 3);
-    let done = trial.size(2).unwrap();
-    assert_eq!((done.withdrawn_now, trial.numbers()), (3, (0, 2, 3)));
-    let mut trial = counted(8, 3, 2, 3);
-    assert_eq!(trial.size(7).unwrap().withdrawn_now, 1);
+fn a_lower_size_only_withdraws_requests() {
+    let mut platform = counted(8, 3, 2, 3);
+    let done = platform.size(2).unwrap();
+    assert_eq!((done.withdrawn_now, platform.numbers()), (3, (0, 2, 3)));
+    let mut platform = counted(8, 3, 2, 3);
+    assert_eq!(platform.size(7).unwrap().withdrawn_now, 1);
 }
 
 #[test]
-fn section_15_4_releases_in_its_order_until_it_fits() {
+fn surplus_is_released_in_order_until_the_size_fits() {
     // w1–w3 started, w4–w5 launching, 3 requested.
     for (size, unwanted, withdrawn, released) in [
         (7, vec![2], 0, vec![2]),
@@ -67,9 +70,9 @@ fn section_15_4_releases_in_its_order_until_it_fits() {
         (1, vec![], 3, vec![5, 4, 3, 2]),
         (8, vec![1, 2, 3], 0, vec![]),
     ] {
-        let mut trial = counted(8, 3, 2, 3);
-        let done = trial
-            .resize(&Wish {
+        let mut platform = counted(8, 3, 2, 3);
+        let done = platform
+            .resize(&SizeRequest {
                 size,
                 release: true,
                 unwanted: ids(&unwanted).into_iter().collect(),
@@ -82,202 +85,205 @@ fn section_15_4_releases_in_its_order_until_it_fits() {
             (withdrawn, released),
             "{size}"
         );
-        assert_eq!(trial.pool.counts().available(), size);
+        assert_eq!(platform.pool.counts().available(), size);
     }
 }
 
 #[test]
-fn race_10_an_old_size_is_refused_by_its_version() {
-    let mut trial = Trial::running(3, 0);
-    let wish = |size| Wish {
+fn an_outdated_size_is_refused_by_its_version() {
+    let mut platform = TestPlatform::running(3, 0);
+    let request = |size| SizeRequest {
         size,
         if_version: Some(1),
-        ..Wish::default()
+        ..SizeRequest::default()
     };
-    trial.resize(&wish(5)).unwrap();
-    let refused = trial.resize(&wish(4));
+    platform.resize(&request(5)).unwrap();
+    let refused = platform.resize(&request(4));
     assert_eq!(refused, Err(Refusal::OtherVersion { given: 1, known: 2 }));
-    assert_eq!(trial.pool.designated, 5);
+    assert_eq!(platform.pool.designated, 5);
 }
 
 #[test]
-fn race_11_a_call_of_the_old_leader_is_refused_by_its_epoch() {
-    let mut trial = Trial::running(3, 3);
-    let old = trial.owner();
-    trial.connect(2, &[1, 2, 3]).unwrap();
-    let before = trial.pool.clone();
+fn a_call_of_a_former_owner_is_refused_by_its_epoch() {
+    let mut platform = TestPlatform::running(3, 3);
+    let old = platform.owner();
+    platform.connect(2, &[1, 2, 3]).unwrap();
+    let before = platform.pool.clone();
     let stale = Refusal::StaleEpoch { given: 1, known: 2 };
-    let wish = Wish::default();
+    let request = SizeRequest::default();
     assert_eq!(
-        trial.pool.set_size(old, &wish, trial.now),
+        platform.pool.set_size(old, &request, platform.now),
         Err(stale.clone())
     );
     assert_eq!(
-        trial.pool.remove(old, &id(1), trial.now),
+        platform.pool.remove(old, &id(1), platform.now),
         Err(stale.clone())
     );
-    assert_eq!(trial.connect(1, &[]).unwrap_err(), stale);
-    assert_eq!(trial.pool.leave(1), Err(stale));
-    assert_eq!(trial.pool, before);
+    assert_eq!(platform.connect(1, &[]).unwrap_err(), stale);
+    assert_eq!(platform.pool.leave(1), Err(stale));
+    assert_eq!(platform.pool, before);
 }
 
 #[test]
-fn race_3_a_late_reconnect_does_not_cut_a_newer_connection() {
-    // E3: the failure of a call on connection 1 is noticed after connection 2 was made.
-    let mut trial = Trial::running(3, 3);
-    trial.restart();
-    trial.connect(1, &[1, 2, 3]).unwrap();
+fn a_late_reconnect_does_not_replace_a_newer_connection() {
+    // The failure of a call on connection 1 is noticed after connection 2 was made.
+    let mut platform = TestPlatform::running(3, 3);
+    platform.restart();
+    platform.connect(1, &[1, 2, 3]).unwrap();
     let late = Connect {
         epoch: 1,
         connection: Some(1),
         ..Connect::default()
     };
-    let refused = trial.pool.connect(&late, trial.now);
+    let refused = platform.pool.connect(&late, platform.now);
     assert_eq!(
         refused,
         Err(Refusal::StaleConnection { given: 1, known: 2 })
     );
-    assert!(trial.pool.bound());
+    assert!(platform.pool.bound());
 }
 
 #[test]
-fn race_5_a_stranger_that_is_known_to_be_dead_is_told_of_at_once() {
-    let mut trial = Trial::running(2, 0);
-    trial.grant(1);
-    trial.end(1, Ending::Died);
-    assert!(trial.removed().is_empty());
-    assert_eq!(trial.start(1), Ok(false));
-    assert_eq!((trial.removed(), trial.state(1)), (vec![id(1)], None));
+fn a_reported_worker_that_is_dead_is_reported_as_removed_at_once() {
+    let mut platform = TestPlatform::running(2, 0);
+    platform.grant(1);
+    platform.end(1, Ending::Died);
+    assert!(platform.removed().is_empty());
+    assert_eq!(platform.start(1), Ok(false));
+    assert_eq!((platform.removed(), platform.state(1)), (vec![id(1)], None));
 }
 
 #[test]
-fn race_12_what_the_list_is_too_old_for_comes_after_its_number() {
-    let mut trial = Trial::running(3, 3);
-    trial.end(2, Ending::Died);
-    let answer = trial.connect(2, &[1, 2, 3]).unwrap();
+fn events_newer_than_the_list_have_a_higher_number() {
+    let mut platform = TestPlatform::running(3, 3);
+    platform.end(2, Ending::Died);
+    let answer = platform.connect(2, &[1, 2, 3]).unwrap();
     assert_eq!(answer.foreign, [id(2)]);
-    let after = trial.news.iter().filter(|news| news.seq > answer.event_seq);
+    let after = platform
+        .events
+        .iter()
+        .filter(|event| event.seq > answer.event_seq);
     let told: Vec<_> = after.map(|news| (news.kind, news.worker.clone())).collect();
-    assert_eq!(told, [(Kind::ResourceRemoved, Some(id(2)))]);
+    assert_eq!(told, [(EventKind::ResourceRemoved, Some(id(2)))]);
 }
 
 #[test]
-fn race_13_more_grants_than_requests() {
-    let mut trial = Trial::running(1, 0);
-    trial.pool.requested.clear();
-    trial.grant(1);
-    trial.grant(2);
-    assert_eq!(trial.numbers(), (0, 1, 0));
-    assert_eq!(trial.state(2), Some(State::Returning));
+fn surplus_grants_never_make_requests_negative() {
+    let mut platform = TestPlatform::running(1, 0);
+    platform.pool.requested.clear();
+    platform.grant(1);
+    platform.grant(2);
+    assert_eq!(platform.numbers(), (0, 1, 0));
+    assert_eq!(platform.state(2), Some(State::Returning));
 }
 
 #[test]
-fn race_14_owner_and_scheduler_both_restart() {
-    let mut trial = Trial::running(3, 3);
-    trial.restart();
-    trial.connect(2, &[]).unwrap();
-    assert_eq!(trial.numbers(), (0, 3, 0));
+fn a_pool_survives_a_restart_of_owner_and_scheduler() {
+    let mut platform = TestPlatform::running(3, 3);
+    platform.restart();
+    platform.connect(2, &[]).unwrap();
+    assert_eq!(platform.numbers(), (0, 3, 0));
     for worker in 1..=3 {
-        trial.start(worker).unwrap();
+        platform.start(worker).unwrap();
     }
-    assert_eq!(trial.numbers(), (0, 0, 3));
+    assert_eq!(platform.numbers(), (0, 0, 3));
 }
 
 #[test]
-fn e2_shrinking_in_the_wrong_order_ends_at_the_same_size() {
+fn removing_before_shrinking_ends_at_the_same_size() {
     for completion_first in [false, true] {
-        let mut trial = Trial::running(7, 7);
-        trial.remove(3).unwrap();
+        let mut platform = TestPlatform::running(7, 7);
+        platform.remove(3).unwrap();
         if completion_first {
-            trial.end(3, Ending::Intended);
-            trial.size(6).unwrap();
+            platform.end(3, Ending::Intended);
+            platform.size(6).unwrap();
         } else {
-            trial.size(6).unwrap();
-            trial.end(3, Ending::Intended);
+            platform.size(6).unwrap();
+            platform.end(3, Ending::Intended);
         }
-        assert_eq!(trial.numbers(), (0, 0, 6), "{completion_first}");
+        assert_eq!(platform.numbers(), (0, 0, 6), "{completion_first}");
     }
 }
 
 #[test]
-fn a_worker_a_new_owner_never_reports_is_counted_for_a_while_and_then_released() {
-    let mut trial = Trial::running(2, 2);
-    trial.connect(2, &[1]).unwrap();
-    trial.pass(trial.pool.rules.reregister_grace_ms - 1);
-    assert_eq!(trial.numbers(), (0, 0, 2));
-    trial.pass(1);
-    assert_eq!(trial.numbers(), (0, 1, 1));
-    trial.pass(trial.pool.rules.register_deadline_ms);
-    assert_eq!(trial.state(2), Some(State::Returning));
-    // It was registered once and its owner did not give it up (W8).
-    trial.end(2, Ending::Intended);
-    assert_eq!(trial.removed(), [id(2)]);
+fn a_worker_unreported_by_a_new_owner_counts_for_a_while_and_is_then_released() {
+    let mut platform = TestPlatform::running(2, 2);
+    platform.connect(2, &[1]).unwrap();
+    platform.pass(platform.pool.rules.reregister_grace_ms - 1);
+    assert_eq!(platform.numbers(), (0, 0, 2));
+    platform.pass(1);
+    assert_eq!(platform.numbers(), (0, 1, 1));
+    platform.pass(platform.pool.rules.register_deadline_ms);
+    assert_eq!(platform.state(2), Some(State::Returning));
+    // It was registered once, and its owner did not give it up (W8).
+    platform.end(2, Ending::Intended);
+    assert_eq!(platform.removed(), [id(2)]);
 }
 
 #[test]
-fn no_deadline_runs_while_nobody_could_report() {
-    let mut trial = Trial::running(3, 2);
-    trial.grant(3);
-    trial.pool.leave(1).unwrap();
-    trial.pass(10 * trial.pool.rules.register_deadline_ms);
-    assert_eq!(trial.numbers(), (0, 1, 2));
-    trial.end(1, Ending::Died);
+fn no_deadline_runs_without_an_owner() {
+    let mut platform = TestPlatform::running(3, 2);
+    platform.grant(3);
+    platform.pool.leave(1).unwrap();
+    platform.pass(10 * platform.pool.rules.register_deadline_ms);
+    assert_eq!(platform.numbers(), (0, 1, 2));
+    platform.end(1, Ending::Died);
     assert_eq!(
-        trial.numbers(),
+        platform.numbers(),
         (0, 1, 1),
         "nothing is asked for that nobody owns"
     );
-    trial.connect(2, &[2]).unwrap();
-    assert_eq!(trial.numbers(), (1, 1, 1));
+    platform.connect(2, &[2]).unwrap();
+    assert_eq!(platform.numbers(), (1, 1, 1));
 }
 
 #[test]
 fn a_silent_owner_is_unbound() {
-    let mut trial = Trial::running(1, 1);
-    trial.now.monotonic_ms += trial.pool.rules.owner_lease_ms - 1;
-    trial.pool.tick(trial.now);
-    assert!(trial.pool.bound());
-    trial.size(1).unwrap();
-    trial.now.monotonic_ms += trial.pool.rules.owner_lease_ms;
-    trial.pool.tick(trial.now);
-    assert!(!trial.pool.bound());
-    assert_eq!(trial.size(1), Err(Refusal::NotConnected));
+    let mut platform = TestPlatform::running(1, 1);
+    platform.now.monotonic_ms += platform.pool.rules.owner_lease_ms - 1;
+    platform.pool.tick(platform.now);
+    assert!(platform.pool.bound());
+    platform.size(1).unwrap();
+    platform.now.monotonic_ms += platform.pool.rules.owner_lease_ms;
+    platform.pool.tick(platform.now);
+    assert!(!platform.pool.bound());
+    assert_eq!(platform.size(1), Err(Refusal::NotConnected));
 }
 
 #[test]
-fn what_the_platform_takes_off_is_replaced_at_once_told_when_gone_and_no_failure() {
-    let mut trial = Trial::running(3, 3);
-    trial.told(Told::Leaving {
+fn a_vacated_worker_is_replaced_at_once_and_is_no_failure() {
+    let mut platform = TestPlatform::running(3, 3);
+    platform.apply(PlatformEvent::Leaving {
         id: id(2),
         text: "node n1 is evacuated".into(),
     });
-    assert_eq!(trial.numbers(), (1, 0, 2));
-    assert!(trial.removed().is_empty());
-    trial.end(2, Ending::Died);
+    assert_eq!(platform.numbers(), (1, 0, 2));
+    assert!(platform.removed().is_empty());
+    platform.end(2, Ending::Died);
     assert_eq!(
-        (trial.removed(), trial.pool.failed_so_far),
+        (platform.removed(), platform.pool.failed_so_far),
         (vec![id(2)], 0)
     );
-    assert_eq!(trial.numbers(), (1, 0, 2));
+    assert_eq!(platform.numbers(), (1, 0, 2));
 }
 
 #[test]
 fn a_successor_under_the_same_number_takes_the_place_of_a_request() {
-    // The planner may grant the successor of a worker that leaves in the round that told it to go.
-    let mut trial = Trial::running(1, 1);
-    let number = trial.pool.workers[&id(1)].number.unwrap();
-    let leaving = Told::Leaving {
+    // The planner may grant a successor in the round that vacates the worker.
+    let mut platform = TestPlatform::running(1, 1);
+    let number = platform.pool.workers[&id(1)].number.unwrap();
+    let leaving = PlatformEvent::Leaving {
         id: id(1),
         text: "evacuated".into(),
     };
-    let granted = Told::Granted {
+    let granted = PlatformEvent::Granted {
         id: id(2),
         number,
         node: "n2".parse().unwrap(),
     };
-    trial.pool.told([leaving, granted], trial.now);
-    assert_eq!(trial.numbers(), (0, 1, 0));
-    assert_eq!(trial.pool.wants(), [number].into());
+    platform.pool.apply_events([leaving, granted], platform.now);
+    assert_eq!(platform.numbers(), (0, 1, 0));
+    assert_eq!(platform.pool.wants(), [number].into());
 }
 
 #[test]
@@ -286,16 +292,19 @@ fn failures_are_forgotten_after_their_window() {
         failure_window_ms: 10_000,
         ..Rules::default()
     };
-    let mut trial = Trial::with(Mode::Managed, 1, Some(1), rules);
-    trial.connect(1, &[]).unwrap();
+    let mut platform = TestPlatform::with(Mode::Managed, 1, Some(1), rules);
+    platform.connect(1, &[]).unwrap();
     for worker in 1..=5 {
-        trial.grant(worker);
-        trial.start(worker).unwrap();
-        trial.end(worker, Ending::Died);
-        assert_eq!(trial.pool.failed_so_far, 1, "{worker}");
-        trial.pass(10_000);
+        platform.grant(worker);
+        platform.start(worker).unwrap();
+        platform.end(worker, Ending::Died);
+        assert_eq!(platform.pool.failed_so_far, 1, "{worker}");
+        platform.pass(10_000);
     }
-    assert_eq!((trial.pool.failed_so_far, &trial.pool.stopped), (0, &None));
+    assert_eq!(
+        (platform.pool.failed_so_far, &platform.pool.stopped),
+        (0, &None)
+    );
 }
 
 #[test]
@@ -304,54 +313,54 @@ fn the_death_of_a_registered_worker_does_not_mark_the_rate_of_starts() {
         start_failures_per_min: 0,
         ..Rules::default()
     };
-    let mut trial = Trial::with(Mode::Managed, 1, Some(-1), rules);
-    trial.connect(1, &[]).unwrap();
-    trial.grant(1);
-    trial.start(1).unwrap();
-    trial.end(1, Ending::Died);
-    assert_eq!(trial.numbers(), (1, 0, 0));
-    trial.grant(2);
-    trial.end(2, Ending::Died);
-    assert_eq!(trial.numbers(), (0, 0, 0), "a start that failed does");
+    let mut platform = TestPlatform::with(Mode::Managed, 1, Some(-1), rules);
+    platform.connect(1, &[]).unwrap();
+    platform.grant(1);
+    platform.start(1).unwrap();
+    platform.end(1, Ending::Died);
+    assert_eq!(platform.numbers(), (1, 0, 0));
+    platform.grant(2);
+    platform.end(2, Ending::Died);
+    assert_eq!(platform.numbers(), (0, 0, 0), "a start that failed does");
 }
 
 #[test]
-fn it_is_ready_when_all_have_registered_or_the_time_is_over() {
+fn a_pool_is_ready_when_all_have_registered_or_time_is_up() {
     let rules = Rules {
         recovery_timeout_ms: 5_000,
         ..Rules::default()
     };
-    let mut trial = Trial::with(Mode::Managed, 1, None, rules);
-    trial.connect(1, &[]).unwrap();
-    trial.grant(1);
+    let mut platform = TestPlatform::with(Mode::Managed, 1, None, rules);
+    platform.connect(1, &[]).unwrap();
+    platform.grant(1);
     assert!(
-        trial.pool.ready(trial.now),
+        platform.pool.ready(platform.now),
         "it waits for nobody before a restart"
     );
-    trial.restart();
-    assert!(!trial.pool.ready(trial.now));
+    platform.restart();
+    assert!(!platform.pool.ready(platform.now));
     let later = Now {
-        monotonic_ms: trial.now.monotonic_ms + 5_000,
-        ..trial.now
+        monotonic_ms: platform.now.monotonic_ms + 5_000,
+        ..platform.now
     };
-    assert!(trial.pool.ready(later));
-    trial.connect(1, &[1]).unwrap();
-    assert!(trial.pool.ready(trial.now));
+    assert!(platform.pool.ready(later));
+    platform.connect(1, &[1]).unwrap();
+    assert!(platform.pool.ready(platform.now));
 }
 
 #[test]
-fn what_an_operator_gives_up_is_told_to_the_owner() {
-    let mut trial = Trial::running(2, 2);
-    trial
+fn the_owner_gets_an_event_for_a_worker_removed_by_an_operator() {
+    let mut platform = TestPlatform::running(2, 2);
+    platform
         .pool
-        .remove(Speaker::Operator, &id(1), trial.now)
+        .remove(Caller::Operator, &id(1), platform.now)
         .unwrap();
-    trial.end(1, Ending::Intended);
-    assert_eq!(trial.removed(), [id(1)]);
+    platform.end(1, Ending::Intended);
+    assert_eq!(platform.removed(), [id(1)]);
 }
 
 #[test]
-fn the_limit_of_failures_is_the_initial_size_unless_it_is_named() {
+fn the_failure_limit_defaults_to_the_initial_size() {
     let limit = |named| Pool::new(Mode::Managed, 4, named, Rules::default()).max_failed;
     assert_eq!(
         [limit(None), limit(Some(9)), limit(Some(-1))],
@@ -360,23 +369,23 @@ fn the_limit_of_failures_is_the_initial_size_unless_it_is_named() {
 }
 
 #[test]
-fn standalone_keeps_as_many_as_it_has_room_for_and_says_which_it_does_not() {
-    let mut trial = Trial::with(Mode::Standalone, 0, None, Rules::default());
-    let workers: Vec<u64> = (0..=MOST_FOREIGN as u64).collect();
-    let answer = trial.connect(1, &workers).unwrap();
-    assert_eq!(answer.accepted.len(), MOST_FOREIGN);
+fn a_standalone_pool_keeps_workers_up_to_its_limit_and_lists_the_others() {
+    let mut platform = TestPlatform::with(Mode::Standalone, 0, None, Rules::default());
+    let workers: Vec<u64> = (0..=MAX_FOREIGN as u64).collect();
+    let answer = platform.connect(1, &workers).unwrap();
+    assert_eq!(answer.accepted.len(), MAX_FOREIGN);
     assert_eq!(answer.foreign.len(), 1);
-    assert_eq!(trial.start(900_000), Ok(false));
-    assert_eq!(trial.start(1), Ok(true), "known before");
+    assert_eq!(platform.start(900_000), Ok(false));
+    assert_eq!(platform.start(1), Ok(true), "known before");
 }
 
 #[test]
-fn w8_what_an_operator_takes_off_a_standalone_list_is_told() {
-    let mut trial = Trial::with(Mode::Standalone, 0, None, Rules::default());
-    trial.connect(1, &[1, 2]).unwrap();
-    let now = trial.now;
-    trial.pool.remove(Speaker::Operator, &id(1), now).unwrap();
-    trial.remove(2).unwrap();
-    trial.hear();
-    assert_eq!(trial.removed(), [id(1)]);
+fn the_owner_of_a_standalone_pool_gets_an_event_for_a_removed_worker() {
+    let mut platform = TestPlatform::with(Mode::Standalone, 0, None, Rules::default());
+    platform.connect(1, &[1, 2]).unwrap();
+    let now = platform.now;
+    platform.pool.remove(Caller::Operator, &id(1), now).unwrap();
+    platform.remove(2).unwrap();
+    platform.take_events();
+    assert_eq!(platform.removed(), [id(1)]);
 }

@@ -1,17 +1,17 @@
-//! One worker, as the pool sees it (section 3).
+//! State of one worker.
 
 use hayward_vocabulary::NodeName;
 
-/// `REQUESTED` is a number without an id and so no worker yet; what is gone is absent.
+/// A requested worker has a number and no id, so it is not in this list; ended workers are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Granted; the owner has not reported it.
+    /// Granted, and not yet reported by the owner.
     Launching,
-    /// The owner has reported it.
+    /// Reported by the owner.
     Started,
-    /// Given back; its end is awaited. Not counted.
+    /// Given back, and ending; it does not count.
     Returning,
-    /// The owner has it and the pool does not: outside the arithmetic, never released.
+    /// Known to the owner only; it does not count and is never released.
     Foreign,
 }
 
@@ -36,19 +36,20 @@ impl State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
     pub state: State,
-    /// The number it was asked for by; absent where the pool never asked for it.
+    /// Number of its request; absent for a worker that was never requested.
     pub number: Option<u64>,
     pub node: Option<NodeName>,
-    /// Epoch of the owner that reported it last; absent while none ever has.
+    /// Epoch of the owner that reported it last; absent if it was never reported.
     pub reported_by: Option<u64>,
-    /// The owner itself gave it up, so it need not be told of the end (W8).
+    /// True when the owner gave it up itself and needs no event (W8).
     pub ordered: bool,
-    /// `LAUNCHING`: until when it has to register. `STARTED`: until when a new owner has to report
-    /// it again. Runs only while an owner is bound.
+    /// Deadline of a launching worker to register, or of a started one to be reported by a new
+    /// owner. It runs only while an owner is bound.
     pub deadline: Option<u64>,
-    /// The owner has nothing for it to do; until it says so, a worker is busy.
+    /// True when the owner reported it as idle.
     pub idle: bool,
-    /// Its node is blocked, and not emptied at once. Told again after a restart.
+    /// True while its node is blocked without evacuation; restored after a restart by the
+    /// blocklist.
     pub marked: bool,
 }
 
@@ -66,8 +67,8 @@ impl Worker {
         }
     }
 
-    /// The same but for its deadline and the mark of its node, which begin anew with a term.
-    pub fn is_kept_like(&self, other: &Self) -> bool {
+    /// Compares all stored fields, which exclude the deadline and the mark of the node.
+    pub fn is_stored_like(&self, other: &Self) -> bool {
         let kept = |worker: &Self| {
             let numbers = (worker.number, worker.reported_by);
             (worker.state, numbers, worker.idle)
@@ -82,8 +83,8 @@ impl Worker {
     }
 
     pub(crate) fn started(&mut self, epoch: u64) {
-        // Accepted, because the owner's word is the truth; but a node that was blocked before it
-        // registered should not get work (section 22).
+        // The owner's report is accepted. A node blocked before the registration should get no
+        // work, so the worker counts as idle.
         if self.marked && self.reported_by.is_none() {
             self.idle = true;
         }
@@ -92,12 +93,12 @@ impl Worker {
         self.deadline = None;
     }
 
-    /// It has its place, and nobody gave it back.
+    /// True when it is allocated and not given back.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Launching | State::Started)
     }
 
-    /// Section 22: busy workers on a marked node are counted, idle ones are not.
+    /// True for an idle worker on a blocked node, which does not count.
     pub(crate) fn is_idle_blocked(&self) -> bool {
         self.state == State::Started && self.idle && self.marked
     }

@@ -7,7 +7,9 @@ use axum::http::header::IF_MATCH;
 use hayward_rm_scheduler_api::pools::{
     CONNECTION, OWNER_EPOCH, OwnerOrder, PoolMode, PoolOrder, SizeOrder, WorkerSpec,
 };
-use hayward_rm_scheduler_worker_pools::{Connect, MOST_FOREIGN, Mode, Speaker, Wish};
+use hayward_rm_scheduler_worker_pools::{
+    Caller as PoolCaller, Connect, MAX_FOREIGN, Mode, SizeRequest,
+};
 use hayward_service::Caller;
 use hayward_service::auth::Scope;
 use hayward_service::http::idempotency::RequestDigest;
@@ -21,7 +23,7 @@ use crate::worker_pools::fresh_id;
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;
 /// Workers an owner may list: all of a pool, and strangers.
-const MOST_LISTED: usize = 2 * MOST_FOREIGN;
+const MOST_LISTED: usize = 2 * MAX_FOREIGN;
 /// Epochs are kept as signed numbers; one beyond them would fence off every later owner.
 const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
 const LONGEST_TEXT: usize = 4 * 1_024;
@@ -200,14 +202,14 @@ fn fits(text: &str) -> bool {
 }
 
 /// Checks a wish for another size.
-pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<Wish, Problem> {
+pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
     let mut faults = Faults::of("size");
     let size = workers(order.size);
     faults.check(size.is_some(), "/size", &size_fault());
     let pointless = order.release || order.unwanted.is_empty();
     faults.check(pointless, "/unwanted", "goes with release only");
     faults.done()?;
-    Ok(Wish {
+    Ok(SizeRequest {
         size: size.unwrap_or(0),
         release: order.release,
         unwanted: order.unwanted,
@@ -224,15 +226,15 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 }
 
 /// Who calls: the owner with its epoch and connection, or an operator.
-pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<Speaker, Problem> {
+pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<PoolCaller, Problem> {
     if !caller.owns(pool.as_str()) {
         caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
-        return Ok(Speaker::Operator);
+        return Ok(PoolCaller::Operator);
     }
     let epoch = epoch(headers)?;
     // No connection has the number 0, so an owner without one is told to connect.
     let connection = number(headers, CONNECTION)?.unwrap_or(0);
-    Ok(Speaker::Owner { epoch, connection })
+    Ok(PoolCaller::Owner { epoch, connection })
 }
 
 /// The epoch, which the owner says with every call.
