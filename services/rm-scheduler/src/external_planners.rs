@@ -17,7 +17,9 @@ use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
 use hayward_rm_scheduler_domain::snapshot::outside::Outside;
-use hayward_rm_scheduler_external_planner::{Ask, Trees, lacks, of_use};
+use hayward_rm_scheduler_external_planner::{
+    PlannerRequest, Trees, has_missing_work, relevant_notes,
+};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::command::PlannerOutcome;
@@ -51,7 +53,7 @@ pub struct ExternalPlanners {
 struct PlannerState {
     planner: PoolPlanner,
     /// The last question, which whoever carries it shares, and when it was asked.
-    asked: Option<(Arc<Ask>, u64)>,
+    asked: Option<(Arc<PlannerRequest>, u64)>,
     /// What is on its way, and until when it is waited for.
     on_its_way: Option<(u64, u64)>,
     /// When to look again though there is no news.
@@ -94,9 +96,9 @@ impl PlannerState {
     }
 
     /// When this may be asked.
-    fn ready_for_ms(&self, ask: &Ask) -> u64 {
+    fn ready_for_ms(&self, ask: &PlannerRequest) -> u64 {
         let before = self.asked.as_ref().filter(|_| self.failures == 0);
-        let same = before.filter(|(before, _)| before.is_like(ask));
+        let same = before.filter(|(before, _)| before.has_same_content(ask));
         same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
     }
 
@@ -106,7 +108,7 @@ impl PlannerState {
         &mut self,
         now_ms: u64,
         lacks: impl FnOnce() -> bool,
-        ask: impl FnOnce() -> Option<Ask>,
+        ask: impl FnOnce() -> Option<PlannerRequest>,
     ) -> Option<Question> {
         let ready_ms = self.ready_ms();
         if now_ms < ready_ms {
@@ -254,7 +256,7 @@ impl Ledger {
             return;
         }
         self.external_planners.answered = plan.outside.keys().cloned().collect();
-        let trees = Trees::of(&self.snapshot);
+        let trees = Trees::new(&self.snapshot);
         let busy = self.pools_changed_by(plan, &trees);
         self.store_results(std::mem::take(&mut plan.outside));
         self.drop_stale_answers(&trees);
@@ -275,8 +277,8 @@ impl Ledger {
                 continue;
             }
             let snapshot = &*self.snapshot;
-            let lacks = || lacks(snapshot, &trees, pool);
-            let ask = || Ask::of(snapshot, &trees, pool, round);
+            let lacks = || has_missing_work(snapshot, &trees, pool);
+            let ask = || PlannerRequest::new(snapshot, &trees, pool, round);
             questions.extend(known.question(now_ms, lacks, ask));
         }
         if questions.is_empty() {
@@ -298,7 +300,7 @@ impl Ledger {
         }
         let snapshot = &*self.snapshot;
         let demand = snapshot.demand.get(work);
-        let trees = Trees::of(snapshot);
+        let trees = Trees::new(snapshot);
         let pool = demand.and_then(|demand| trees.of_work(snapshot, demand));
         pool.is_some_and(|pool| !self.external_planners.answered.contains(pool))
     }
@@ -324,7 +326,7 @@ impl Ledger {
         let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
             let heard = known.heard.as_ref()?;
             let some = !heard.notes.is_empty() || !heard.refused.is_empty();
-            let left = some.then(|| of_use(snapshot, trees, pool, heard))?;
+            let left = some.then(|| relevant_notes(snapshot, trees, pool, heard))?;
             let known = || Outside {
                 heard: Some(left.clone()),
                 ..known.clone()
@@ -380,19 +382,20 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_nothing_of_the_bytes_of_a_bad_answer() {
-        let read = |body: &str| hayward_rm_scheduler_external_planner::read(body.as_bytes(), 7);
+        let read =
+            |body: &str| hayward_rm_scheduler_external_planner::parse_response(body.as_bytes(), 7);
         for (bodies, told) in [
-            (["<1>", r#"{"12:00": 1}"#], "its answer cannot be read"),
+            (["<1>", r#"{"12:00": 1}"#], "its response cannot be parsed"),
             (
                 [r#"{"revision": 1}"#, r#"{"revision": 2}"#],
-                "it answers another question than was asked",
+                "its response is for another revision",
             ),
             (
                 [
                     r#"{"revision": 7, "format": "a"}"#,
                     r#"{"revision": 7, "format": "b: c"}"#,
                 ],
-                "its answer is of another format",
+                "its response has another format",
             ),
         ] {
             for body in bodies {
@@ -403,8 +406,8 @@ mod tests {
         }
     }
 
-    pub(super) fn question() -> Ask {
-        Ask {
+    pub(super) fn question() -> PlannerRequest {
+        PlannerRequest {
             format: hayward_rm_scheduler_external_planner::FORMAT,
             revision: 7,
             now: Timestamp::default(),
@@ -429,7 +432,7 @@ mod tests {
             let ask = || {
                 made.set(made.get() + 1);
                 let pool = pool.to_owned();
-                lacks.then(|| Ask { pool, ..question() })
+                lacks.then(|| PlannerRequest { pool, ..question() })
             };
             let asked = known.question(now_ms, || lacks, ask).is_some();
             (asked, made.take(), known.due_ms)

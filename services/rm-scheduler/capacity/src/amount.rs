@@ -21,7 +21,8 @@ const SUFFIXES: [(&str, u64); 12] = [
 /// Parses an amount into the unit of its type: bytes of memory, thousandths of processors, else
 /// plain numbers.
 ///
-/// # Errors The fault, and the expected form.
+/// # Errors
+/// The fault, and the expected form.
 pub fn amount(name: &str, text: &str) -> Result<u64, String> {
     let text = text.trim();
     let in_thousandths = name == "vcore" || name == "gpu";

@@ -38,7 +38,8 @@ pub enum Change {
 /// Merges a new configuration. `used` holds the full paths of leaves with applications; `now` is
 /// the time of the change.
 ///
-/// # Errors When a used leaf would become a parent, or a used parent a leaf.
+/// # Errors
+/// When a used leaf would become a parent, or a used parent a leaf.
 pub fn reload(
     old: &Queues,
     new: &Queues,

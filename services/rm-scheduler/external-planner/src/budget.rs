@@ -1,14 +1,14 @@
-//! B5: what may be taken back for others within an hour, from one pool and from one user, is
-//! limited whoever asks for it.
+//! Preemption budget: the amount preempted per hour from one pool and from one user is limited
+//! (B5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{budget::allowed, settings::Settings, snapshot::Allocation};
 use hayward_vocabulary::UserName;
 
-use crate::pool_view::Book;
+use crate::pool_view::PoolView;
 
-pub(crate) struct Purse<'a> {
+pub(crate) struct PreemptionBudget<'a> {
     pools: BTreeMap<&'a str, Account>,
     tree: u64,
     users: BTreeMap<&'a UserName, u64>,
@@ -21,14 +21,14 @@ struct Account {
     spent: u64,
 }
 
-impl<'a> Purse<'a> {
-    pub fn open(book: &Book<'a>) -> Self {
-        let settings = &book.snapshot.tunables.settings;
-        // Fair shares may be left without a budget; a program that nobody here wrote may not.
+impl<'a> PreemptionBudget<'a> {
+    pub fn new(view: &PoolView<'a>) -> Self {
+        let settings = &view.snapshot.tunables.settings;
+        // Fair shares may have no budget; an external program must have one.
         let usual = Settings::default();
         let mut quanta: BTreeMap<&str, u64> = BTreeMap::new();
-        for (_, node) in book.nodes() {
-            let order = book.quantum.node_order(&node.capacity);
+        for (_, node) in view.nodes() {
+            let order = view.quantum.node_order(&node.capacity);
             let sum = quanta.entry(node.pool.as_str()).or_default();
             *sum = sum.saturating_add(order);
         }
@@ -41,7 +41,7 @@ impl<'a> Purse<'a> {
             spent: 0,
         };
         let tree = quanta.values().copied().fold(0, u64::saturating_add);
-        let mut purse = Self {
+        let mut budget = Self {
             pools: quanta
                 .into_iter()
                 .map(|(pool, quanta)| (pool, account(quanta)))
@@ -50,14 +50,14 @@ impl<'a> Purse<'a> {
             users: BTreeMap::new(),
             user_percent,
         };
-        for (pool, users) in &book.snapshot.taken_back {
-            if book.trees.of_pool(pool) == Some(book.top) {
+        for (pool, users) in &view.snapshot.taken_back {
+            if view.trees.of_pool(pool) == Some(view.top) {
                 for (user, quanta) in users {
-                    purse.charge((pool, user), *quanta);
+                    budget.charge((pool, user), *quanta);
                 }
             }
         }
-        purse
+        budget
     }
 
     fn charge(&mut self, (pool, user): (&str, &'a UserName), quanta: u64) {
@@ -68,8 +68,8 @@ impl<'a> Purse<'a> {
         *spent = spent.saturating_add(quanta);
     }
 
-    /// Pays for these of one pool together, or says what there is not enough of.
-    pub fn pay(&mut self, pool: &str, all: &[&'a Allocation]) -> Result<(), String> {
+    /// Charges these allocations of one pool together, or returns the exhausted limit.
+    pub fn charge_all(&mut self, pool: &str, all: &[&'a Allocation]) -> Result<(), String> {
         let sum = |all: &mut dyn Iterator<Item = &&'a Allocation>| {
             all.fold(0_u64, |sum, held| sum.saturating_add(held.order))
         };

@@ -1,5 +1,5 @@
-//! A small fleet for tests: pool `out` is planned outside and has a pool below it; pool `other` is
-//! not. Plans are carried out as the services would.
+//! A small fleet for tests: pool `out` and the pool below it are planned externally, pool `other`
+//! is not. Plans are carried out like the services do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, WorkId, WorkKind};
 
-use crate::{Ask, Trees, plan};
+use crate::{PlannerRequest, Trees, plan};
 
 pub const POOL: &str = "out";
 
-pub struct World {
+pub struct Fixture {
     pub snapshot: Snapshot,
     born: u64,
 }
@@ -46,7 +46,7 @@ pub fn leave(allocation: &str) -> Leave {
     }
 }
 
-impl World {
+impl Fixture {
     /// Nodes `n1` and `n2` of four quanta in `out`, `n3` in `below`, `far` in `other`.
     pub fn new() -> Self {
         let mut snapshot = Snapshot::empty();
@@ -59,20 +59,20 @@ impl World {
         snapshot.pools.insert("below".into(), below);
         snapshot.pools.insert("other".into(), Pool::default());
         snapshot.outside.insert(POOL.into(), Outside::default());
-        let mut world = Self { snapshot, born: 0 };
-        world.class("fair", Policy::FairShare, POOL);
-        world.class("fixed", Policy::FixedShare, POOL);
-        world.class("whole", Policy::Reserve, POOL);
-        world.class("else", Policy::FairShare, "other");
+        let mut fixture = Self { snapshot, born: 0 };
+        fixture.class("fair", Policy::FairShare, POOL);
+        fixture.class("fixed", Policy::FixedShare, POOL);
+        fixture.class("whole", Policy::Reserve, POOL);
+        fixture.class("else", Policy::FairShare, "other");
         for (name, pool) in [
             ("n1", POOL),
             ("n2", POOL),
             ("n3", "below"),
             ("far", "other"),
         ] {
-            world.node(name, pool);
+            fixture.node(name, pool);
         }
-        world
+        fixture
     }
 
     fn class(&mut self, name: &str, policy: Policy, pool: &str) {
@@ -111,8 +111,8 @@ impl World {
         self.snapshot.nodes.get_mut(&node_name(name)).unwrap()
     }
 
-    /// A job of `ann` that wants so many processes of one quantum.
-    pub fn ask(&mut self, id: &str, class: &str, processes: u64) -> &mut Demand {
+    /// A job of `ann` with this many processes of one quantum.
+    pub fn add_job(&mut self, id: &str, class: &str, processes: u64) -> &mut Demand {
         let later = self.snapshot.demand.len() as u64;
         let demand = Demand {
             kind: WorkKind::Job,
@@ -156,8 +156,8 @@ impl World {
         made
     }
 
-    /// The next answer, planned with and carried out.
-    pub fn answered(&mut self, grants: Vec<Place>, vacates: Vec<Leave>) -> Plan {
+    /// Plans with the next response, and carries the plan out.
+    pub fn respond(&mut self, grants: Vec<Place>, vacates: Vec<Leave>) -> Plan {
         let answer = Answer {
             number: self.snapshot.round + 1,
             grants,
@@ -170,11 +170,11 @@ impl World {
         plan
     }
 
-    /// As the services would, but that the answer stays where it is.
+    /// Carries out a plan like the services do, but the response stays.
     pub fn carry_out(&mut self, plan: &Plan) {
         self.snapshot.allocations.retain(|_, held| !held.leaving);
         for vacate in &plan.vacates {
-            // What was told before is gone by now, also where it is told again.
+            // An earlier vacated allocation is gone, even if vacated again.
             if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
                 held.leaving = true;
             }
@@ -198,10 +198,10 @@ impl World {
         self.snapshot.now = self.snapshot.now.plus_ms(1_000);
     }
 
-    pub fn question(&self) -> Option<Ask> {
-        Ask::of(
+    pub fn question(&self) -> Option<PlannerRequest> {
+        PlannerRequest::new(
             &self.snapshot,
-            &Trees::of(&self.snapshot),
+            &Trees::new(&self.snapshot),
             POOL,
             self.snapshot.round,
         )

@@ -1,6 +1,5 @@
-//! What leaves whatever the planner outside wants, by the everyday rules: withdrawn work, lost and
-//! offline nodes, evacuations, work whose class may not be there any more, and work that may have
-//! fewer processes than it has.
+//! Vacates that do not depend on the external planner: withdrawn work, lost and offline nodes,
+//! evacuations, classes that may not use the pool, and surplus processes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,16 +10,16 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, WorkKind};
 
-use crate::pool_view::Book;
+use crate::pool_view::PoolView;
 
-pub(crate) fn forced(book: &Book) -> Vec<Vacate> {
+pub(crate) fn forced(view: &PoolView) -> Vec<Vacate> {
     let mut orders = Vec::new();
-    for (id, held) in &book.held {
-        let node = book.snapshot.nodes.get(&held.node);
+    for (id, held) in &view.held {
+        let node = view.snapshot.nodes.get(&held.node);
         let lost = node.is_none_or(|node| node.lost);
-        // A node that cannot answer is told again, and then not waited for.
-        let told = held.purged || (held.leaving && !lost);
-        if let Some((reason, detail)) = fault(book, held).filter(|_| !told) {
+        // An unreachable node gets a second order, and is then not waited for.
+        let already_vacated = held.purged || (held.leaving && !lost);
+        if let Some((reason, detail)) = reason_to_leave(view, held).filter(|_| !already_vacated) {
             orders.push(Vacate {
                 allocation: (*id).clone(),
                 reason,
@@ -29,20 +28,20 @@ pub(crate) fn forced(book: &Book) -> Vec<Vacate> {
             });
         }
     }
-    shrink(book, &mut orders);
+    shrink(view, &mut orders);
     orders
 }
 
-fn fault(book: &Book, held: &Allocation) -> Option<(VacateReason, String)> {
-    let Some(wish) = book.work.get(&held.work) else {
+fn reason_to_leave(view: &PoolView, held: &Allocation) -> Option<(VacateReason, String)> {
+    let Some(item) = view.work.get(&held.work) else {
         let detail = format!("work {} is withdrawn", held.work);
         return Some((VacateReason::WorkGone, detail));
     };
-    // I12: a reservation goes when its work goes.
+    // A reservation ends with its work (I12).
     if held.kind == WorkKind::Reservation {
         return None;
     }
-    let node = book.snapshot.nodes.get(&held.node);
+    let node = view.snapshot.nodes.get(&held.node);
     let Some(node) = node.filter(|node| !node.lost) else {
         let detail = format!("node {} was lost", held.node);
         return Some((VacateReason::NodeLost, detail));
@@ -56,34 +55,36 @@ fn fault(book: &Book, held: &Allocation) -> Option<(VacateReason, String)> {
         let detail = format!("node {} was varied off", held.node);
         return Some((VacateReason::NodeOffline, detail));
     }
-    let instance = wish.demand.kind == WorkKind::Service && !wish.demand.managed;
+    let instance = item.demand.kind == WorkKind::Service && !item.demand.managed;
     let moves = !held.fixed || instance;
-    let misplaced = moves && !book.reaches(wish.class, &node.pool);
-    let (class, pool) = (wish.class_name, &node.pool);
+    let misplaced = moves && !view.reaches(item.class, &node.pool);
+    let (class, pool) = (item.class_name, &node.pool);
     let detail = format!("class {class:?} may not use pool {pool:?}");
     misplaced.then_some((VacateReason::Misplaced, detail))
 }
 
-/// Work that may have fewer processes than it has gives up its newest.
-fn shrink(book: &Book, orders: &mut Vec<Vacate>) {
-    let told: BTreeSet<AllocationId> = orders.iter().map(|it| it.allocation.clone()).collect();
-    let stays =
-        |id: &AllocationId, held: &Allocation| !held.leaving && !held.purged && !told.contains(id);
-    for (work, wish) in &book.work {
-        let demand = wish.demand;
+/// Vacates the newest allocations of work that has more processes than allowed.
+fn shrink(view: &PoolView, orders: &mut Vec<Vacate>) {
+    let already_vacated: BTreeSet<AllocationId> =
+        orders.iter().map(|it| it.allocation.clone()).collect();
+    let stays = |id: &AllocationId, held: &Allocation| {
+        !held.leaving && !held.purged && !already_vacated.contains(id)
+    };
+    for (work, item) in &view.work {
+        let demand = item.demand;
         let held_back = demand.keeps_what_it_holds || demand.completing;
-        if held_back || demand.kind == WorkKind::Reservation || wish.has <= wish.most() {
+        if held_back || demand.kind == WorkKind::Reservation || item.has <= item.most() {
             continue;
         }
-        let mine = book.held.iter().filter(|(_, held)| held.work == **work);
+        let mine = view.held.iter().filter(|(_, held)| held.work == **work);
         let mut mine: Vec<_> = mine.filter(|(id, held)| stays(id, held)).collect();
         mine.sort_by_key(|(id, held)| Reverse((held.granted_at, *id)));
-        let excess = (mine.len() as u64).saturating_sub(wish.most());
+        let excess = (mine.len() as u64).saturating_sub(item.most());
         let excess = usize::try_from(excess).unwrap_or(usize::MAX);
         orders.extend(mine.into_iter().take(excess).map(|(id, _)| Vacate {
             allocation: (*id).clone(),
             reason: VacateReason::OwnLimit,
-            detail: format!("its work may have {} processes", wish.most()),
+            detail: format!("its work may have {} processes", item.most()),
             purge: false,
         }));
     }

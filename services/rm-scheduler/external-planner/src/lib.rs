@@ -1,14 +1,14 @@
-//! The `http` planner (D7), as far as it decides anything: pools whose room is given out by a
-//! program outside. [`Ask`] is what that program is asked, [`read`] reads its answer, and [`plan`]
-//! turns an answer into grants and orders to leave.
+//! Decisions about pools with an external planner, a program that plans a pool over HTTP.
+//! [`PlannerRequest`] is the request it gets, [`parse_response`] parses its response, and [`plan`]
+//! turns a response into grants and vacates.
 //!
-//! Nothing here talks. An answer is part of the snapshot, so the same snapshot gives the same plan,
-//! and a round can be replayed without the program. It is distrusted: each of its steps is looked
-//! at on its own against the newest snapshot, what is wrong is refused with a reason from a closed
-//! list, and what is left has passed `check` beside everything else that is planned.
+//! This crate does no I/O. A response is part of the snapshot, so rounds can be replayed without
+//! the program. Each step of a response is verified on its own against the newest snapshot. An
+//! invalid step is refused with a reason from a closed list. The accepted steps must pass `check`
+//! together with everything else that is planned.
 //!
-//! What has to leave whatever anybody wants (withdrawn work, lost nodes, evacuations) leaves by the
-//! everyday rules, whether the program is there or not. Without an answer nothing new is granted.
+//! Forced vacates (withdrawn work, lost nodes, evacuations) do not depend on the program. Without a
+//! response nothing new is granted.
 
 mod budget;
 mod forced_vacates;
@@ -22,41 +22,44 @@ mod verdicts;
 
 use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::outside::Taken};
 
-pub use request::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork, lacks, of_use};
-pub use response::{FORMAT, MOST_BYTES, MOST_STEPS, Unreadable, clipped, read};
+pub use request::{
+    PlannerRequest, RequestAllocation, RequestClass, RequestNode, RequestWork, has_missing_work,
+    relevant_notes,
+};
+pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, Unreadable, clip, parse_response};
 pub use trees::Trees;
 
-use pool_view::Book;
+use pool_view::PoolView;
 
-/// Adds what is planned for pools with a planner outside to what the others have planned.
+/// Adds the plans of externally planned pools to the plan of the others.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
     if snapshot.outside.is_empty() {
         return;
     }
-    let trees = Trees::of(snapshot);
+    let trees = Trees::new(snapshot);
     for (top, known) in &snapshot.outside {
-        // 1. Who wants what, and what is held.
-        let mut book = Book::open(snapshot, &trees, top);
-        // 2. What leaves whatever anybody wants.
-        let leaves = forced_vacates::forced(&book);
-        book.leave(&leaves);
-        // 3. What is taken of an answer that no round has used yet.
+        // 1. Read the pool: work and allocations.
+        let mut view = PoolView::new(snapshot, &trees, top);
+        // 2. Forced vacates.
+        let leaves = forced_vacates::forced(&view);
+        view.leave(&leaves);
+        // 3. Accepted steps of a response that no round has used yet.
         let used = snapshot.carried.outside.get(top).copied();
         let fresh = known.answer.as_ref();
         let fresh = fresh.filter(|it| used.is_none_or(|used| it.number > used));
-        let taken: Option<Taken> = steps::take(&mut book, (leaves, fresh), plan);
-        // 4. Why each piece of work has what it has.
+        let taken: Option<Taken> = steps::apply(&mut view, (leaves, fresh), plan);
+        // 4. Verdicts.
         let heard = taken.as_ref().map(|it| &it.heard);
         let heard = heard.or(known.heard.as_ref());
         plan.verdicts
-            .extend(verdicts::all(&book, (known.silence.as_deref(), heard)));
-        // An answer is used once, also where nothing of it could be taken.
+            .extend(verdicts::all(&view, (known.silence.as_deref(), heard)));
+        // A response is used once, even if all its steps are refused.
         let used = taken.as_ref().map(|it| it.number).or(used);
         if let Some(used) = used {
             plan.carried.outside.insert(top.clone(), used);
         }
-        if !book.moved.is_empty() {
-            plan.carried.moved.insert(top.clone(), book.moved);
+        if !view.moved.is_empty() {
+            plan.carried.moved.insert(top.clone(), view.moved);
         }
         if let Some(taken) = taken {
             plan.outside.insert(top.clone(), taken);

@@ -1,4 +1,4 @@
-//! One pool with a planner outside, as it is when a round begins: who wants what, and what is held.
+//! One externally planned pool at the begin of a round: its work and allocations.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +13,34 @@ use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind
 use crate::recent_moves;
 use crate::trees::{Trees, quantum_of};
 
-pub(crate) struct Book<'a> {
+pub(crate) struct PoolView<'a> {
     pub snapshot: &'a Snapshot,
     pub trees: &'a Trees,
-    /// The pool, without parent.
+    /// The top-level pool.
     pub top: &'a str,
     pub quantum: &'a Quantum,
-    pub work: BTreeMap<&'a WorkId, Wish<'a>>,
-    /// What answers took back lately.
+    pub work: BTreeMap<&'a WorkId, WorkItem<'a>>,
+    /// Recent preemptions by responses.
     pub moved: Moved,
-    /// What is its to end, wherever it stands.
+    /// Allocations that this planner may end, on any node.
     pub held: BTreeMap<&'a AllocationId, &'a Allocation>,
 }
 
-/// A piece of work, and what it has.
-pub(crate) struct Wish<'a> {
+/// A work item and its processes.
+pub(crate) struct WorkItem<'a> {
     pub demand: &'a Demand,
     pub class_name: &'a str,
     pub class: &'a Class,
-    /// Quanta of one process, and what it is granted unless it gets a whole node.
+    /// Quanta of one process, and its resources unless it gets a whole node.
     pub order: u64,
     pub size: Size,
-    /// Processes that stay, with those that are granted in this round.
+    /// Processes that stay, including those granted in this round.
     pub has: u64,
     pub leaving: u64,
 }
 
-impl Wish<'_> {
-    /// The allow list is not asked again of work that holds room.
+impl WorkItem<'_> {
+    /// Work with allocations needs no further check of the allow list.
     pub fn may_use_its_class(&self) -> bool {
         let users = &self.class.users;
         let holds = self.has > 0 || self.leaving > 0;
@@ -54,7 +54,7 @@ impl Wish<'_> {
         }
     }
 
-    /// Processes it can use now.
+    /// Processes that it can use now.
     pub fn wanted(&self) -> u64 {
         let demand = self.demand;
         if demand.completing || demand.keeps_what_it_holds {
@@ -76,15 +76,15 @@ impl Wish<'_> {
     }
 }
 
-impl<'a> Book<'a> {
-    pub fn open(snapshot: &'a Snapshot, trees: &'a Trees, top: &'a str) -> Self {
+impl<'a> PoolView<'a> {
+    pub fn new(snapshot: &'a Snapshot, trees: &'a Trees, top: &'a str) -> Self {
         let quantum = quantum_of(snapshot, top);
         let largest = LargestNodes::by_class(snapshot);
         let work = snapshot.demand.iter().filter_map(|(work, demand)| {
             let here = trees.of_work(snapshot, demand) == Some(top);
             let (class_name, class) = class_of(snapshot, demand).filter(|_| here)?;
             let order = order_of(quantum, &demand.size, largest.get(class_name));
-            let wish = Wish {
+            let item = WorkItem {
                 demand,
                 class_name,
                 class,
@@ -93,56 +93,56 @@ impl<'a> Book<'a> {
                 has: 0,
                 leaving: 0,
             };
-            Some((work, wish))
+            Some((work, item))
         });
-        let mut book = Self {
+        let mut view = Self {
             snapshot,
             trees,
             top,
             quantum,
             work: work.collect(),
-            moved: recent_moves::lately(snapshot, top),
+            moved: recent_moves::recent(snapshot, top),
             held: BTreeMap::new(),
         };
         for (id, held) in &snapshot.allocations {
             if trees.of_held(snapshot, held) != Some(top) {
                 continue;
             }
-            book.held.insert(id, held);
-            if let Some(wish) = book.work.get_mut(&held.work) {
+            view.held.insert(id, held);
+            if let Some(item) = view.work.get_mut(&held.work) {
                 let leaves = held.leaving || held.purged;
                 let count = if leaves {
-                    &mut wish.leaving
+                    &mut item.leaving
                 } else {
-                    &mut wish.has
+                    &mut item.has
                 };
                 *count += 1;
             }
         }
-        book
+        view
     }
 
-    /// Counts what these orders end.
+    /// Counts the processes that these vacates end.
     pub fn leave(&mut self, orders: &[Vacate]) {
         for order in orders {
             let held = self.held.get(&order.allocation).copied();
             let stays = held.filter(|held| !held.leaving && !held.purged);
             if let Some(held) = stays
-                && let Some(wish) = self.work.get_mut(&held.work)
+                && let Some(item) = self.work.get_mut(&held.work)
             {
-                wish.has = wish.has.saturating_sub(1);
-                wish.leaving += 1;
+                item.has = item.has.saturating_sub(1);
+                item.leaving += 1;
             }
         }
     }
 
-    /// Of this pool and all below it.
+    /// Nodes of this pool and all pools below it.
     pub fn nodes(&self) -> impl Iterator<Item = (&'a NodeName, &'a Node)> {
         let nodes = self.snapshot.nodes.iter();
         nodes.filter(|(_, node)| self.trees.of_pool(&node.pool) == Some(self.top))
     }
 
-    /// fair shares may go below their home, other work not.
+    /// Fair-share work may use pools below its own, other work may not.
     pub fn reaches(&self, class: &Class, pool: &str) -> bool {
         let above = |name: &&str| {
             let parent = self.snapshot.pools.get(*name)?.parent.as_ref()?;

@@ -1,5 +1,5 @@
-//! Whatever an answer says: the plan passes `check`, the same answer twice grants nothing more, and
-//! an honest planner fills what there is.
+//! For any response, the plan passes `check`, a repeated response grants nothing more, and a
+//! correct planner fills the pool.
 
 use hayward_rm_scheduler_domain::{
     Plan, check, prune,
@@ -9,8 +9,8 @@ use hayward_vocabulary::{Size, WorkKind, resources::GIB};
 use proptest::prelude::*;
 
 use crate::{
-    fixture::{POOL, World},
-    plan, read,
+    fixture::{Fixture, POOL},
+    parse_response, plan,
 };
 
 const NAMES: [&str; 9] = [
@@ -40,7 +40,7 @@ fn leave() -> impl Strategy<Value = Leave> {
 
 type Steps = (Vec<Place>, Vec<Leave>);
 
-fn answers() -> impl Strategy<Value = Vec<Steps>> {
+fn responses() -> impl Strategy<Value = Vec<Steps>> {
     let one = (
         prop::collection::vec(place(), 0..12),
         prop::collection::vec(leave(), 0..6),
@@ -48,17 +48,17 @@ fn answers() -> impl Strategy<Value = Vec<Steps>> {
     prop::collection::vec(one, 1..8)
 }
 
-/// What happens to the fleet between two answers.
-fn happens(world: &mut World, what: u8) {
+/// An event between two responses.
+fn happens(fixture: &mut Fixture, what: u8) {
     match what {
-        0 => world.on("n1").takes_work ^= true,
-        1 => world.on("n2").lost ^= true,
-        2 => world.on("n3").offline ^= true,
-        3 => drop(world.snapshot.demand.pop_first()),
-        4 => world.on("n2").pool = "other".into(),
-        5 => world.on("n2").pool = POOL.into(),
-        6 => world.on("n1").capacity = Size::memory(2 * GIB),
-        7 => world
+        0 => fixture.on("n1").takes_work ^= true,
+        1 => fixture.on("n2").lost ^= true,
+        2 => fixture.on("n3").offline ^= true,
+        3 => drop(fixture.snapshot.demand.pop_first()),
+        4 => fixture.on("n2").pool = "other".into(),
+        5 => fixture.on("n2").pool = POOL.into(),
+        6 => fixture.on("n1").capacity = Size::memory(2 * GIB),
+        7 => fixture
             .snapshot
             .demand
             .values_mut()
@@ -67,72 +67,72 @@ fn happens(world: &mut World, what: u8) {
     }
 }
 
-fn fleet(sizes: &[u64]) -> World {
-    let mut world = World::new();
+fn fleet(sizes: &[u64]) -> Fixture {
+    let mut fixture = Fixture::new();
     for (at, size) in sizes.iter().enumerate() {
-        let demand = world.ask(&format!("job_{at}"), "fair", 1 + size * 2);
+        let demand = fixture.add_job(&format!("job_{at}"), "fair", 1 + size * 2);
         demand.size = Size {
             gpu_milli: size % 3 * 700,
             ..Size::memory(size * GIB)
         };
     }
-    world.ask("svc_0", "fixed", 1).kind = WorkKind::Service;
-    world.ask("rsv_0", "whole", 1).kind = WorkKind::Reservation;
-    world.ask("job_else", "else", 3);
-    world
+    fixture.add_job("svc_0", "fixed", 1).kind = WorkKind::Service;
+    fixture.add_job("rsv_0", "whole", 1).kind = WorkKind::Reservation;
+    fixture.add_job("job_else", "else", 3);
+    fixture
 }
 
 proptest! {
     #[test]
-    fn no_answer_makes_a_plan_that_is_refused(
+    fn no_response_leads_to_an_invalid_plan(
         sizes in prop::collection::vec(1..4_u64, 4),
-        answers in answers(),
+        responses in responses(),
         between in prop::collection::vec(0..12_u8, 8),
     ) {
-        let mut world = fleet(&sizes);
-        for ((grants, vacates), what) in answers.into_iter().zip(between) {
-            // `World` checks each plan it makes.
-            let made = world.answered(grants, vacates);
+        let mut fixture = fleet(&sizes);
+        for ((grants, vacates), what) in responses.into_iter().zip(between) {
+            // `Fixture` checks each plan.
+            let made = fixture.respond(grants, vacates);
             let taken = &made.outside[POOL];
             prop_assert_eq!(taken.granted, made.grants.len() as u64);
-            let again = world.plan();
+            let again = fixture.plan();
             prop_assert!(again.grants.is_empty() && again.outside.is_empty());
-            happens(&mut world, what);
+            happens(&mut fixture, what);
         }
     }
 
     #[test]
-    fn what_others_planned_stands_whatever_is_answered(
+    fn no_response_changes_the_plans_of_others(
         sizes in prop::collection::vec(1..4_u64, 4),
-        (grants, vacates) in answers().prop_map(|mut all| all.remove(0)),
+        (grants, vacates) in responses().prop_map(|mut all| all.remove(0)),
     ) {
-        let mut world = fleet(&sizes);
-        // Somebody has planned for these before: for one of them on a node of the pool.
-        let before = world.answered(vec![crate::fixture::place("job_0", "n1", 2)], vec![]);
-        let mut world = fleet(&sizes);
+        let mut fixture = fleet(&sizes);
+        // The other planner has already planned: one grant is on a node of the pool.
+        let before = fixture.respond(vec![crate::fixture::place("job_0", "n1", 2)], vec![]);
+        let mut fixture = fleet(&sizes);
         let others = Plan { grants: before.grants, ..Plan::default() };
-        world.known().answer = Some(Answer { number: 1, grants, vacates, ..Answer::default() });
+        fixture.known().answer = Some(Answer { number: 1, grants, vacates, ..Answer::default() });
         let mut made = others.clone();
-        plan(&world.snapshot, &mut made);
-        prop_assert_eq!(check(&world.snapshot, &made), Ok(()));
+        plan(&fixture.snapshot, &mut made);
+        prop_assert_eq!(check(&fixture.snapshot, &made), Ok(()));
         prop_assert_eq!(&made.grants[..others.grants.len()], &others.grants[..]);
-        let (kept, refused) = prune(&world.snapshot, made.clone());
+        let (kept, refused) = prune(&fixture.snapshot, made.clone());
         prop_assert!(refused.is_empty());
         prop_assert_eq!(kept.grants, made.grants);
     }
 
     #[test]
-    fn no_bytes_make_reading_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read(&body, 1);
+    fn no_response_body_makes_the_parser_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse_response(&body, 1);
     }
 
     #[test]
-    fn who_places_by_the_question_is_never_refused(sizes in prop::collection::vec(1..4_u64, 4)) {
-        let mut world = fleet(&sizes);
+    fn grants_that_follow_the_request_are_never_refused(sizes in prop::collection::vec(1..4_u64, 4)) {
+        let mut fixture = fleet(&sizes);
         for _ in 0..40 {
-            let Some(ask) = world.question() else { return Ok(()) };
-            let found = ask.work.iter().filter(|work| work.missing > 0).find_map(|work| {
-                let fits = |node: &&crate::AskedNode| {
+            let Some(request) = fixture.question() else { return Ok(()) };
+            let found = request.work.iter().filter(|work| work.missing > 0).find_map(|work| {
+                let fits = |node: &&crate::RequestNode| {
                     let whole = work.class == "whole";
                     let empty = node.used == Size::default();
                     let home = work.class == "fair" || node.pool == POOL;
@@ -140,11 +140,11 @@ proptest! {
                     node.schedulable && work.size.fits(&node.free) && home && gpus
                         && (!whole || empty)
                 };
-                let node = ask.nodes.iter().find(fits)?;
+                let node = request.nodes.iter().find(fits)?;
                 Some(crate::fixture::place(work.work.as_str(), node.node.as_str(), 1))
             });
             let Some(step) = found else { return Ok(()) };
-            let made = world.answered(vec![step], vec![]);
+            let made = fixture.respond(vec![step], vec![]);
             prop_assert_eq!(made.outside[POOL].refusals, 0, "{:?}", made.outside[POOL]);
             prop_assert_eq!(made.grants.len(), 1);
         }

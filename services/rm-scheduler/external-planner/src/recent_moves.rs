@@ -1,6 +1,7 @@
-//! What answers took back lately: nobody's place goes to and fro, and nobody is served twice.
+//! Recent preemptions by responses, so that work does not move back and forth and no process is
+//! served twice.
 //!
-//! It is carried from round to round, so that a round planned again decides the same.
+//! The data is carried from round to round, so that a replayed round decides the same.
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
@@ -9,17 +10,17 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{Timestamp, WorkId};
 
-/// So long a new place of work that gave one up is safe from answers; and so long room that was
-/// made for work counts as made, if it is not granted any.
-pub(crate) const QUIET_MS: u64 = 300_000;
+/// Milliseconds for which a new allocation of preempted work is protected, and for which freed
+/// space counts for its beneficiary until it is granted.
+pub(crate) const PROTECTED_MS: u64 = 300_000;
 
-/// What is left of it now.
-pub(crate) fn lately(snapshot: &Snapshot, top: &str) -> Moved {
+/// The part that is still recent.
+pub(crate) fn recent(snapshot: &Snapshot, top: &str) -> Moved {
     let Some(moved) = snapshot.carried.moved.get(top) else {
         return Moved::default();
     };
     let mut moved = moved.clone();
-    let fresh = |at: &Timestamp| at.plus_ms(QUIET_MS) > snapshot.now;
+    let fresh = |at: &Timestamp| at.plus_ms(PROTECTED_MS) > snapshot.now;
     moved.hit.retain(|_, at| fresh(at));
     for made in moved.served.values_mut() {
         made.retain(fresh);
@@ -28,18 +29,18 @@ pub(crate) fn lately(snapshot: &Snapshot, top: &str) -> Moved {
     moved
 }
 
-/// It was granted after its work had given something up.
+/// True for an allocation granted after its work was preempted.
 pub(crate) fn is_safe(moved: &Moved, held: &Allocation) -> bool {
     let hit = moved.hit.get(&held.work);
     hit.is_some_and(|hit| held.granted_at >= *hit)
 }
 
-/// Processes for which room was made that they have not got yet.
+/// Processes with freed space that are not granted yet.
 pub(crate) fn served(moved: &Moved, work: &WorkId) -> u64 {
     moved.served.get(work).map_or(0, |made| made.len() as u64)
 }
 
-pub(crate) fn note_grant(moved: &mut Moved, grant: &Grant) {
+pub(crate) fn record_grant(moved: &mut Moved, grant: &Grant) {
     if let Some(made) = moved.served.get_mut(&grant.work) {
         made.pop();
         if made.is_empty() {
@@ -48,11 +49,11 @@ pub(crate) fn note_grant(moved: &mut Moved, grant: &Grant) {
     }
 }
 
-/// Several places may be given up for one process, which is one.
-pub(crate) fn note_order(moved: &mut Moved, receipt: &Receipt, now: Timestamp) {
+/// Several victims for one process count once.
+pub(crate) fn record_vacate(moved: &mut Moved, receipt: &Receipt, now: Timestamp) {
     moved.hit.insert(receipt.work.clone(), now);
 }
 
-pub(crate) fn note_served(moved: &mut Moved, work: &WorkId, now: Timestamp) {
+pub(crate) fn record_served(moved: &mut Moved, work: &WorkId, now: Timestamp) {
     moved.served.entry(work.clone()).or_default().push(now);
 }

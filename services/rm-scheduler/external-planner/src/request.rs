@@ -1,7 +1,7 @@
-//! What a planner outside is asked: its pool as it is now, in one document.
+//! Request to an external planner: the current state of its pool.
 //!
-//! Names and numbers are those of the API. Work of classes that live in the pool is in it, waiting
-//! or not, and everything that stands on its nodes, whoever plans for that.
+//! Names and numbers are those of the API. The request holds all work of classes in the pool,
+//! waiting or not, and all allocations on its nodes, by any planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,30 +14,30 @@ use hayward_vocabulary::{
 };
 use serde::Serialize;
 
-use crate::{FORMAT, Trees, pool_view::Book, recent_moves};
+use crate::{FORMAT, Trees, pool_view::PoolView, recent_moves};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ask {
+pub struct PlannerRequest {
     pub format: &'static str,
-    /// To be repeated in the answer.
+    /// Must be repeated in the response.
     pub revision: u64,
     pub now: Timestamp,
-    /// Without parent.
+    /// The top-level pool.
     pub pool: String,
-    /// What room is counted in.
+    /// Quantum of the pool.
     pub quantum: Quantum,
-    /// All of them, of this pool and all below it, with the pool above each.
+    /// This pool and all pools below it, each with its parent.
     pub pools: BTreeMap<String, Option<String>>,
-    /// Those that live in these pools.
-    pub classes: BTreeMap<String, AskedClass>,
-    pub nodes: Vec<AskedNode>,
-    /// By the order of submission.
-    pub work: Vec<AskedWork>,
-    pub allocations: Vec<AskedAllocation>,
+    /// Classes of these pools.
+    pub classes: BTreeMap<String, RequestClass>,
+    pub nodes: Vec<RequestNode>,
+    /// In order of submission.
+    pub work: Vec<RequestWork>,
+    pub allocations: Vec<RequestAllocation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AskedClass {
+pub struct RequestClass {
     pub policy: Policy,
     pub priority: i64,
     pub weight: u64,
@@ -45,16 +45,16 @@ pub struct AskedClass {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AskedNode {
+pub struct RequestNode {
     pub node: NodeName,
     pub pool: String,
     pub capacity: Size,
-    /// By everything that stands there, with what leaves.
+    /// Usage of all allocations, including leaving ones.
     pub used: Size,
     pub free: Size,
     pub free_quanta: u64,
     pub schedulable: bool,
-    /// Why it is not.
+    /// Reason for not taking work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -62,25 +62,25 @@ pub struct AskedNode {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AskedWork {
+pub struct RequestWork {
     pub work: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
     pub class: String,
     pub submitted_at: Timestamp,
-    /// What one process is given; a whole node in a class of policy `RESERVE`, which has to have as
-    /// much at least.
+    /// Resources of one process. In a class of policy `RESERVE` it gets a whole node with at least
+    /// these.
     pub size: Size,
     pub quanta: u64,
-    /// Processes it can use, has, and has that were told to leave.
+    /// Processes that it can use, has, and has that are leaving.
     pub wanted: u64,
     pub has: u64,
     pub leaving: u64,
-    /// What may be granted now.
+    /// Processes that may be granted now.
     pub missing: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
-    /// Empty means any.
+    /// Nodes it may use; empty means any.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub machines: BTreeSet<NodeName>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -90,7 +90,7 @@ pub struct AskedWork {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AskedAllocation {
+pub struct RequestAllocation {
     pub allocation: AllocationId,
     pub work: WorkId,
     pub user: UserName,
@@ -100,43 +100,42 @@ pub struct AskedAllocation {
     pub quanta: u64,
     pub granted_at: Timestamp,
     pub running: bool,
-    /// Told to go; occupies its node until it is gone.
+    /// True while it leaves; it occupies its node until it is gone.
     pub leaving: bool,
-    /// An order to leave may be given.
+    /// True when it may be vacated.
     pub preemptable: bool,
 }
 
-/// Something of the pool lacks a process, so there is something to ask. Nothing is copied for it.
+/// True when work of the pool lacks a process, so that a request is useful.
 #[must_use]
-pub fn lacks(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
+pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
     let found = snapshot.outside.get_key_value(top);
     found.is_some_and(|(top, _)| {
-        let book = Book::open(snapshot, trees, top);
-        book.work.values().any(|wish| wish.missing() > 0)
+        let view = PoolView::new(snapshot, trees, top);
+        view.work.values().any(|item| item.missing() > 0)
     })
 }
 
-/// What was heard of work that still lacks something; of other work it would be said when it is
-/// not true any more.
+/// Notes about work that still lacks processes; other notes are obsolete.
 #[must_use]
-pub fn of_use(snapshot: &Snapshot, trees: &Trees, top: &str, heard: &Heard) -> Heard {
+pub fn relevant_notes(snapshot: &Snapshot, trees: &Trees, top: &str, heard: &Heard) -> Heard {
     let mut heard = heard.clone();
     if let Some((top, _)) = snapshot.outside.get_key_value(top) {
-        let book = Book::open(snapshot, trees, top);
-        let lacks = |work: &WorkId| book.work.get(work).is_some_and(|it| it.missing() > 0);
+        let view = PoolView::new(snapshot, trees, top);
+        let lacks = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
         heard.notes.retain(|work, _| lacks(work));
         heard.refused.retain(|work, _| lacks(work));
     }
     heard
 }
 
-impl Ask {
-    /// Nothing where nothing of the pool lacks a process: then there is nothing to ask.
+impl PlannerRequest {
+    /// Builds the request; none when no work lacks a process.
     #[must_use]
-    pub fn of(snapshot: &Snapshot, trees: &Trees, top: &str, revision: u64) -> Option<Self> {
+    pub fn new(snapshot: &Snapshot, trees: &Trees, top: &str, revision: u64) -> Option<Self> {
         let (top, _) = snapshot.outside.get_key_value(top)?;
-        let book = Book::open(snapshot, trees, top);
-        if !book.work.values().any(|wish| wish.missing() > 0) {
+        let view = PoolView::new(snapshot, trees, top);
+        if !view.work.values().any(|item| item.missing() > 0) {
             return None;
         }
         let names = snapshot.pools.iter();
@@ -148,13 +147,13 @@ impl Ask {
             revision,
             now: snapshot.now,
             pool: top.clone(),
-            quantum: book.quantum.clone(),
+            quantum: view.quantum.clone(),
             pools: names
                 .map(|(name, pool)| (name.clone(), pool.parent.clone()))
                 .collect(),
             classes: classes
                 .map(|(name, class)| {
-                    let class = AskedClass {
+                    let class = RequestClass {
                         policy: class.policy,
                         priority: class.priority,
                         weight: class.weight,
@@ -163,15 +162,15 @@ impl Ask {
                     (name.clone(), class)
                 })
                 .collect(),
-            nodes: nodes(&book),
-            work: work(&book),
-            allocations: allocations(&book),
+            nodes: nodes(&view),
+            work: work(&view),
+            allocations: allocations(&view),
         })
     }
 
-    /// Is it the same question, but for when it is asked?
+    /// Compares two requests, ignoring the revision.
     #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn has_same_content(&self, other: &Self) -> bool {
         self.pool == other.pool
             && self.quantum == other.quantum
             && self.pools == other.pools
@@ -182,9 +181,9 @@ impl Ask {
     }
 }
 
-fn nodes(book: &Book) -> Vec<AskedNode> {
+fn nodes(view: &PoolView) -> Vec<RequestNode> {
     let mut used: BTreeMap<&NodeName, (Size, u64)> = BTreeMap::new();
-    for held in book.snapshot.allocations.values() {
+    for held in view.snapshot.allocations.values() {
         let (size, quanta) = used.entry(&held.node).or_default();
         size.add(&held.size);
         *quanta = quanta.saturating_add(held.order);
@@ -193,8 +192,8 @@ fn nodes(book: &Book) -> Vec<AskedNode> {
         let (used, quanta) = used.remove(name).unwrap_or_default();
         let mut free = node.capacity.clone();
         free.take(&used);
-        let all = book.quantum.node_order(&node.capacity);
-        AskedNode {
+        let all = view.quantum.node_order(&node.capacity);
+        RequestNode {
             node: name.clone(),
             pool: node.pool.clone(),
             capacity: node.capacity.clone(),
@@ -202,14 +201,14 @@ fn nodes(book: &Book) -> Vec<AskedNode> {
             free,
             free_quanta: all.saturating_sub(quanta),
             schedulable: node.is_schedulable(),
-            reason: closed(node),
+            reason: closed_reason(node),
             labels: node.labels.clone(),
         }
     };
-    book.nodes().map(one).collect()
+    view.nodes().map(one).collect()
 }
 
-fn closed(node: &Node) -> Option<String> {
+fn closed_reason(node: &Node) -> Option<String> {
     let why = if node.lost {
         "lost".to_owned()
     } else if node.offline {
@@ -224,40 +223,40 @@ fn closed(node: &Node) -> Option<String> {
     Some(why)
 }
 
-fn work(book: &Book) -> Vec<AskedWork> {
-    let one = |(work, wish): (&&WorkId, &crate::pool_view::Wish)| AskedWork {
+fn work(view: &PoolView) -> Vec<RequestWork> {
+    let one = |(work, item): (&&WorkId, &crate::pool_view::WorkItem)| RequestWork {
         work: (*work).clone(),
-        kind: wish.demand.kind,
-        user: wish.demand.user.clone(),
-        class: wish.class_name.to_owned(),
-        submitted_at: wish.demand.submitted_at,
-        size: match wish.class.policy {
-            Policy::Reserve => wish.demand.size.clone(),
-            _ => wish.size.clone(),
+        kind: item.demand.kind,
+        user: item.demand.user.clone(),
+        class: item.class_name.to_owned(),
+        submitted_at: item.demand.submitted_at,
+        size: match item.class.policy {
+            Policy::Reserve => item.demand.size.clone(),
+            _ => item.size.clone(),
         },
-        quanta: wish.order,
-        wanted: wish.wanted(),
-        has: wish.has,
-        leaving: wish.leaving,
-        missing: wish.missing(),
-        task_ms: wish.demand.task_ms,
-        machines: wish.demand.machines.clone(),
-        avoids: wish.demand.avoids.clone(),
-        apart: wish.demand.apart.clone(),
+        quanta: item.order,
+        wanted: item.wanted(),
+        has: item.has,
+        leaving: item.leaving,
+        missing: item.missing(),
+        task_ms: item.demand.task_ms,
+        machines: item.demand.machines.clone(),
+        avoids: item.demand.avoids.clone(),
+        apart: item.demand.apart.clone(),
     };
-    let mut all: Vec<AskedWork> = book.work.iter().map(one).collect();
+    let mut all: Vec<RequestWork> = view.work.iter().map(one).collect();
     all.sort_by(|a, b| (a.submitted_at, &a.work).cmp(&(b.submitted_at, &b.work)));
     all
 }
 
-fn allocations(book: &Book) -> Vec<AskedAllocation> {
+fn allocations(view: &PoolView) -> Vec<RequestAllocation> {
     let here = |node: &NodeName| {
-        let node = book.snapshot.nodes.get(node);
-        node.is_some_and(|node| book.trees.of_pool(&node.pool) == Some(book.top))
+        let node = view.snapshot.nodes.get(node);
+        node.is_some_and(|node| view.trees.of_pool(&node.pool) == Some(view.top))
     };
-    let all = book.snapshot.allocations.iter();
-    let seen = all.filter(|(id, held)| book.held.contains_key(id) || here(&held.node));
-    seen.map(|(id, held)| AskedAllocation {
+    let all = view.snapshot.allocations.iter();
+    let seen = all.filter(|(id, held)| view.held.contains_key(id) || here(&held.node));
+    seen.map(|(id, held)| RequestAllocation {
         allocation: id.clone(),
         work: held.work.clone(),
         user: held.user.clone(),
@@ -268,10 +267,10 @@ fn allocations(book: &Book) -> Vec<AskedAllocation> {
         granted_at: held.granted_at,
         running: held.running,
         leaving: held.leaving || held.purged,
-        preemptable: book.held.contains_key(id)
+        preemptable: view.held.contains_key(id)
             && !held.fixed
             && held.kind != WorkKind::Reservation
-            && !recent_moves::is_safe(&book.moved, held)
+            && !recent_moves::is_safe(&view.moved, held)
             && here(&held.node),
     })
     .collect()

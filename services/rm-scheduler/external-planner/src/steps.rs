@@ -1,9 +1,9 @@
-//! The steps of an answer, one by one, against the newest snapshot. What is wrong with one is said
-//! of it alone; the others are taken.
+//! Verification of the steps of a response, one by one against the newest snapshot. An invalid step
+//! is refused alone.
 //!
-//! What the steps look at themselves is what only they know: whose work it is, what it wants, whose
-//! room serves whom. All rules of nodes, classes and users are `check`'s, which looks at what is
-//! left beside everything else that is planned, and refuses the rest by its own words.
+//! This module checks only what the steps know: the planner of the work, its missing processes, and
+//! which space serves which work. All rules about nodes, classes and users are left to `check`,
+//! which verifies the accepted steps together with everything else that is planned.
 
 mod beneficiaries;
 mod check_rest;
@@ -22,28 +22,28 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::WorkId;
 
-use crate::{pool_view::Book, recent_moves, response::clipped};
+use crate::{pool_view::PoolView, recent_moves, response::clip};
 
-/// Refusals of one answer that are told; all are counted.
-const TOLD: usize = 100;
-/// Characters of a name that is told.
-const NAME: usize = 100;
+/// Most refusals reported per response; all are counted.
+const MAX_REFUSALS: usize = 100;
+/// Most characters of a reported name.
+const MAX_NAME: usize = 100;
 
-/// What an answer comes to, and what is wrong with it.
+/// Accepted and refused steps of a response.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// With the place of the step in the answer.
+    /// Grants with their position in the response.
     grants: Vec<(usize, Grant)>,
     vacates: Vec<(usize, Vacate, Receipt)>,
-    /// For whom, once for each process.
+    /// Beneficiaries of vacates, one entry per process.
     served: Vec<WorkId>,
     refused: Vec<Refused>,
     refusals: u64,
-    /// The first refusal of each piece of work.
+    /// First refusal per work item.
     of_work: BTreeMap<WorkId, String>,
 }
 
-/// A step, as it is told.
+/// A step, for messages.
 struct Step<'a> {
     at: String,
     what: &'a str,
@@ -53,11 +53,11 @@ struct Step<'a> {
 impl Steps {
     fn refuse(&mut self, step: &Step, (reason, detail): (Refusal, String)) {
         self.refusals += 1;
-        if self.refused.len() < TOLD {
+        if self.refused.len() < MAX_REFUSALS {
             self.refused.push(Refused {
                 at: step.at.clone(),
-                what: clipped(step.what, NAME),
-                node: step.node.map(|node| clipped(node, NAME)),
+                what: clip(step.what, MAX_NAME),
+                node: step.node.map(|node| clip(node, MAX_NAME)),
                 reason,
                 detail,
             });
@@ -72,28 +72,28 @@ impl Steps {
     }
 }
 
-/// Adds what leaves anyway, and what is taken of a fresh answer, to the plan.
-pub(crate) fn take(
-    book: &mut Book,
+/// Adds the forced vacates and the accepted steps of a new response to the plan.
+pub(crate) fn apply(
+    view: &mut PoolView,
     (forced, fresh): (Vec<Vacate>, Option<&Answer>),
     plan: &mut Plan,
 ) -> Option<Taken> {
     let mut steps = Steps::default();
     if let Some(answer) = fresh {
-        // Who is granted what it lacks is no reason to take anything back.
-        grants::look_at(book, (answer, plan), &mut steps);
-        vacates::look_at(book, (answer, &forced, plan), &mut steps);
+        // Work that gets its processes by grants needs no vacates.
+        grants::verify(view, (answer, plan), &mut steps);
+        vacates::verify(view, (answer, &forced, plan), &mut steps);
     }
-    check_rest::into_plan(book, forced, &mut steps, plan);
+    check_rest::into_plan(view, forced, &mut steps, plan);
     let answer = fresh?;
-    note_moves(book, &steps);
-    let notes = book.work.iter().filter_map(|(work, wish)| {
+    record_moves(view, &steps);
+    let notes = view.work.iter().filter_map(|(work, item)| {
         let note = answer.notes.get(work.as_str());
-        let note = note.filter(|_| wish.missing() > 0)?;
+        let note = note.filter(|_| item.missing() > 0)?;
         Some(((*work).clone(), note.clone()))
     });
     let notes = notes.collect();
-    let lacks = |work: &WorkId| book.work.get(work).is_some_and(|it| it.missing() > 0);
+    let lacks = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
     steps.of_work.retain(|work, _| lacks(work));
     Some(Taken {
         number: answer.number,
@@ -108,19 +108,19 @@ pub(crate) fn take(
     })
 }
 
-/// What is left of the answer after all is what the next ones have to mind.
-fn note_moves(book: &mut Book, steps: &Steps) {
-    let now = book.snapshot.now;
+/// The accepted steps are remembered for later responses.
+fn record_moves(view: &mut PoolView, steps: &Steps) {
+    let now = view.snapshot.now;
     for (_, grant) in &steps.grants {
-        recent_moves::note_grant(&mut book.moved, grant);
+        recent_moves::record_grant(&mut view.moved, grant);
     }
     let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt);
     let mut people = BTreeSet::new();
     for receipt in receipts {
-        recent_moves::note_order(&mut book.moved, receipt, now);
+        recent_moves::record_vacate(&mut view.moved, receipt, now);
         people.extend(&receipt.beneficiary);
     }
     for work in steps.served.iter().filter(|work| people.contains(*work)) {
-        recent_moves::note_served(&mut book.moved, work, now);
+        recent_moves::record_served(&mut view.moved, work, now);
     }
 }

@@ -1,4 +1,4 @@
-//! Whose a pool, a piece of work and an allocation are to plan for.
+//! Assigns pools, work and allocations to external planners.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{Quantum, UserName};
 
-/// The pools that planners outside serve, with all below them.
+/// Externally planned pools, with all pools below them.
 #[derive(Debug, Default)]
 pub struct Trees {
-    /// To the top of its tree.
+    /// Top-level pool by pool.
     pools: BTreeMap<String, String>,
 }
 
 impl Trees {
     #[must_use]
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot) -> Self {
         if snapshot.outside.is_empty() {
             return Self::default();
         }
@@ -36,12 +36,12 @@ impl Trees {
         self.pools.is_empty()
     }
 
-    /// The top of the tree that this pool stands in, where a planner outside serves it.
+    /// Top-level pool of this pool, if it is externally planned.
     pub fn of_pool(&self, pool: &str) -> Option<&str> {
         self.pools.get(pool).map(String::as_str)
     }
 
-    /// Work is where its class is at home. Work that no class serves is told so by fair shares.
+    /// Work belongs to the pool of its class. Work without a valid class is left to fair shares.
     pub fn of_work(&self, snapshot: &Snapshot, demand: &Demand) -> Option<&str> {
         if self.is_empty() {
             return None;
@@ -50,7 +50,8 @@ impl Trees {
         self.of_pool(&class.pool)
     }
 
-    /// What is held goes with its work; of withdrawn work the class says it, or where it stands.
+    /// An allocation belongs to the planner of its work; for withdrawn work its class decides, or
+    /// else its node.
     pub fn of_held(&self, snapshot: &Snapshot, held: &Allocation) -> Option<&str> {
         if self.is_empty() {
             return None;
@@ -64,8 +65,8 @@ impl Trees {
         }
     }
 
-    /// Users as fair shares may see them: what they hold here that is never taken back counts
-    /// against the allotment they have over all trees.
+    /// Users as seen by fair shares: their permanent allocations here count against their total
+    /// allotment.
     #[must_use]
     pub fn allotments(&self, snapshot: &Snapshot) -> BTreeMap<UserName, User> {
         let mut users = snapshot.users.clone();
@@ -93,7 +94,7 @@ impl Trees {
     }
 }
 
-/// The pool without parent above it, or itself. A circle, which no policy in force has, ends too.
+/// Top-level pool of a pool. A cycle, which no valid policy has, terminates too.
 pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
     let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
     let path = std::iter::successors(Some(pool), above);
@@ -102,7 +103,7 @@ pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
         .unwrap_or(pool)
 }
 
-/// The quantum of a pool's tree.
+/// Quantum of a pool's tree.
 pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
     let top = snapshot.pools.get(top_of(snapshot, pool));
     let own = top.and_then(|top| top.quantum.as_ref());

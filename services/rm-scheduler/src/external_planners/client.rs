@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hayward_publication::Handle;
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::snapshot::outside::Answer;
-use hayward_rm_scheduler_external_planner::{Ask, MOST_BYTES, clipped, read};
+use hayward_rm_scheduler_external_planner::{MAX_BYTES, PlannerRequest, clip, parse_response};
 use hayward_service::Shutdown;
 use hayward_service::client::install_crypto;
 use reqwest::header::CONTENT_TYPE;
@@ -27,7 +27,7 @@ const WORDS: usize = 200;
 
 pub struct Question {
     pub planner: PoolPlanner,
-    pub ask: Arc<Ask>,
+    pub ask: Arc<PlannerRequest>,
 }
 
 /// Where rounds leave their questions.
@@ -128,17 +128,21 @@ async fn carry(
 async fn within(
     client: &reqwest::Client,
     planner: &PoolPlanner,
-    ask: &Arc<Ask>,
+    ask: &Arc<PlannerRequest>,
 ) -> Result<Answer, String> {
     let patience = Duration::from_millis(planner.timeout_ms);
     let answer = tokio::time::timeout(patience, post(client, &planner.url, ask)).await;
     answer.unwrap_or_else(|_| Err(format!("no answer within {} ms", planner.timeout_ms)))
 }
 
-async fn post(client: &reqwest::Client, url: &str, ask: &Arc<Ask>) -> Result<Answer, String> {
+async fn post(
+    client: &reqwest::Client,
+    url: &str,
+    ask: &Arc<PlannerRequest>,
+) -> Result<Answer, String> {
     let unreachable = |error: reqwest::Error| {
         let why = format!("it cannot be reached: {}", cause(&error));
-        clipped(&why, WORDS)
+        clip(&why, WORDS)
     };
     // Of a large pool these are many megabytes, and nobody else is to wait for that.
     let question = ask.clone();
@@ -159,20 +163,20 @@ async fn post(client: &reqwest::Client, url: &str, ask: &Arc<Ask>) -> Result<Ans
     if !status.is_success() {
         return Err(format!("it answers {status}"));
     }
-    let too_large = || format!("its answer has more than {MOST_BYTES} bytes");
+    let too_large = || format!("its answer has more than {MAX_BYTES} bytes");
     let told = response.content_length();
-    if told.is_some_and(|bytes| bytes > MOST_BYTES as u64) {
+    if told.is_some_and(|bytes| bytes > MAX_BYTES as u64) {
         return Err(too_large());
     }
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(unreachable)? {
-        if body.len() + part.len() > MOST_BYTES {
+        if body.len() + part.len() > MAX_BYTES {
             return Err(too_large());
         }
         body.extend_from_slice(&part);
     }
     let asked = ask.revision;
-    apart(move || read(&body, asked)).await
+    apart(move || parse_response(&body, asked)).await
 }
 
 /// On a thread that may be busy for long.
@@ -184,7 +188,7 @@ async fn apart<T: Send + 'static>(
 }
 
 /// As JSON, of so many bytes at most.
-fn write(ask: &Ask, most: usize) -> Result<Vec<u8>, String> {
+fn write(ask: &PlannerRequest, most: usize) -> Result<Vec<u8>, String> {
     let mut limited = Limited {
         bytes: Vec::new(),
         most,

@@ -114,7 +114,7 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) 
 
 /// Work that is in no share, in queues or planned outside, with its pool.
 fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
-    let outside = Trees::of(snapshot);
+    let outside = Trees::new(snapshot);
     let first = snapshot.queues.keys().next();
     let demand = snapshot.demand.iter();
     demand.filter_map(move |(work, demand)| {

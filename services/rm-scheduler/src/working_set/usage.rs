@@ -107,7 +107,7 @@ impl Ledger {
         if snapshot.queues.is_empty() && snapshot.outside.is_empty() {
             return;
         }
-        let outside = Trees::of(snapshot);
+        let outside = Trees::new(snapshot);
         for allocation in snapshot.allocations.values() {
             let demand = snapshot.demand.get(&allocation.work);
             let queued = demand.is_some_and(|demand| demand.queued.is_some());

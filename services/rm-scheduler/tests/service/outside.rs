@@ -368,7 +368,7 @@ async fn no_answer_of_any_kind_harms_what_runs_and_it_is_asked_again() {
     let target = elsewhere.url.clone();
     let spoils: Vec<Spoil> = vec![
         (
-            "its answer cannot be read",
+            "its response cannot be parsed",
             Box::new(|it| {
                 it.sends(|_| (StatusCode::OK, None, b"<html>planned!</html>".to_vec()));
             }),
@@ -395,7 +395,7 @@ async fn no_answer_of_any_kind_harms_what_runs_and_it_is_asked_again() {
             }),
         ),
         (
-            "was asked",
+            "for another revision",
             Box::new(|it| it.says(|_| json!({ "revision": 0 }))),
         ),
     ];
@@ -407,7 +407,7 @@ async fn no_answer_of_any_kind_harms_what_runs_and_it_is_asked_again() {
         let told = world.until_told(&id, why, says).await;
         assert!(
             told.detail
-                .starts_with("outside planner of pool out did not answer")
+                .starts_with("external planner of pool out did not answer")
         );
         assert_eq!(told.reason, WaitReason::OutsidePlanner);
         let shown = until_planner(&world, "it failed", |it| it.failures > 0).await;
@@ -476,7 +476,7 @@ async fn room_is_taken_back_for_who_waits_and_forecasts_do_not_ask() {
     let victim = before.keys().next().unwrap().clone();
     plans.says(nothing);
     world.around.ask(&outside("job_b", "ben", 1));
-    let says = |it: &VerdictEntry| it.detail.contains("does not say why");
+    let says = |it: &VerdictEntry| it.detail.contains("and gave no reason");
     world.until_told("job_b", "is told nothing", says).await;
     let asked = plans.asked();
     let body = json!({ "rounds": 3 });
@@ -620,14 +620,14 @@ async fn the_example_gone_wrong_is_refused_in_each_of_its_ways() {
     world.around.ask(&outside("job_a", "ann", 3));
     for (bad, why) in [
         ("unknown", "is refused: there is no node atlantis"),
-        ("garbage", "cannot be read"),
+        ("garbage", "cannot be parsed"),
         ("huge", "more than 4194304 bytes"),
         ("slow", "no answer within 200 ms"),
         ("error", "it answers 500"),
         ("redirect", "redirects are not followed"),
-        ("stale", "was asked"),
+        ("stale", "for another revision"),
         ("overcommit", "is refused: node n2 has room for 2 of 1003"),
-        ("foreign", "does not say why"),
+        ("foreign", "and gave no reason"),
     ] {
         let Some((_example, url)) = Example::start(&["--bad", bad]) else {
             return;

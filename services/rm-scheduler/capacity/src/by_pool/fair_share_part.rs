@@ -193,7 +193,7 @@ pub(super) struct Divided {
 
 impl Divided {
     pub fn of(snapshot: &Snapshot) -> Self {
-        let outside = Trees::of(snapshot);
+        let outside = Trees::new(snapshot);
         if snapshot.queues.is_empty() {
             return Self {
                 outside,

@@ -1,5 +1,5 @@
-//! Whom room is made for. Nothing is taken back but for a process that other work of the pool
-//! still lacks, that could stand on just this node, and that has no room there otherwise (I14).
+//! Beneficiaries of vacates. An allocation is vacated only for a process that other work of the
+//! pool still lacks, that could run on this node, and that has no space there otherwise (I14).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
 use crate::{
-    pool_view::{Book, Wish},
+    pool_view::{PoolView, WorkItem},
     recent_moves,
     trees::quantum_of,
 };
 
-/// Pairs of work and node that are looked at for one answer; what comes later serves nobody.
-const MOST_LOOKS: usize = 1_000_000;
+/// Most pairs of work and node examined per response; further vacates find no beneficiary.
+const MAX_PAIRS: usize = 1_000_000;
 
-/// Work that lacks processes for which no room was made yet.
-pub(super) struct Lacking<'a> {
+/// Work that lacks processes without freed space.
+pub(super) struct MissingWork<'a> {
     pub work: &'a WorkId,
     demand: &'a hayward_rm_scheduler_domain::snapshot::Demand,
     class: &'a hayward_rm_scheduler_domain::snapshot::Class,
@@ -29,53 +29,57 @@ pub(super) struct Lacking<'a> {
     processes: u64,
 }
 
-/// Room on a node of which something may go.
-pub(super) struct Site<'a> {
+/// Space on a node with vacate candidates.
+pub(super) struct CandidateNode<'a> {
     pub name: &'a NodeName,
     node: &'a Node,
-    /// Free, or going whatever is answered.
+    /// Free space, including forced vacates.
     pub room: Room,
-    /// With all that may still go by this answer.
+    /// Free space after all candidates of this response have left.
     pub most: Room,
 }
 
 pub(super) struct Waiting<'a> {
-    lacking: Vec<Lacking<'a>>,
-    /// Who stands where of those that are kept apart.
+    lacking: Vec<MissingWork<'a>>,
+    /// Nodes of work in anti-affinity groups.
     groups: BTreeMap<&'a WorkId, Vec<(WorkId, NodeName)>>,
     looks: usize,
 }
 
 impl<'a> Waiting<'a> {
-    /// Nobody who gives up a place by the same answer: that would be an exchange for nobody's sake.
-    pub fn open(book: &Book<'a>, gives_up: &BTreeSet<&WorkId>, grants: &[(usize, Grant)]) -> Self {
+    /// Excludes work that loses processes in the same response; that would be a pointless exchange.
+    pub fn open(
+        view: &PoolView<'a>,
+        gives_up: &BTreeSet<&WorkId>,
+        grants: &[(usize, Grant)],
+    ) -> Self {
         let mut got: BTreeMap<&WorkId, u64> = BTreeMap::new();
         for (_, grant) in grants {
             *got.entry(&grant.work).or_default() += 1;
         }
-        let lacks = |(work, wish): (&&'a WorkId, &Wish<'a>)| {
+        let lacks = |(work, item): (&&'a WorkId, &WorkItem<'a>)| {
             let got = got.get(work).copied().unwrap_or(0);
-            let made = recent_moves::served(&book.moved, work).saturating_sub(got);
-            let processes = wish.missing().saturating_sub(made);
+            let made = recent_moves::served(&view.moved, work).saturating_sub(got);
+            let processes = item.missing().saturating_sub(made);
             let lacks = processes > 0 && !gives_up.contains(work);
-            lacks.then_some(Lacking {
+            lacks.then_some(MissingWork {
                 work,
-                demand: wish.demand,
-                class: wish.class,
-                order: wish.order,
-                size: wish.size.clone(),
+                demand: item.demand,
+                class: item.class,
+                order: item.order,
+                size: item.size.clone(),
                 processes,
             })
         };
-        let mut lacking: Vec<Lacking> = book.work.iter().filter_map(lacks).collect();
+        let mut lacking: Vec<MissingWork> = view.work.iter().filter_map(lacks).collect();
         lacking.sort_by_key(|it| (it.demand.submitted_at, it.work));
-        let held = book.held.values().filter(|it| !it.leaving && !it.purged);
+        let held = view.held.values().filter(|it| !it.leaving && !it.purged);
         let held = held.map(|it| (&it.work, &it.node));
         let granted = grants.iter().map(|(_, it)| (&it.work, &it.node));
         let mut groups: BTreeMap<&WorkId, Vec<(WorkId, NodeName)>> = BTreeMap::new();
         for (work, node) in held.chain(granted) {
-            let wish = book.work.get(work);
-            if let Some(apart) = wish.and_then(|wish| wish.demand.apart.as_ref()) {
+            let item = view.work.get(work);
+            if let Some(apart) = item.and_then(|item| item.demand.apart.as_ref()) {
                 let places = groups.entry(&apart.group).or_default();
                 places.push((work.clone(), node.clone()));
             }
@@ -87,19 +91,24 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// The oldest work from `from` on that could have a process there if all went that may, with
-    /// what that process takes.
-    pub fn next(&mut self, book: &Book, site: &Site, from: usize) -> Option<(usize, u64, Size)> {
+    /// The oldest work from `from` on that could run a process there after all candidates left,
+    /// with the process's needs.
+    pub fn next(
+        &mut self,
+        view: &PoolView,
+        site: &CandidateNode,
+        from: usize,
+    ) -> Option<(usize, u64, Size)> {
         for at in from..self.lacking.len() {
-            if self.looks >= MOST_LOOKS {
+            if self.looks >= MAX_PAIRS {
                 return None;
             }
             self.looks += 1;
             let it = &self.lacking[at];
-            if it.processes == 0 || !self.suits(book, it, site) {
+            if it.processes == 0 || !self.suits(view, it, site) {
                 continue;
             }
-            let (order, size) = takes(book, it, site.node);
+            let (order, size) = takes(view, it, site.node);
             if site.most.fitting(order, &size) > 0 {
                 return Some((at, order, size));
             }
@@ -107,23 +116,23 @@ impl<'a> Waiting<'a> {
         None
     }
 
-    pub fn serve(&mut self, at: usize) -> &Lacking<'a> {
+    pub fn serve(&mut self, at: usize) -> &MissingWork<'a> {
         let it = &mut self.lacking[at];
         it.processes = it.processes.saturating_sub(1);
         it
     }
 
-    /// What `check` asks of the node, but for room.
-    fn suits(&self, book: &Book, it: &Lacking, site: &Site) -> bool {
+    /// The constraints of `check` on the node, except free space.
+    fn suits(&self, view: &PoolView, it: &MissingWork, site: &CandidateNode) -> bool {
         let listed = &it.demand.machines;
-        book.reaches(it.class, &site.node.pool)
+        view.reaches(it.class, &site.node.pool)
             && (listed.is_empty() || listed.contains(site.name))
             && !it.demand.avoids.contains(site.name)
             && it.demand.size.fits(&site.node.capacity)
-            && self.is_apart(book, it, site)
+            && self.is_apart(view, it, site)
     }
 
-    fn is_apart(&self, book: &Book, it: &Lacking, site: &Site) -> bool {
+    fn is_apart(&self, view: &PoolView, it: &MissingWork, site: &CandidateNode) -> bool {
         let Some(apart) = &it.demand.apart else {
             return true;
         };
@@ -131,7 +140,7 @@ impl<'a> Waiting<'a> {
         let value = |node: &Node| label.and_then(|label| node.labels.get(label)).cloned();
         let here = value(site.node);
         let near = |name: &NodeName| {
-            let there = book.snapshot.nodes.get(name).and_then(value);
+            let there = view.snapshot.nodes.get(name).and_then(value);
             name == site.name || (label.is_some() && there == here)
         };
         let others = self.groups.get(&apart.group).into_iter().flatten();
@@ -140,15 +149,15 @@ impl<'a> Waiting<'a> {
     }
 }
 
-fn takes(book: &Book, it: &Lacking, node: &Node) -> (u64, Size) {
+fn takes(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
     if it.class.policy == Policy::Reserve {
-        let order = book.quantum.node_order(&node.capacity);
+        let order = view.quantum.node_order(&node.capacity);
         return (order, node.capacity.clone());
     }
     (it.order, it.size.clone())
 }
 
-impl Site<'_> {
+impl CandidateNode<'_> {
     pub fn goes(&mut self, held: &Allocation) {
         self.room.give(held.order, &held.size, &held.gpus);
     }
@@ -164,23 +173,23 @@ impl Site<'_> {
     }
 }
 
-/// The nodes of what may go, where work may be placed. What leaves anyway is as good as gone.
+/// Nodes of the candidates that take work. Forced vacates count as gone.
 pub(super) fn sites<'a>(
-    book: &Book<'a>,
+    view: &PoolView<'a>,
     may_go: &BTreeMap<&AllocationId, &'a NodeName>,
     (going, plan, grants): (&BTreeSet<AllocationId>, &Plan, &[(usize, Grant)]),
-) -> BTreeMap<&'a NodeName, Site<'a>> {
+) -> BTreeMap<&'a NodeName, CandidateNode<'a>> {
     let named: BTreeSet<&NodeName> = may_go.values().copied().collect();
-    let nodes = book
+    let nodes = view
         .nodes()
         .filter(|(name, node)| named.contains(*name) && node.is_schedulable());
     let site = |(name, node): (&'a NodeName, &'a Node)| {
-        let order = quantum_of(book.snapshot, &node.pool).node_order(&node.capacity);
+        let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
         let room = Room::new(order, &node.capacity);
         let most = room.clone();
         (
             name,
-            Site {
+            CandidateNode {
                 name,
                 node,
                 room,
@@ -189,7 +198,7 @@ pub(super) fn sites<'a>(
         )
     };
     let mut sites: BTreeMap<_, _> = nodes.map(site).collect();
-    for (id, held) in &book.snapshot.allocations {
+    for (id, held) in &view.snapshot.allocations {
         let leaves = held.leaving || held.purged || going.contains(id);
         if let Some(site) = sites.get_mut(&held.node).filter(|_| !leaves) {
             site.room.take(held.order, &held.size, &held.gpus);

@@ -1,5 +1,5 @@
-//! `check` on what was planned, beside what others have planned. Whatever it refuses is refused
-//! here with its words, so that nothing of an answer is left for the round to drop.
+//! Runs `check` on the accepted steps together with all other plans, and turns its violations into
+//! refusals, so that the round drops nothing later.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use hayward_rm_scheduler_domain::{
 };
 
 use super::{Step, Steps};
-use crate::pool_view::Book;
+use crate::pool_view::PoolView;
 
 pub(super) fn into_plan(
-    book: &mut Book,
+    view: &mut PoolView,
     mut forced: Vec<Vacate>,
     steps: &mut Steps,
     plan: &mut Plan,
@@ -28,8 +28,8 @@ pub(super) fn into_plan(
         plan.vacates.extend(told.cloned());
         let placed = steps.grants.iter().map(|(_, grant)| grant.clone());
         plan.grants.extend(placed);
-        let found = check(book.snapshot, plan).err().unwrap_or_default();
-        // What others have planned is looked at when the round is over.
+        let found = check(view.snapshot, plan).err().unwrap_or_default();
+        // Plans of others are checked at the end of the round.
         let mine = |it: &&Violation| match it.part {
             Part::Grant(at) => at >= grants,
             Part::Vacate(at) => at >= vacates,
@@ -40,14 +40,14 @@ pub(super) fn into_plan(
         }
         plan.grants.truncate(grants);
         plan.vacates.truncate(vacates);
-        drop_faulty(book, (&found, grants, vacates), (&mut forced, steps));
+        drop_faulty(view, (&found, grants, vacates), (&mut forced, steps));
     }
     let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt.clone());
     plan.receipts.extend(receipts);
 }
 
 fn drop_faulty(
-    book: &mut Book,
+    view: &mut PoolView,
     (found, grants, vacates): (&[&Violation], usize, usize),
     (forced, steps): (&mut Vec<Vacate>, &mut Steps),
 ) {
@@ -61,31 +61,31 @@ fn drop_faulty(
                 let at = at - grants;
                 let (step, grant) = &steps.grants[at];
                 let (work, node) = (grant.work.clone(), grant.node.to_string());
-                if let Some(wish) = book.work.get_mut(&work) {
-                    wish.has = wish.has.saturating_sub(1);
+                if let Some(item) = view.work.get_mut(&work) {
+                    item.has = item.has.saturating_sub(1);
                 }
                 let step = Step {
                     at: format!("/grants/{step}"),
                     what: work.as_str(),
                     node: Some(&node),
                 };
-                steps.refuse_for(&work, &step, told(&violation.fault));
+                steps.refuse_for(&work, &step, refusal_of(&violation.fault));
                 gone_grants.insert(at);
             }
             Part::Vacate(at) if at - vacates < leaves => {
-                stays(book, &forced[at - vacates]);
+                stays(view, &forced[at - vacates]);
                 gone_forced.insert(at - vacates);
             }
             Part::Vacate(at) => {
                 let at = at - vacates - leaves;
                 let (step, order, _) = steps.vacates[at].clone();
-                stays(book, &order);
+                stays(view, &order);
                 let step = Step {
                     at: format!("/vacates/{step}"),
                     what: order.allocation.as_str(),
                     node: None,
                 };
-                steps.refuse(&step, told(&violation.fault));
+                steps.refuse(&step, refusal_of(&violation.fault));
                 gone_vacates.insert(at);
             }
         }
@@ -95,13 +95,13 @@ fn drop_faulty(
     without(&mut steps.vacates, &gone_vacates);
 }
 
-fn stays(book: &mut Book, order: &Vacate) {
-    let held = book.held.get(&order.allocation).copied();
+fn stays(view: &mut PoolView, order: &Vacate) {
+    let held = view.held.get(&order.allocation).copied();
     let stays = held.filter(|held| !held.leaving && !held.purged);
-    let wish = stays.and_then(|held| book.work.get_mut(&held.work));
-    if let Some(wish) = wish {
-        wish.has += 1;
-        wish.leaving = wish.leaving.saturating_sub(1);
+    let item = stays.and_then(|held| view.work.get_mut(&held.work));
+    if let Some(item) = item {
+        item.has += 1;
+        item.leaving = item.leaving.saturating_sub(1);
     }
 }
 
@@ -113,7 +113,7 @@ fn without<T>(all: &mut Vec<T>, gone: &BTreeSet<usize>) {
     });
 }
 
-fn told(fault: &Fault) -> (Refusal, String) {
+fn refusal_of(fault: &Fault) -> (Refusal, String) {
     let reason = match fault {
         Fault::UnknownWork(_) => Refusal::UnknownWork,
         Fault::UnknownNode(_) => Refusal::UnknownNode,

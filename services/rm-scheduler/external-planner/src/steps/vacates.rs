@@ -1,4 +1,5 @@
-//! Orders to leave: only what is its own, may be taken back, and makes room for somebody.
+//! Verification of vacates: only its own allocations that may be preempted and whose space serves
+//! other work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +10,24 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
-use super::beneficiaries::{self, Site, Waiting};
+use super::beneficiaries::{self, CandidateNode, Waiting};
 use super::{Step, Steps};
-use crate::{budget::Purse, pool_view::Book, recent_moves};
+use crate::{budget::PreemptionBudget, pool_view::PoolView, recent_moves};
 
 type Why = (Refusal, String);
 
-/// What may go if it serves somebody, with its place in the answer.
+/// An allocation that may be vacated if that serves other work, with its position in the response.
 struct Candidate<'a> {
     at: usize,
     id: &'a AllocationId,
     held: &'a Allocation,
 }
 
-/// With whom it leaves for.
+/// A vacated allocation and its beneficiary.
 type Leaver<'a> = (Candidate<'a>, WorkId);
 
-pub(super) fn look_at(
-    book: &mut Book,
+pub(super) fn verify(
+    view: &mut PoolView,
     (answer, forced, plan): (&Answer, &[Vacate], &Plan),
     steps: &mut Steps,
 ) {
@@ -39,9 +40,9 @@ pub(super) fn look_at(
     let mut by_node: BTreeMap<&NodeName, Vec<Candidate>> = BTreeMap::new();
     let mut may_go: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
     for (at, leave) in answer.vacates.iter().enumerate() {
-        let found = find(book, &leave.allocation).and_then(|(id, held)| {
+        let found = find(view, &leave.allocation).and_then(|(id, held)| {
             let again = going.contains(id) || may_go.contains_key(id);
-            may_leave(book, held, again).map(|()| (id, held))
+            may_leave(view, held, again).map(|()| (id, held))
         });
         match found {
             Ok((id, held)) => {
@@ -52,21 +53,21 @@ pub(super) fn look_at(
             Err(why) => refused.push((at, why)),
         }
     }
-    let mut sites = beneficiaries::sites(book, &may_go, (&going, plan, &steps.grants));
+    let mut sites = beneficiaries::sites(view, &may_go, (&going, plan, &steps.grants));
     let gives_up = by_node.values().flatten().map(|it| &it.held.work).collect();
-    let mut waiting = Waiting::open(book, &gives_up, &steps.grants);
-    let mut purse = Purse::open(book);
+    let mut waiting = Waiting::open(view, &gives_up, &steps.grants);
+    let mut budget = PreemptionBudget::new(view);
     let mut taken: Vec<Leaver> = Vec::new();
     for (node, candidates) in by_node {
         let Some(site) = sites.get_mut(node) else {
-            // Room elsewhere, or where nothing is placed, is no room of this pool.
-            refused.extend(candidates.iter().map(|it| (it.at, serves_nobody())));
+            // Space on other nodes, or on nodes that take no work, serves no work of this pool.
+            refused.extend(candidates.iter().map(|it| (it.at, serves_no_work())));
             continue;
         };
         let serves = Serves {
-            book,
+            view,
             site,
-            purse: &mut purse,
+            budget: &mut budget,
             waiting: &mut waiting,
         };
         let (went, stay, people) = serves.all(candidates);
@@ -74,12 +75,12 @@ pub(super) fn look_at(
         refused.extend(stay);
         steps.served.extend(people);
     }
-    tell(book, answer, (taken, refused), steps);
+    write_steps(view, answer, (taken, refused), steps);
 }
 
-/// Orders and refusals, in the order of the answer.
-fn tell(
-    book: &mut Book,
+/// Adds vacates and refusals in the order of the response.
+fn write_steps(
+    view: &mut PoolView,
     answer: &Answer,
     (mut taken, mut refused): (Vec<Leaver>, Vec<(usize, Why)>),
     steps: &mut Steps,
@@ -105,38 +106,38 @@ fn tell(
             allocation: candidate.id.clone(),
             reason: VacateReason::Preempted,
             detail: format!(
-                "the outside planner of pool {} takes it back: {words}",
-                book.top
+                "the external planner of pool {} preempts it: {words}",
+                view.top
             ),
             purge: false,
         };
-        let receipt = receipt(book, &candidate, &work);
-        book.leave(std::slice::from_ref(&order));
+        let receipt = receipt(view, &candidate, &work);
+        view.leave(std::slice::from_ref(&order));
         steps.vacates.push((candidate.at, order, receipt));
     }
 }
 
-/// One node: what goes there, and for whom.
+/// Selects the vacates on one node and their beneficiaries.
 struct Serves<'s, 'a> {
-    book: &'s Book<'a>,
-    site: &'s mut Site<'a>,
-    purse: &'s mut Purse<'a>,
+    view: &'s PoolView<'a>,
+    site: &'s mut CandidateNode<'a>,
+    budget: &'s mut PreemptionBudget<'a>,
     waiting: &'s mut Waiting<'a>,
 }
 
-/// What goes for whom, what stays and why, and who is served, once for each process.
-type Went<'a> = (Vec<Leaver<'a>>, Vec<(usize, Why)>, Vec<WorkId>);
+/// Vacates with beneficiaries, refusals, and the beneficiaries, one entry per process.
+type Selection<'a> = (Vec<Leaver<'a>>, Vec<(usize, Why)>, Vec<WorkId>);
 
 impl<'a> Serves<'_, 'a> {
-    fn all(self, mut pending: Vec<Candidate<'a>>) -> Went<'a> {
+    fn all(self, mut pending: Vec<Candidate<'a>>) -> Selection<'a> {
         let (mut went, mut stay, mut people) = (Vec::new(), Vec::new(), Vec::new());
         let mut from = 0;
         while !pending.is_empty()
-            && let Some((at, order, size)) = self.waiting.next(self.book, self.site, from)
+            && let Some((at, order, size)) = self.waiting.next(self.view, self.site, from)
         {
             from = at;
             if self.site.room.fitting(order, &size) > 0 {
-                // Nothing has to go for this one.
+                // This process fits without a vacate.
                 self.site.take(order, &size);
                 self.waiting.serve(at);
                 continue;
@@ -147,10 +148,10 @@ impl<'a> Serves<'_, 'a> {
             };
             let (chosen, rest) = split(pending, &needed);
             pending = rest;
-            let pool = self.book.snapshot.nodes.get(self.site.name);
-            let pool = pool.map_or(self.book.top, |node| node.pool.as_str());
+            let pool = self.view.snapshot.nodes.get(self.site.name);
+            let pool = pool.map_or(self.view.top, |node| node.pool.as_str());
             let all: Vec<&Allocation> = chosen.iter().map(|it| it.held).collect();
-            if let Err(detail) = self.purse.pay(pool, &all) {
+            if let Err(detail) = self.budget.charge_all(pool, &all) {
                 for it in chosen {
                     self.site.stays(it.held);
                     stay.push((it.at, (Refusal::OverBudget, detail.clone())));
@@ -165,12 +166,12 @@ impl<'a> Serves<'_, 'a> {
             went.extend(chosen.into_iter().map(|it| (it, work.clone())));
             people.push(work);
         }
-        stay.extend(pending.iter().map(|it| (it.at, serves_nobody())));
+        stay.extend(pending.iter().map(|it| (it.at, serves_no_work())));
         (went, stay, people)
     }
 }
 
-/// Those that have to go for one process, the first of the answer first, and none too many.
+/// Vacates needed for one process, in the order of the response, and no more than needed.
 fn needed(room: &Room, pending: &[Candidate], (order, size): (u64, &Size)) -> Option<Vec<bool>> {
     let mut sum = room.clone();
     let enough = pending.iter().position(|it| {
@@ -199,31 +200,31 @@ fn split<'a>(
     pending.into_iter().partition(goes)
 }
 
-fn serves_nobody() -> Why {
+fn serves_no_work() -> Why {
     let detail = "no other work of the pool that still lacks a process could have one there";
     (Refusal::ServesNobody, detail.to_owned())
 }
 
-fn find<'a>(book: &Book<'a>, id: &str) -> Result<(&'a AllocationId, &'a Allocation), Why> {
+fn find<'a>(view: &PoolView<'a>, id: &str) -> Result<(&'a AllocationId, &'a Allocation), Why> {
     let unknown = || {
         (
             Refusal::UnknownAllocation,
             "there is no such allocation".to_owned(),
         )
     };
-    let (id, held) = book
+    let (id, held) = view
         .snapshot
         .allocations
         .get_key_value(id)
         .ok_or_else(unknown)?;
-    if !book.held.contains_key(id) {
-        let detail = format!("it is not planned for in pool {}", book.top);
+    if !view.held.contains_key(id) {
+        let detail = format!("it is not planned for in pool {}", view.top);
         return Err((Refusal::NotItsOwn, detail));
     }
     Ok((id, held))
 }
 
-fn may_leave(book: &Book, held: &Allocation, again: bool) -> Result<(), Why> {
+fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Why> {
     if held.leaving || held.purged || again {
         let detail = "it has been told to leave already".to_owned();
         return Err((Refusal::LeavingAlready, detail));
@@ -232,8 +233,8 @@ fn may_leave(book: &Book, held: &Allocation, again: bool) -> Result<(), Why> {
         let detail = format!("class {} is never taken back for others", held.class);
         return Err((Refusal::NotPreemptable, detail));
     }
-    if recent_moves::is_safe(&book.moved, held) {
-        let seconds = recent_moves::QUIET_MS / 1_000;
+    if recent_moves::is_safe(&view.moved, held) {
+        let seconds = recent_moves::PROTECTED_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
         return Err((Refusal::NotPreemptable, detail));
@@ -241,13 +242,13 @@ fn may_leave(book: &Book, held: &Allocation, again: bool) -> Result<(), Why> {
     Ok(())
 }
 
-/// What is lost with it: time of starting, or of what is in flight.
-fn receipt(book: &Book, candidate: &Candidate, work: &WorkId) -> Receipt {
+/// The receipt: the lost start time or running time.
+fn receipt(view: &PoolView, candidate: &Candidate, work: &WorkId) -> Receipt {
     let (id, held) = (candidate.id, candidate.held);
     let began = held.running_since.or(held.started_at);
-    let ran = book.snapshot.now.ms_since(began.unwrap_or(held.granted_at));
+    let ran = view.snapshot.now.ms_since(began.unwrap_or(held.granted_at));
     let item = held.item_ms.filter(|item| *item > 0);
-    let user = book.work.get(work).map(|wish| &wish.demand.user);
+    let user = view.work.get(work).map(|item| &item.demand.user);
     let in_flight = item.map_or(ran, |item| ran % item);
     Receipt {
         allocation: id.clone(),
