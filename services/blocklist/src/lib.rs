@@ -79,7 +79,8 @@ pub struct Running {
 impl Running {
     /// Returns after the shutdown, when every request is answered and the lease is released.
     ///
-    /// # Errors When it stopped serving for another reason.
+    /// # Errors
+    /// When it stopped serving for another reason.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let served = self.server.await.context("the server did not end in order");
         self.committer.stop().await;

@@ -143,7 +143,8 @@ impl Settings {
 
     /// Lease in milliseconds of an answered heartbeat.
     ///
-    /// # Errors When the lease would be too short.
+    /// # Errors
+    /// When the lease would be too short.
     pub fn lease_ms(&self) -> anyhow::Result<u64> {
         let margin_ms = self.lease_margin_ms.unwrap_or(self.lost_ms / 4);
         let lease_ms = self.lost_ms.saturating_sub(margin_ms);

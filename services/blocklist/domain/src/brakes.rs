@@ -109,7 +109,8 @@ impl Brakes {
 
     /// Checks whether one more node of the pool may be blocked automatically.
     ///
-    /// # Errors The first brake that holds, with its numbers.
+    /// # Errors
+    /// The first brake that holds, with its numbers.
     pub fn allow(&self, name: &str, pool: Pool) -> Result<(), BrakeReason> {
         if storm(pool) {
             return Err(BrakeReason::Storm {

@@ -83,7 +83,8 @@ impl Nodes {
 
     /// Pool of a node, and its counts for the brakes.
     ///
-    /// # Errors When the node is unknown, which prevents every automatic block.
+    /// # Errors
+    /// When the node is unknown, which prevents every automatic block.
     pub fn pool_of<'a>(
         &self,
         node: &str,

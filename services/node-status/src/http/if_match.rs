@@ -17,7 +17,8 @@ pub fn etag(publisher: &Publisher, node: &NodeName) -> HeaderMap {
 
 /// Version that the caller requires; `None` for `*`.
 ///
-/// # Errors 428 without `If-Match`, and 400 when it is not a version of a node.
+/// # Errors
+/// 428 without `If-Match`, and 400 when it is not a version of a node.
 pub fn parse(headers: &HeaderMap, node: &NodeName) -> Result<Option<Generation>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         let detail = "send the ETag of the node as If-Match, or * for any version";
