@@ -1,4 +1,4 @@
-//! The command line as a whole: every subcommand with its one line, and what all of them share.
+//! The command line: every subcommand with its help line, and the common flags.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ use crate::commands::work;
 use crate::commands::work::{apps, cancel, logs, reserve, service, submit, tasks, watch};
 use crate::connection::Access;
 
-/// Share machines fairly: start a fleet, submit work, watch it, see why it waits.
+/// Schedule work on a fleet of nodes: start a fleet, submit work, follow it, see why it waits.
 #[derive(Debug, Parser)]
 #[command(name = "hayward", version, max_term_width = 100, after_help = HINT)]
 pub struct Cli {
-    /// Where the fleet keeps its state. Default: what `hayward up` uses for this account.
+    /// State directory of the fleet. Default: that of `hayward up` for this account.
     #[arg(long, global = true, env = "HAYWARD_STATE", value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Print the answer of the API as JSON.
@@ -34,7 +34,7 @@ const HINT: &str = "\
 Start with `hayward up` in one terminal, and in another:
   hayward submit --count 4 --wait -- echo 'task {task}'";
 
-/// A command that asks a fleet, and as whom.
+/// A command that calls a fleet, with the caller's token.
 #[derive(Debug, Args)]
 pub struct As<T: Args> {
     #[command(flatten)]
@@ -43,122 +43,122 @@ pub struct As<T: Args> {
     pub arguments: T,
 }
 
-/// Nothing of its own.
+/// No arguments.
 #[derive(Debug, Args)]
 pub struct Nothing {}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a whole fleet on this machine; Ctrl-C ends it
+    /// Start a whole fleet on this computer; Ctrl-C ends it
     Up(up::Arguments),
-    /// Watch a fleet share real work between two users, from nothing to checked results
+    /// Start a fleet, run real work of two users, check every result
     Demo(demo::Arguments),
-    /// Measure this machine, each figure beside a baseline of the same run
+    /// Measure Hayward on this computer, each figure with a baseline of the same run
     Bench(bench::Arguments),
     /// Run a scheduler over a recorded workload in simulated time
     Simulate(simulate::Arguments),
-    /// Make keys, tokens and database schemas for services that run as processes of their own
+    /// Make keys, tokens and database schemas for services in separate processes
     Prepare(prepare::Arguments),
     /// Issue, list, revoke and rotate the tokens of a keys directory
     Token(token::Arguments),
     /// Save the database and the keys in a folder
     Backup(backup::Arguments),
-    /// Put a backup back, or accept what a database holds that went back in time
+    /// Restore a backup, or accept a database that went back in time
     Restore(restore::Arguments),
     #[command(flatten)]
     Asking(Box<Asking>),
-    /// Drive the planner through a scenario, cycle by cycle, without a fleet
+    /// Run the planner through a scenario, cycle by cycle, without a fleet
     Plan(plan::Arguments),
-    /// Check the settings of a service
+    /// Check or explain the settings of a service
     Config(single::Config),
-    /// Print a script that completes this command in a shell
+    /// Print a completion script for a shell
     Completion(completion::Arguments),
-    /// Ask an address and succeed when it answers 200
+    /// Request an address and succeed when it answers 200
     Healthcheck(healthcheck::Arguments),
-    /// Run one service as a process of its own
+    /// Run one service as a separate process
     #[command(hide = true, disable_help_flag = true)]
     Run(single::Arguments),
 }
 
-/// What is asked of a fleet that is there.
+/// Commands that call a running fleet.
 #[derive(Debug, Subcommand)]
 pub enum Asking {
-    /// Submit a job: one task, many, or one per line of a file
+    /// Submit a job: one task, many, or a file
     Submit(Box<As<submit::Arguments>>),
     /// List jobs
     Jobs(As<work::Listing>),
     /// List applications: tasks that belong together, and gangs
     Apps(As<apps::Listing>),
-    /// Show one application: its states, groups, tasks, what it holds and why it waits
+    /// Show one application: states, groups, tasks, allocations, why it waits
     App(As<apps::Which>),
-    /// Show one job, its processes and the tasks that failed
+    /// Show one job, its processes and its failed tasks
     Job(As<work::Which>),
-    /// Follow a job, a service or a reservation until it is over, or the machines
+    /// Follow a job, service or reservation until it ends, or all nodes
     Watch(As<watch::Arguments>),
-    /// Print what tasks said last, or what a service writes
+    /// Print the last output of tasks, or the output of a service
     Logs(As<logs::Arguments>),
-    /// List how the tasks of a job ended
+    /// List the tasks of a job and how they ended
     Tasks(As<tasks::Arguments>),
     /// End jobs, services or reservations
     Cancel(As<cancel::Arguments>),
-    /// Move a process of a service to another host
+    /// Move a process of a service to another node
     Move(As<moves::Move>),
-    /// Start a process of a service anew where it is
+    /// Restart a process of a service on its node
     Restart(As<moves::Restart>),
-    /// Say why work waits, with the numbers behind it
+    /// Show why work waits, with the numbers
     Explain(As<work::Which>),
-    /// Say what happened to a piece of work
+    /// Show the history of a piece of work
     Timeline(As<work::Which>),
-    /// Submit, list, show and end services: programs that are kept up
+    /// Submit, list, show and end services: programs that are kept running
     Service(As<service::Arguments>),
-    /// Reserve a whole machine
+    /// Reserve a whole node
     Reserve(As<reserve::Arguments>),
     /// List reservations
     Reservations(As<work::Listing>),
-    /// Give a reserved machine back
+    /// End a reservation
     Release(As<cancel::Arguments>),
 
-    /// Say how each service is
+    /// Show the state of each service
     Status(As<Nothing>),
-    /// Say whether the fleet is well, and if not, what to do
+    /// Check whether the fleet is healthy, and advise what to do
     Doctor(As<Nothing>),
-    /// Export the audit records of the fleet, and verify that they are whole
+    /// Export and verify the audit records of the fleet
     Audit(As<audit::Arguments>),
-    /// Say whether this version may be put in the place of the one that runs
+    /// Check whether this version may replace the running one
     Preflight(As<preflight::Arguments>),
-    /// List the machines
+    /// List the nodes
     Nodes(As<nodes::Arguments>),
-    /// Show a machine, empty it, vary it off or on, forget it
+    /// Show a node, drain it, take it out of service or back, forget it
     Node(As<node::Arguments>),
-    /// Let the agent of a new machine in
+    /// Admit the agent of a new node
     Enrol(As<enrol::Arguments>),
-    /// Keep work off a machine, for a while or for good
+    /// Block a node or worker, for a while or for ever
     Block(As<block::Block>),
-    /// Take a block away
+    /// Remove a block
     Unblock(As<block::What>),
-    /// List what is blocked, and until when; show evidence, choose a strategy
+    /// List blocks; show evidence, choose a strategy
     Blocks(As<blocks::Arguments>),
-    /// Show who is due what and who holds what
+    /// Show the entitlement and the usage of every user and piece of work
     Shares(As<Nothing>),
-    /// Show what is asked for against what there is, by pool and class
+    /// Compare demand with capacity, by pool and class
     Load(As<Nothing>),
-    /// Show the queues of pools: what each uses, is guaranteed and may have
+    /// Show the queues of pools: usage, guarantee, maximum
     Queues(As<queues::Arguments>),
-    /// Show who plans for each pool, and what came of the answers of planners outside
+    /// Show the planner of each pool, and the answers of external planners
     Planners(As<Nothing>),
-    /// List who holds which room where
+    /// List allocations: which work holds what on which node
     Allocations(As<allocations::Filter>),
-    /// List what runs on the machines
+    /// List containers on the nodes
     Containers(As<containers::Arguments>),
-    /// Show what the scheduler decided lately
+    /// Show the newest decisions of the scheduler
     Rounds(As<rounds::Arguments>),
-    /// Plan a round of the past once more and compare, byte by byte
+    /// Plan a past round again and compare byte by byte
     Replay(As<replay::Arguments>),
-    /// Say who would start, wait or have to go, if
+    /// Show what would start, wait or leave after a change
     WhatIf(Box<As<what_if::Arguments>>),
-    /// Make, list, size and end worker pools: an outside owner decides about their workers
+    /// Make, list, resize and end worker pools, whose owner is an external program
     Pool(As<pool::Arguments>),
-    /// List, make and remove orchestrators: each puts a map of all its work
+    /// List, make and remove orchestrators
     Orchestrators(As<orchestrators::Arguments>),
     /// Show, check, compare or replace the policy: pools, classes, weights, limits
     Policy(As<policy::Arguments>),
