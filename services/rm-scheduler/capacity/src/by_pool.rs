@@ -12,8 +12,8 @@
 mod fair_share_part;
 
 use hayward_rm_scheduler_domain::{
-    Decided, FairShare, News, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict,
-    Verdicts, plan::Shares,
+    Decided, FairShare, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, SnapshotDelta,
+    Verdict, Verdicts, plan::Shares,
 };
 use hayward_rm_scheduler_external_planner as outside;
 use hayward_vocabulary::WorkId;
@@ -54,15 +54,15 @@ pub struct Rounds {
 
 impl Rounds {
     /// Rounds that produce no verdicts for work outside queues.
-    pub fn silent() -> Self {
+    pub fn without_explanations() -> Self {
         Self {
-            fair: FairRounds::silent(),
+            fair: FairRounds::without_explanations(),
             ..Self::default()
         }
     }
 
     /// Plans one round. `news` names all differences to the last snapshot.
-    pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
+    pub fn decide(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> Decided {
         self.decide_watched(snapshot, news, &mut |_| {})
     }
 
@@ -70,7 +70,7 @@ impl Rounds {
     pub fn decide_watched(
         &mut self,
         snapshot: &Snapshot,
-        news: &News,
+        news: &SnapshotDelta,
         ended: &mut dyn FnMut(Phase),
     ) -> Decided {
         let began = self.rest.is_none();
@@ -84,7 +84,7 @@ impl Rounds {
             return self.fair.decide_watched(snapshot, news, ended);
         };
         let news = if began || news.everything {
-            News::everything()
+            SnapshotDelta::everything()
         } else {
             rest.absorb(snapshot, news)
         };

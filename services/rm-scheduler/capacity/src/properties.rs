@@ -6,7 +6,7 @@ mod preemption;
 mod random_pool;
 
 use hayward_rm_scheduler_domain::{
-    News, Planner, Reason,
+    Planner, Reason, SnapshotDelta,
     monitor::{self, Asked, Memory, Sequence},
     snapshot::queues::Queue,
 };
@@ -59,9 +59,9 @@ fn the_live_checks_hold_in_every_round() {
             for (name, node) in &after.nodes {
                 sequence.node(name, before.nodes.get(name), node);
             }
-            let unplanned = News {
-                allocations: News::between(&before, after).allocations,
-                ..News::default()
+            let unplanned = SnapshotDelta {
+                allocations: SnapshotDelta::between(&before, after).allocations,
+                ..SnapshotDelta::default()
             };
             for (id, held) in &unplanned.allocations {
                 sequence.allocation(id, held.is_some());

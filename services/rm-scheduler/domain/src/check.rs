@@ -22,9 +22,9 @@ use crate::{
     output::plan::{Grant, Plan, Vacate, VacateReason},
 };
 
-pub use could_place::Openings;
+pub use could_place::CouldPlace;
 pub use holdings::Holdings;
-use totals::{Tally, bytes_of, held_of};
+use totals::{Totals, bytes_of, held_of};
 
 /// The part of a plan a violation concerns, by its place in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ impl Holdings {
                 });
             }
         }
-        let mut tally = Tally::of(self, &told);
+        let mut tally = Totals::of(self, &told);
         for (at, grant) in plan.grants.iter().enumerate() {
             let allowed = check_grant((snapshot, self), grant);
             let added = allowed.and_then(|named| tally.add(snapshot, grant, named));

@@ -9,104 +9,107 @@ pub mod evacuation;
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    index::{Register, Share},
+    index::{AllocationRecord, FleetIndex},
     input::snapshot::{BlockEffect, Policy},
     output::plan::VacateReason,
-    state::Books,
+    state::RoundState,
 };
 
-pub(crate) fn faults(books: &mut Books) {
-    let register = books.register;
-    for at in register.faulty.iter().copied() {
-        if let Some((reason, detail)) = fault(register, &register.shares[at]) {
-            books.vacate(at, reason, detail);
+pub(crate) fn faults(state: &mut RoundState) {
+    let index = state.index;
+    for at in index.faulty.iter().copied() {
+        if let Some((reason, detail)) = fault(index, &index.allocations[at]) {
+            state.vacate(at, reason, detail);
         }
     }
-    books.settle_faults();
-    if !books.settings.replace_lost {
-        end_what_lost_its_process(books);
+    state.settle_faults();
+    if !state.settings.replace_lost {
+        end_what_lost_its_process(state);
     }
 }
 
 /// Does it have to leave, and was not told so yet?
-pub(crate) fn is_faulty(register: &Register, share: usize) -> bool {
-    let share = &register.shares[share];
-    let told = if is_lost(register, share) {
-        share.purged
+pub(crate) fn is_faulty(index: &FleetIndex, allocation: usize) -> bool {
+    let allocation = &index.allocations[allocation];
+    let told = if is_lost(index, allocation) {
+        allocation.purged
     } else {
-        share.leaving
+        allocation.leaving
     };
-    !told && fault(register, share).is_some()
+    !told && fault(index, allocation).is_some()
 }
 
-fn is_lost(register: &Register, share: &Share) -> bool {
-    share
-        .machine
-        .is_none_or(|machine| register.machines[machine].node.lost)
+fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
+    allocation
+        .node
+        .is_none_or(|node| index.nodes[node].node.lost)
 }
 
 /// work other than jobs is over once its process is; its owner asks anew.
-fn end_what_lost_its_process(books: &mut Books) {
-    for at in 0..books.requests.len() {
-        let request = &books.requests[at];
-        let single = books.demand(at).kind != WorkKind::Job;
-        if single && request.leaving > 0 && request.current == 0 {
-            books.requests[at].ended = true;
+fn end_what_lost_its_process(state: &mut RoundState) {
+    for at in 0..state.work.len() {
+        let work = &state.work[at];
+        let single = state.work_record(at).kind != WorkKind::Job;
+        if single && work.leaving > 0 && work.current == 0 {
+            state.work[at].ended = true;
         }
     }
 }
 
-fn fault(register: &Register, share: &Share) -> Option<(VacateReason, String)> {
-    let allocation = share;
-    let Some(request) = share.request else {
-        let detail = format!("work {} is withdrawn", allocation.work);
+fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason, String)> {
+    let allocation = record;
+    let Some(work) = record.work else {
+        let detail = format!("work {} is withdrawn", allocation.work_id);
         return Some((VacateReason::WorkGone, detail));
     };
     if allocation.kind == WorkKind::Reservation {
         return None;
     }
-    if is_lost(register, share) {
+    if is_lost(index, record) {
         return Some((
             VacateReason::NodeLost,
-            format!("node {} was lost", allocation.node),
+            format!("node {} was lost", allocation.node_name),
         ));
     }
-    let request = &register.requests[request];
-    if let (None, Some(deferral)) = (request.class, &request.deferral) {
+    let work = &index.work[work];
+    if let (None, Some(deferral)) = (work.class, &work.deferral) {
         // a managed reservation is left alone; its node is closed instead.
         let gone = (VacateReason::WorkGone, deferral.detail.clone());
-        return (!request.managed).then_some(gone);
+        return (!work.managed).then_some(gone);
     }
-    let machine = share.machine?;
-    let node = &register.machines[machine].node;
+    let machine = record.node?;
+    let node = &index.nodes[machine].node;
     if let Some(block) = node
         .block
         .as_ref()
         .filter(|b| b.effect == BlockEffect::Evacuate)
     {
-        let detail = format!("node {} is evacuated: {}", allocation.node, block.reason);
+        let detail = format!(
+            "node {} is evacuated: {}",
+            allocation.node_name, block.reason
+        );
         return Some((VacateReason::Blocked, detail));
     }
     if node.offline && !allocation.fixed {
         return Some((
             VacateReason::NodeOffline,
-            format!("node {} was varied off", allocation.node),
+            format!("node {} was varied off", allocation.node_name),
         ));
     }
-    misplaced(register, share)
+    misplaced(index, record)
 }
 
 /// fair shares and instances of services leave where their class may not be any more.
-fn misplaced(register: &Register, share: &Share) -> Option<(VacateReason, String)> {
-    let (request, machine) = (share.request?, share.machine?);
-    let class = &register.classes[register.requests[request].class?];
-    let pool = register.machines[machine].pool?;
+fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
+    let (work, machine) = (allocation.work?, allocation.node?);
+    let class = &index.classes[index.work[work].class?];
+    let pool = index.nodes[machine].pool?;
     let fair = class.class.policy == Policy::FairShare;
-    let moves = fair || register.requests[request].is_instance();
-    if register.may_use(request, pool) || !moves {
+    let moves = fair || index.work[work].is_instance();
+    if index.may_use(work, pool) || !moves {
         return None;
     }
-    let node = &register.machines[machine].node;
+    let node = &index.nodes[machine].node;
     let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
     Some((VacateReason::Misplaced, detail))
 }

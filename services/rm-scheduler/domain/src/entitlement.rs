@@ -12,52 +12,52 @@ pub(crate) mod whole_nodes;
 
 use std::collections::BTreeMap;
 
-use crate::{input::snapshot::Policy, output::plan::Turn, state::Books};
-use hole_table::Holes;
+use crate::{input::snapshot::Policy, output::plan::Turn, state::RoundState};
+use hole_table::HoleTable;
 
 /// Free room by pool, without what nobody may take back. Consumed from group to group.
-pub(crate) struct Tables {
-    pools: Vec<Holes>,
+pub(crate) struct HoleTables {
+    pools: Vec<HoleTable>,
 }
 
-impl Tables {
-    fn build(books: &Books) -> Self {
-        let mut pools = vec![Holes::default(); books.forest.len()];
-        for ((pool, room), nodes) in &books.register.kinds {
-            pools[*pool].add(room.order, *nodes);
+impl HoleTables {
+    fn build(state: &RoundState) -> Self {
+        let mut pools = vec![HoleTable::default(); state.forest.len()];
+        for ((pool, space), nodes) in &state.index.node_kinds {
+            pools[*pool].add(space.quanta, *nodes);
         }
-        for (machine, room) in &books.changed_rooms {
-            let station = &books.register.machines[*machine];
-            if let Some(pool) = station.pool.filter(|_| station.schedulable) {
-                pools[pool].remove(station.room.order);
-                pools[pool].add(room.order, 1);
+        for (node, space) in &state.changed_space {
+            let node_record = &state.index.nodes[*node];
+            if let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) {
+                pools[pool].remove(node_record.space_without_fixed.quanta);
+                pools[pool].add(space.quanta, 1);
             }
         }
         Self { pools }
     }
 
-    pub fn of(&self, pool: usize) -> &Holes {
+    pub fn of(&self, pool: usize) -> &HoleTable {
         &self.pools[pool]
     }
 
     /// What is left in the pools of a tree.
-    fn quanta(&self, books: &Books, tree: usize) -> u64 {
-        let pools = books.forest.subtree(tree).iter();
+    fn quanta(&self, state: &RoundState, tree: usize) -> u64 {
+        let pools = state.forest.subtree(tree).iter();
         pools.map(|pool| self.pools[*pool].quanta()).sum()
     }
 
-    pub fn of_mut(&mut self, pool: usize) -> &mut Holes {
+    pub fn of_mut(&mut self, pool: usize) -> &mut HoleTable {
         &mut self.pools[pool]
     }
 }
 
 /// The classes of one tree that have work, in groups of one priority and one policy.
-pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
+pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>)> {
     let mut groups: BTreeMap<(i64, Policy), Vec<usize>> = BTreeMap::new();
-    for (at, class) in books.classes.iter().enumerate() {
+    for (at, class) in state.classes.iter().enumerate() {
         let in_tree = class
             .pool
-            .is_some_and(|pool| books.forest.root(pool) == tree);
+            .is_some_and(|pool| state.forest.root(pool) == tree);
         if in_tree && !class.users.is_empty() {
             groups
                 .entry((class.class.priority, class.class.policy))
@@ -66,7 +66,7 @@ pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
         }
     }
     let in_order = |classes: &mut Vec<usize>| {
-        classes.sort_by_key(|at| (books.classes[*at].class.place, books.classes[*at].name));
+        classes.sort_by_key(|at| (state.classes[*at].class.place, state.classes[*at].name));
     };
     groups
         .into_iter()
@@ -79,12 +79,12 @@ pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
 
 /// Work of a group whose turn goes by class and then by age. With the settings that count
 /// what fits, classes of one priority are merged by age (W-17).
-pub(crate) fn by_class_and_age(books: &Books, classes: &[usize]) -> Vec<usize> {
-    let of = |class: &usize| books.classes[*class].requests();
+pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<usize> {
+    let of = |class: &usize| state.classes[*class].requests();
     let by_age = |work: &mut Vec<usize>| {
-        work.sort_by(|a, b| books.age(*a).cmp(&books.age(*b)));
+        work.sort_by(|a, b| state.age(*a).cmp(&state.age(*b)));
     };
-    if books.settings.count_what_fits {
+    if state.settings.count_what_fits {
         let mut work = classes.iter().flat_map(of).collect();
         by_age(&mut work);
         return work;
@@ -97,19 +97,19 @@ pub(crate) fn by_class_and_age(books: &Books, classes: &[usize]) -> Vec<usize> {
     one_class.flatten().collect()
 }
 
-pub(crate) fn count(books: &mut Books, tree: usize) {
-    let mut tables = Tables::build(books);
-    for (policy, classes) in groups(books, tree) {
-        let available = tables.quanta(books, tree);
+pub(crate) fn count(state: &mut RoundState, tree: usize) {
+    let mut tables = HoleTables::build(state);
+    for (policy, classes) in groups(state, tree) {
+        let available = tables.quanta(state, tree);
         match policy {
-            Policy::FairShare => fair_share::count(books, &mut tables, &classes),
-            Policy::FixedShare => fixed_share::count(books, &mut tables, &classes),
-            Policy::Reserve => whole_nodes::promise(books, &mut tables, &classes),
+            Policy::FairShare => fair_share::count(state, &mut tables, &classes),
+            Policy::FixedShare => fixed_share::count(state, &mut tables, &classes),
+            Policy::Reserve => whole_nodes::promise(state, &mut tables, &classes),
         }
-        let taken = available - tables.quanta(books, tree);
+        let taken = available - tables.quanta(state, tree);
         let turn = Turn { available, taken };
-        books
-            .turns
+        state
+            .group_turns
             .extend(classes.first().map(|class| (*class, turn)));
     }
 }

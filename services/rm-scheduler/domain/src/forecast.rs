@@ -21,7 +21,7 @@ use crate::{
     output::plan::{Receipt, Shares, VacateReason},
 };
 
-use advance::Passing;
+use advance::Advance;
 pub use changes::Changes;
 
 /// One process that starts.
@@ -55,7 +55,7 @@ pub struct Leave {
 
 /// The rounds from one snapshot until nothing changes any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Course {
+pub struct Timeline {
     /// Rounds that were planned.
     pub rounds: u64,
     /// Nothing would change any more. Otherwise the rounds were too few to tell how it ends.
@@ -85,9 +85,9 @@ pub struct Forecast {
     /// Processes each piece of work has at present, without those told to go.
     pub now: BTreeMap<WorkId, u64>,
     /// As it would go anyway.
-    pub without: Course,
+    pub without: Timeline,
     /// As it would go with the changes.
-    pub with: Course,
+    pub with: Timeline,
 }
 
 /// Processes of one piece of work.
@@ -181,8 +181,8 @@ impl Forecast {
 /// A course under way.
 struct Running<'a> {
     planner: &'a dyn Planner,
-    course: Course,
-    passing: Passing<'a>,
+    course: Timeline,
+    passing: Advance<'a>,
     /// Rounds in a row that changed nothing.
     quiet: u64,
 }
@@ -195,8 +195,8 @@ impl<'a> Running<'a> {
     ) -> Self {
         Self {
             planner,
-            course: Course::default(),
-            passing: Passing::of(snapshot, task_ms),
+            course: Timeline::default(),
+            passing: Advance::of(snapshot, task_ms),
             quiet: 0,
         }
     }
@@ -252,7 +252,7 @@ fn queued(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, InQueue> {
     queued.collect()
 }
 
-impl Course {
+impl Timeline {
     /// Processes that each piece of work has in the end, with whose it is and where it is served.
     pub fn processes(&self) -> impl Iterator<Item = (&WorkId, (&UserName, &String, u64))> {
         let shared = self.shares.classes.iter().flat_map(|(class, share)| {

@@ -32,36 +32,39 @@ use std::{
 use hayward_vocabulary::{NodeName, Quantum, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
-pub(crate) use crate::collections::id_list::Numbers;
-pub(crate) use allocation_usage::Load;
+pub(crate) use crate::collections::id_list::IdList;
+pub(crate) use allocation_usage::AllocationUsage;
 use by_name::{ByName, Hash};
-pub(crate) use rows::{Asked, Departed, Holding, Served, Shape, Share, Splice, Station, Wishes};
+pub(crate) use rows::{
+    AllocationRecord, ClassRecord, DepartedWork, NodeRecord, PlacementConstraints, Shape,
+    WorkListEdit, WorkRecord, WorkUsage,
+};
 pub(crate) use users::Users;
 
 use crate::input::snapshot::{Class, Pool, Tunables};
 use largest_nodes::LargestNodes;
-use node_space::Room;
+use node_space::NodeSpace;
 use pool_tree::Forest;
 
 #[derive(Default)]
-pub(crate) struct Register {
-    laws: Laws,
+pub(crate) struct FleetIndex {
+    policy: PolicyInputs,
     pub forest: Forest,
     /// By pool: the quantum of its tree.
     pub quanta: Vec<Quantum>,
-    pub classes: Vec<Served>,
-    pub machines: Vec<Station>,
-    pub requests: Vec<Asked>,
-    pub shares: Vec<Share>,
+    pub classes: Vec<ClassRecord>,
+    pub nodes: Vec<NodeRecord>,
+    pub work: Vec<WorkRecord>,
+    pub allocations: Vec<AllocationRecord>,
     /// Of each share what walks over many of them read.
-    pub loads: Vec<Load>,
+    pub usage: Vec<AllocationUsage>,
     /// By node: what its shares come to.
-    taken: Vec<allocation_usage::Taken>,
-    pub kinds: Kinds,
+    node_usage: Vec<allocation_usage::NodeUsage>,
+    pub node_kinds: NodeKinds,
     /// Not what they were before the news absorbed last.
-    pub kinds_moved: bool,
+    pub node_kinds_changed: bool,
     /// Nodes of pools in which any node has gpus.
-    pub packable: Vec<usize>,
+    pub gpu_pool_nodes: Vec<usize>,
     /// By pool: has any node gpus?
     with_gpus: Vec<bool>,
     /// By pool: quanta of the nodes that take work, and of all.
@@ -80,25 +83,25 @@ pub(crate) struct Register {
     /// Shares outside the pool of their own work that may be sent home (W-13).
     pub squatters: BTreeSet<usize>,
     /// Those of them on nodes of another tree than that of their work, which moved.
-    pub strays: BTreeSet<usize>,
+    pub orphans: BTreeSet<usize>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<usize>,
     pub shapes: Arc<Vec<Shape>>,
-    user_at: FxHashMap<UserName, usize>,
+    user_by_name: FxHashMap<UserName, usize>,
     /// By number. Work and shares say these of whose they are: what each brings with it lies
     /// somewhere else in memory.
     user_names: Vec<UserName>,
-    machine_at: FxHashMap<NodeName, usize>,
-    request_at: ByName,
-    share_at: ByName,
-    class_at: FxHashMap<String, usize>,
-    shape_at: FxHashMap<Shape, usize>,
+    node_by_name: FxHashMap<NodeName, usize>,
+    work_by_name: ByName,
+    allocation_by_name: ByName,
+    class_by_name: FxHashMap<String, usize>,
+    shape_by_value: FxHashMap<Shape, usize>,
     /// By pool: the largest of its own nodes, which cap the order of work.
     largest: Vec<LargestNodes>,
     /// By class and kind of work: sizes that were asked for, with their quanta and shape.
-    measured: Vec<Vec<(Size, u64, usize)>>,
+    known_sizes: Vec<Vec<(Size, u64, usize)>>,
     /// Shares of work that asks for nothing.
-    orphans: FxHashMap<WorkId, Numbers>,
+    without_demand: FxHashMap<WorkId, IdList>,
     /// Work that is kept apart, by group.
     pub groups: FxHashMap<WorkId, Vec<usize>>,
     /// Work that may go to all nodes but some, so that it matters to it which there are.
@@ -108,70 +111,70 @@ pub(crate) struct Register {
     /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
     pub touched: Vec<usize>,
     /// Work of which something was derived anew.
-    pub refreshed: Vec<usize>,
+    pub rederived: Vec<usize>,
     /// Nodes of which something was derived anew.
-    pub changed_machines: Vec<usize>,
-    pub departed: Vec<Departed>,
+    pub changed_nodes: Vec<usize>,
+    pub departed: Vec<DepartedWork>,
     /// Pools that nodes were in before they were said anew, and whether any was.
     pub left_pools: Vec<usize>,
-    pub nodes_moved: bool,
+    pub nodes_changed: bool,
     /// How the work of users in their classes came and went, in this order.
-    pub splices: Vec<Splice>,
+    pub work_list_edits: Vec<WorkListEdit>,
     pub withdrawn: Vec<WorkId>,
     /// The numbers they had, which others may have by now.
-    pub vacated: Vec<usize>,
+    pub freed_work: Vec<usize>,
     /// The news was everything.
-    pub anew: bool,
-    stirred: apply_delta::Stirred,
-    vacant_requests: Vec<usize>,
-    vacant_shares: Vec<usize>,
+    pub rebuilt: bool,
+    dirty: apply_delta::DirtyRows,
+    free_work: Vec<usize>,
+    free_allocations: Vec<usize>,
 }
 
 /// Nodes alike: pool and room that could be had, to number of nodes.
-pub(crate) type Kinds = BTreeMap<(usize, Room), u64>;
+pub(crate) type NodeKinds = BTreeMap<(usize, NodeSpace), u64>;
 
 /// What everything else is read under; a change of it is read anew from the beginning.
 #[derive(Default, PartialEq)]
-struct Laws {
+struct PolicyInputs {
     quantum: Quantum,
     tunables: Tunables,
     pools: BTreeMap<String, Pool>,
     classes: BTreeMap<String, Class>,
 }
 
-impl Register {
-    pub fn machine(&self, name: &NodeName) -> Option<usize> {
-        self.machine_at.get(name).copied()
+impl FleetIndex {
+    pub fn find_node(&self, name: &NodeName) -> Option<usize> {
+        self.node_by_name.get(name).copied()
     }
 
-    pub fn request(&self, id: &WorkId) -> Option<usize> {
-        let is_it = |at: usize| self.requests[at].id == *id;
-        self.request_at.find(Hash::of(id.as_str()), is_it)
+    pub fn find_work(&self, id: &WorkId) -> Option<usize> {
+        let is_it = |at: usize| self.work[at].id == *id;
+        self.work_by_name.find(Hash::of(id.as_str()), is_it)
     }
 
     /// Is this the number of work that is not withdrawn?
     pub fn is_live(&self, at: usize) -> bool {
-        let asked = &self.requests[at];
-        asked.class.is_some() || asked.deferral.is_some()
+        let work_record = &self.work[at];
+        work_record.class.is_some() || work_record.deferral.is_some()
     }
 
     /// Users have numbers below this.
-    pub fn users(&self) -> usize {
-        self.user_at.len()
+    pub fn user_count(&self) -> usize {
+        self.user_by_name.len()
     }
 
-    pub(self) fn user(&mut self, name: &UserName) -> usize {
-        if let Some(known) = self.user_at.get(name) {
+    pub(self) fn user_number(&mut self, name: &UserName) -> usize {
+        if let Some(known) = self.user_by_name.get(name) {
             return *known;
         }
-        let fresh = self.user_at.len();
-        self.user_at.insert(name.clone(), fresh);
+        let fresh = self.user_by_name.len();
+        self.user_by_name.insert(name.clone(), fresh);
         self.user_names.push(name.clone());
         fresh
     }
 
-    pub fn number_of_user(&self, name: &UserName) -> Option<usize> {
-        self.user_at.get(name).copied()
+    pub fn find_user(&self, name: &UserName) -> Option<usize> {
+        self.user_by_name.get(name).copied()
     }
 
     /// Has any node of this pool itself gpus?
@@ -179,11 +182,11 @@ impl Register {
         self.with_gpus.get(pool).copied().unwrap_or(false)
     }
 
-    pub fn class(&self, name: &str) -> Option<usize> {
-        self.class_at.get(name).copied()
+    pub fn find_class(&self, name: &str) -> Option<usize> {
+        self.class_by_name.get(name).copied()
     }
 
     pub fn quantum(&self, pool: Option<usize>) -> &Quantum {
-        pool.map_or(&self.laws.quantum, |pool| &self.quanta[pool])
+        pool.map_or(&self.policy.quantum, |pool| &self.quanta[pool])
     }
 }

@@ -14,52 +14,53 @@ pub(crate) mod serve_order;
 use std::borrow::Cow;
 
 use crate::{
-    explanation::unblock::Explainer, input::snapshot::Policy, output::plan::Reason, state::Books,
+    explanation::unblock::UnblockFinder, input::snapshot::Policy, output::plan::Reason,
+    state::RoundState,
 };
 use attempt::{reserve_memory, serve};
-use serve_order::{all_in_turn, lacking_in_turn};
+use serve_order::{all_in_order, lacking_in_order};
 
 pub(crate) use by_free_space::FreeNodes;
-pub(crate) use node_index::Rooms;
+pub(crate) use node_index::NodeIndex;
 
 /// for one tree. Returns who lacks something or has more than it may, in turn, as
 /// it is then.
-pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usize)> {
-    let placed_before = books.pending.len();
-    let told_before = books.vacates.len();
-    let lacking = lacking_in_turn(books, tree);
-    let turns = &*in_need(books, tree, &lacking);
-    let was_needy = books.was_needy.numbers.clone();
-    let was_needy = |turn: &&(Policy, usize)| was_needy.contains(turn.1);
-    reserve_memory(books, turns);
-    let mut walk = None;
-    serve(books, &mut walk, turns.iter().filter(was_needy));
+pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, usize)> {
+    let placed_before = state.granted.len();
+    let told_before = state.vacates.len();
+    let lacking = lacking_in_order(state, tree);
+    let queue = &*in_need(state, tree, &lacking);
+    let was_needy = state.previously_needy.numbers.clone();
+    let was_needy = |entry: &&(Policy, usize)| was_needy.contains(entry.1);
+    reserve_memory(state, queue);
+    let mut pass = None;
+    serve(state, &mut pass, queue.iter().filter(was_needy));
     // What was in vain is so still.
-    serve(books, &mut walk, turns.iter());
-    if let Some(walk) = walk {
-        walk.close(books);
+    serve(state, &mut pass, queue.iter());
+    if let Some(pass) = pass {
+        pass.close(state);
     }
-    if books.settings.pack {
+    if state.settings.pack {
         // Who was needy was served first.
         let in_turn = || {
-            !turns
+            !queue
                 .iter()
                 .skip_while(was_needy)
-                .any(|turn| was_needy(&turn))
+                .any(|entry| was_needy(&entry))
         };
-        repack::improve(books, turns, placed_before, in_turn);
+        repack::improve(state, queue, placed_before, in_turn);
     }
-    let mut explainer = Explainer::default();
-    for (_, at) in turns {
-        if let Some(reason) = why_nothing(books, *at, &mut explainer) {
-            books.note_wait(*at, reason);
+    let mut unblock_finder = UnblockFinder::default();
+    for (_, at) in queue {
+        if let Some(reason) = no_process_reason(state, *at, &mut unblock_finder) {
+            state.set_wait_reason(*at, reason);
         }
     }
     // Who is given something does not come to lack anything by that.
-    if books.vacates.len() > told_before {
-        return lacking_in_turn(books, tree);
+    if state.vacates.len() > told_before {
+        return lacking_in_order(state, tree);
     }
-    debug_assert!(lacking == lacking_in_turn(books, tree));
+    debug_assert!(lacking == lacking_in_order(state, tree));
     lacking
 }
 
@@ -67,16 +68,16 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usiz
 /// reservation can take something from anybody, so where one is to be placed all may come to lack
 /// something.
 fn in_need<'l>(
-    books: &Books,
+    state: &RoundState,
     tree: usize,
     lacking: &'l [(Policy, usize)],
 ) -> Cow<'l, [(Policy, usize)]> {
-    let is_missing = |at: usize| books.requests[at].missing() > 0;
+    let is_missing = |at: usize| state.work[at].missing() > 0;
     let is_whole = |(policy, at): &(Policy, usize)| *policy == Policy::Reserve && is_missing(*at);
     if lacking.iter().any(is_whole) {
-        return Cow::Owned(all_in_turn(books, tree));
+        return Cow::Owned(all_in_order(state, tree));
     }
-    let needs = |(_, at): &(Policy, usize)| is_missing(*at) || books.requests[*at].has() == 0;
+    let needs = |(_, at): &(Policy, usize)| is_missing(*at) || state.work[*at].has() == 0;
     // Mostly all do.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);
@@ -85,20 +86,24 @@ fn in_need<'l>(
 }
 
 /// why it has no process after its turn.
-fn why_nothing(books: &Books, at: usize, explainer: &mut Explainer) -> Option<Reason> {
-    let request = &books.requests[at];
-    if request.has() > 0 || request.is_out() || request.cap.now == 0 && request.reach > 0 {
+fn no_process_reason(
+    state: &RoundState,
+    at: usize,
+    unblock_finder: &mut UnblockFinder,
+) -> Option<Reason> {
+    let work = &state.work[at];
+    if work.has() > 0 || work.is_excluded() || work.cap.now == 0 && work.reach > 0 {
         return None;
     }
-    if let Some(reason) = explainer.never(books, at) {
-        let fair = books.policy(at) == Some(Policy::FairShare);
+    if let Some(reason) = unblock_finder.never(state, at) {
+        let fair = state.policy(at) == Some(Policy::FairShare);
         if fair || reason == Reason::NoListedMachine {
             return Some(reason);
         }
     }
-    Some(match request.counted {
+    Some(match work.counted {
         0 => Reason::ZeroShare,
-        _ if books.is_kept_from_room(at) => Reason::KeptApart,
+        _ if state.anti_affinity_blocks(at) => Reason::KeptApart,
         _ => Reason::WaitingForPreemption,
     })
 }

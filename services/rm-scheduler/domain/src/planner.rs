@@ -6,19 +6,19 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner, defragmentation, departures,
-    entitlement::{self, deficit, fair_share::Parties, reachable},
-    incremental::join::both,
-    index::Register,
-    input::{delta::News, snapshot::Snapshot},
+    entitlement::{self, deficit, fair_share::UserCounts, reachable},
+    incremental::join::join,
+    index::FleetIndex,
+    input::{delta::SnapshotDelta, snapshot::Snapshot},
     lending,
-    output::plan::{Plan, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
+    output::plan::{ChangedVerdicts, Plan, ShareDelta, Shares, Verdict, Verdicts},
     placement::{
         self,
-        serve_order::{self, lacking_in_turn},
+        serve_order::{self, lacking_in_order},
     },
     preemption,
-    report::Known,
-    state::{Books, Desk},
+    report::LastReport,
+    state::{RoundCache, RoundState},
 };
 
 use carry_over::carried;
@@ -30,8 +30,8 @@ pub struct FairShare;
 impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
         let mut rounds = Rounds::default();
-        let decided = rounds.decide(snapshot, &News::everything());
-        rounds.whole(decided)
+        let decided = rounds.decide(snapshot, &SnapshotDelta::everything());
+        rounds.full_plan(decided)
     }
 }
 
@@ -40,9 +40,9 @@ impl Planner for FairShare {
 /// as without any memory.
 #[derive(Default)]
 pub struct Rounds {
-    register: Register,
-    desk: Desk,
-    known: Known,
+    index: FleetIndex,
+    cache: RoundCache,
+    last_report: LastReport,
     silent: bool,
 }
 
@@ -51,10 +51,10 @@ pub struct Rounds {
 pub struct Decided {
     /// Without verdicts and shares.
     pub plan: Plan,
-    pub verdicts: VerdictNews,
+    pub verdicts: ChangedVerdicts,
     /// Absent when everything was read anew, as after a change of policy: then no verdict is named,
     /// and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
-    pub shares: Option<ShareNews>,
+    pub shares: Option<ShareDelta>,
     /// Work that is withdrawn, and has no verdict any more.
     pub gone: Vec<WorkId>,
 }
@@ -75,7 +75,7 @@ pub enum Phase {
 impl Rounds {
     /// For who only carries plans out: decides the same, and says of nothing why. There are no
     /// verdicts and no shares.
-    pub fn silent() -> Self {
+    pub fn without_explanations() -> Self {
         Self {
             silent: true,
             ..Self::default()
@@ -83,63 +83,63 @@ impl Rounds {
     }
 
     /// `news` names all that differs between this snapshot and the one before.
-    pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
-        self.decide_watched(snapshot, news, &mut |_| {})
+    pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decided {
+        self.decide_watched(snapshot, delta, &mut |_| {})
     }
 
     /// The same, saying when each part ends.
     pub fn decide_watched(
         &mut self,
         snapshot: &Snapshot,
-        news: &News,
+        delta: &SnapshotDelta,
         ended: &mut dyn FnMut(Phase),
     ) -> Decided {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
-        self.register.absorb(snapshot, news);
+        self.index.apply(snapshot, delta);
         ended(Phase::Absorb);
-        let mut books = Books::open(&mut self.desk, &self.register, snapshot);
-        deficit::settle(&mut books);
+        let mut state = RoundState::open(&mut self.cache, &self.index, snapshot);
+        deficit::settle(&mut state);
         // 2. What has to leave whatever anybody is due.
-        departures::faults(&mut books);
+        departures::faults(&mut state);
         // 3. What each piece of work could hold, and how much of it it may use now.
-        reachable::measure(&mut books);
-        books.take_up();
+        reachable::measure(&mut state);
+        state.refresh_derived();
         ended(Phase::Open);
-        for tree in books.forest.roots().iter().copied() {
-            plan_tree(&mut books, tree, ended);
+        for tree in state.forest.roots().iter().copied() {
+            plan_tree(&mut state, tree, ended);
         }
-        deficit::note(&mut books);
-        if books.register.anew {
+        deficit::record(&mut state);
+        if state.index.rebuilt {
             // Nowhere is more held in memory than here. What was counted first is counted anew as
             // soon as it is carried out, so its rows are missed the least.
-            books.sets.parties = Parties::default();
+            state.derived.user_counts = UserCounts::default();
         }
-        books.follow_prospects();
+        state.update_future_holes();
         // 9. Why each has what it has, and what the next round has to know.
-        let older = books.was_needy.older.take();
-        let deficits = std::mem::take(&mut books.deficits);
-        let (carry, grant) = (|| carried(&books, older, deficits), || books.grants());
+        let older = state.previously_needy.older_names.take();
+        let deficits = std::mem::take(&mut state.deficits);
+        let (carry, grant) = (|| carried(&state, older, deficits), || state.grants());
         let (verdicts, shares, (carried, grants)) = if self.silent {
-            let read = both(books.pending.len(), carry, grant);
+            let read = join(state.granted.len(), carry, grant);
             (Vec::new(), None, read)
         } else {
-            self.known.tell(&books, || (carry(), grant()))
+            self.last_report.report(&state, || (carry(), grant()))
         };
         let (carried, needy) = carried;
-        books.close(&mut self.desk, needy);
-        let mut vacates = std::mem::take(&mut books.vacates);
+        state.close(&mut self.cache, needy);
+        let mut vacates = std::mem::take(&mut state.vacates);
         vacates.sort_unstable_by(|one, other| one.allocation.cmp(&other.allocation));
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
             grants,
             carried,
-            receipts: books.receipts,
+            receipts: state.receipts,
             vacates,
             ..Plan::default()
         };
         ended(Phase::Tell);
-        let gone = self.register.withdrawn.clone();
+        let gone = self.index.withdrawn.clone();
         Decided {
             plan,
             verdicts,
@@ -151,30 +151,30 @@ impl Rounds {
     /// One for every piece of work in the demand of the last round, made to be read: what was kept
     /// of them is numbers.
     pub fn verdicts(&self) -> Verdicts {
-        self.known.verdicts(&self.register)
+        self.last_report.verdicts(&self.index)
     }
 
     pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
-        self.known.verdict(&self.register, work)
+        self.last_report.verdict(&self.index, work)
     }
 
     /// The arithmetic of the last round, down to each piece of work.
     pub fn shares(&self) -> Shares {
-        self.known.shares(&self.register)
+        self.last_report.shares(&self.index)
     }
 
     /// The same down to users, without their work.
     pub fn sums(&self) -> &Shares {
-        &self.known.sums
+        &self.last_report.sums
     }
 
     #[cfg(test)]
-    pub(crate) fn outcomes(&self) -> &[crate::incremental::idle_trees::Outcome] {
-        self.desk.outcomes()
+    pub(crate) fn outcomes(&self) -> &[crate::incremental::idle_trees::TreeOutcome] {
+        self.cache.outcomes()
     }
 
     /// The whole plan of the last round.
-    pub fn whole(&self, decided: Decided) -> Plan {
+    pub fn full_plan(&self, decided: Decided) -> Plan {
         Plan {
             verdicts: self.verdicts(),
             shares: self.shares(),
@@ -184,35 +184,35 @@ impl Rounds {
 }
 
 /// Trees share nothing, so each is planned by itself.
-fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
+fn plan_tree(state: &mut RoundState, tree: usize, ended: &mut dyn FnMut(Phase)) {
     // 4. How many processes each is due.
-    entitlement::count(books, tree);
-    books.renew_claims(tree);
+    entitlement::count(state, tree);
+    state.renew_claims(tree);
     ended(Phase::Count);
-    serve_order::renew(books, tree);
-    if books.begin_tree(tree) {
+    serve_order::renew(state, tree);
+    if state.begin_tree(tree) {
         return;
     }
     // 5. On which nodes.
-    let turns = placement::place_counted(books, tree);
+    let turns = placement::place(state, tree);
     ended(Phase::Place);
     // 6. Who has to make room.
-    preemption::evict(books, tree, &turns);
+    preemption::evict(state, tree, &turns);
     ended(Phase::Evict);
     // 7. Room that is there but split.
-    let taken = books.receipts.len();
-    defragmentation::mend(books, tree, &turns);
-    if books.settings.evict_for_somebody && books.receipts.len() > taken {
+    let taken = state.receipts.len();
+    defragmentation::defragment(state, tree, &turns);
+    if state.settings.evict_for_somebody && state.receipts.len() > taken {
         // Who gave for that gets its own back in the same round, where others have more than their
         // counts.
-        preemption::evict(books, tree, &lacking_in_turn(books, tree));
+        preemption::evict(state, tree, &lacking_in_order(state, tree));
     }
-    defragmentation::exchange(books, tree);
+    defragmentation::swap(state, tree);
     ended(Phase::Mend);
     // 8. What nobody is due is lent.
-    if books.settings.lend_idle {
-        lending::lend_idle(books, tree);
+    if state.settings.lend_idle {
+        lending::lend_idle(state, tree);
     }
-    books.end_tree(tree);
+    state.end_tree(tree);
     ended(Phase::Lend);
 }

@@ -17,179 +17,181 @@ use std::cmp::Reverse;
 
 use hayward_vocabulary::{Size, WorkKind};
 
-use crate::{input::snapshot::Policy, output::plan::VacateReason, state::Books};
-use budget::Brake;
+use crate::{input::snapshot::Policy, output::plan::VacateReason, state::RoundState};
+use budget::BudgetStop;
 
-pub(crate) fn evict(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
-    if !books.settings.evict_for_somebody {
-        if books.settings.relieve_shrunken {
-            relieve_shrunken_nodes(books, tree);
+pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+    if !state.settings.evict_for_somebody {
+        if state.settings.relieve_shrunken {
+            relieve_shrunken_nodes(state, tree);
         }
-        let mut brake = None;
-        for (_, at) in turns {
-            brake = shrink_to_count(books, *at).or(brake);
+        let mut budget_stop = None;
+        for (_, at) in queue {
+            budget_stop = shrink_to_count(state, *at).or(budget_stop);
         }
-        for (_, at) in turns.iter().filter(|_| brake.is_some()) {
-            books.hold_back(*at, brake.clone());
+        for (_, at) in queue.iter().filter(|_| budget_stop.is_some()) {
+            state.record_budget_stop(*at, budget_stop.clone());
         }
-        if books.settings.squatters_go_home {
-            make_room::send_all_home(books, turns);
+        if state.settings.squatters_go_home {
+            make_room::send_all_home(state, queue);
         }
         return;
     }
-    for (policy, at) in turns {
-        shrink_to_own_limit(books, *policy, *at);
+    for (policy, at) in queue {
+        shrink_to_own_limit(state, *policy, *at);
     }
-    if books.settings.relieve_shrunken {
-        relieve_shrunken_nodes(books, tree);
+    if state.settings.relieve_shrunken {
+        relieve_shrunken_nodes(state, tree);
     }
-    make_room::for_waiting(books, tree, turns);
+    make_room::for_waiting(state, tree, queue);
 }
 
 /// tells what of it the budget does not allow (B5).
-fn shrink_to_count(books: &mut Books, at: usize) -> Option<Brake> {
-    let over = books.requests[at].excess();
+fn shrink_to_count(state: &mut RoundState, at: usize) -> Option<BudgetStop> {
+    let over = state.work[at].excess();
     let detail = || {
-        let request = &books.requests[at];
-        let (counted, has) = (request.counted, request.has());
-        format!("{} is due {counted} processes and has {has}", books.id(at))
+        let work = &state.work[at];
+        let (counted, has) = (work.counted, work.has());
+        format!("{} is due {counted} processes and has {has}", state.id(at))
     };
     if over == 0 {
         return None;
     }
     let detail = detail();
-    if books.requests[at].cap.own < books.requests[at].current {
-        lose(books, at, over, true, &detail);
+    if state.work[at].cap.own < state.work[at].current {
+        lose(state, at, over, true, &detail);
         return None;
     }
-    let mut brake = None;
-    for held in cheapest_of(books, at, over) {
-        if books.held[held].fixed {
-            books.vacate(held, VacateReason::OwnLimit, detail.clone());
-        } else if books.may_take_back(held) {
-            books.preempt(held, None, detail.clone());
-        } else if let Some(machine) = books.held[held].machine {
-            brake = brake.or(books.brake(machine, &[held]));
+    let mut budget_stop = None;
+    for allocation in cheapest_of(state, at, over) {
+        if state.allocations[allocation].fixed {
+            state.vacate(allocation, VacateReason::OwnLimit, detail.clone());
+        } else if state.may_take_back(allocation) {
+            state.preempt(allocation, None, detail.clone());
+        } else if let Some(node) = state.allocations[allocation].node {
+            budget_stop = budget_stop.or(state.budget_stop(node, &[allocation]));
         }
     }
-    brake
+    budget_stop
 }
 
 /// As many as that of what it has, the cheapest to lose first.
-fn cheapest_of(books: &Books, at: usize, count: u64) -> Vec<usize> {
-    let shares = books.demand(at).held.iter();
-    let mut shares: Vec<usize> = shares.filter(|held| !books.leaving[*held]).collect();
-    shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
+fn cheapest_of(state: &RoundState, at: usize, count: u64) -> Vec<usize> {
+    let shares = state.work_record(at).allocations.iter();
+    let mut shares: Vec<usize> = shares
+        .filter(|allocation| !state.leaving[*allocation])
+        .collect();
+    shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
     shares.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     shares
 }
 
 /// Sends the cheapest away. What its own limit takes from it has no beneficiary.
-fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
-    for held in cheapest_of(books, at, count) {
-        if own_limit || books.held[held].fixed {
-            books.vacate(held, VacateReason::OwnLimit, detail.to_owned());
+fn lose(state: &mut RoundState, at: usize, count: u64, own_limit: bool, detail: &str) {
+    for allocation in cheapest_of(state, at, count) {
+        if own_limit || state.allocations[allocation].fixed {
+            state.vacate(allocation, VacateReason::OwnLimit, detail.to_owned());
         } else {
-            books.preempt(held, None, detail.to_owned());
+            state.preempt(allocation, None, detail.to_owned());
         }
     }
 }
 
-fn shrink_to_own_limit(books: &mut Books, policy: Policy, at: usize) {
-    let request = &books.requests[at];
+fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, at: usize) {
+    let work = &state.work[at];
     let limit = if policy == Policy::FairShare {
-        request.cap.own
+        work.cap.own
     } else {
-        request.counted
+        work.counted
     };
-    let over = request.current.saturating_sub(limit);
-    let demand = books.demand(at);
-    if over == 0 || demand.kind == WorkKind::Reservation {
+    let over = work.current.saturating_sub(limit);
+    let work_record = state.work_record(at);
+    if over == 0 || work_record.kind == WorkKind::Reservation {
         return;
     }
-    if request.current > demand.max_processes {
-        let most = demand.max_processes;
-        let detail = format!("{} wants at most {most} processes", books.id(at));
-        lose(books, at, over, true, &detail);
+    if work.current > work_record.max_processes {
+        let most = work_record.max_processes;
+        let detail = format!("{} wants at most {most} processes", state.id(at));
+        lose(state, at, over, true, &detail);
     } else {
         let detail = format!(
             "{} may have {limit} processes while it starts",
-            books.id(at)
+            state.id(at)
         );
-        lose(books, at, over, false, &detail);
+        lose(state, at, over, false, &detail);
     }
 }
 
 /// what costs least to lose comes first. Squatters go before others where that is set
 /// (W-13).
-pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> {
-    let share = &books.held[held];
-    let allocation = share;
-    let machine = share.machine.map(|machine| &books.machines[machine]);
-    let pool = machine.and_then(|machine| machine.pool);
-    let home = share.request.and_then(|request| books.home(request));
-    let memory = share
-        .machine
-        .map_or(0, |at| books.station(at).node.capacity.memory_bytes);
+pub(crate) fn cheapest<'b>(state: &'b RoundState, held: usize) -> impl Ord + use<'b> {
+    let record = &state.allocations[held];
+    let allocation = record;
+    let node = record.node.map(|node| &state.nodes[node]);
+    let pool = node.and_then(|node| node.pool);
+    let home = record.work.and_then(|work| state.home(work));
+    let memory = record
+        .node
+        .map_or(0, |at| state.node_record(at).node.capacity.memory_bytes);
     (
-        books.settings.squatters_go_home && pool == home,
+        state.settings.squatters_go_home && pool == home,
         allocation.running,
-        books.invested_ms(held),
-        Reverse(pool.map_or(0, |pool| books.forest.depth(pool))),
+        state.invested_ms(held),
+        Reverse(pool.map_or(0, |pool| state.forest.depth(pool))),
         // Of equal orders one node may still be the larger one.
-        Reverse((machine.map_or(0, |m| m.order), memory)),
+        Reverse((node.map_or(0, |m| m.quanta), memory)),
         Reverse(allocation.granted_at),
-        Reverse(&share.id),
+        Reverse(&record.id),
     )
 }
 
 /// Of these shares, what their owners hold beyond their counts, cheapest first.
-fn takeable(books: &Books, shares: impl Iterator<Item = usize>) -> Vec<usize> {
+fn takeable(state: &RoundState, shares: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut shares: Vec<usize> = shares
-        .filter(|held| {
-            let share = &books.held[*held];
-            let exceeds = |request: usize| books.requests[request].excess() > 0;
-            !books.leaving[*held] && !share.fixed && share.request.is_some_and(exceeds)
+        .filter(|allocation| {
+            let record = &state.allocations[*allocation];
+            let exceeds = |work: usize| state.work[work].excess() > 0;
+            !state.leaving[*allocation] && !record.fixed && record.work.is_some_and(exceeds)
         })
         .collect();
     if shares.len() > 1 {
-        shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
+        shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
     }
     shares
 }
 
-fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
-    for at in books.register.overfull.iter().copied() {
-        let open = books.in_tree(at, tree) && books.machines[at].is_schedulable();
-        if !open || !is_over(books, at) {
+fn relieve_shrunken_nodes(state: &mut RoundState, tree: usize) {
+    for at in state.index.overfull.iter().copied() {
+        let open = state.in_tree(at, tree) && state.nodes[at].is_schedulable();
+        if !open || !is_over(state, at) {
             continue;
         }
-        books.passes();
-        let name = &books.station(at).name;
+        state.note_time_dependence();
+        let name = &state.node_record(at).name;
         let detail = format!("node {name} shrank below what it holds");
-        for held in takeable(books, books.station(at).held.iter()) {
-            let exceeds = books.held[held]
-                .request
-                .is_some_and(|r| books.requests[r].excess() > 0);
-            if exceeds && is_over(books, at) {
-                books.preempt(held, None, detail.clone());
+        for allocation in takeable(state, state.node_record(at).allocations.iter()) {
+            let exceeds = state.allocations[allocation]
+                .work
+                .is_some_and(|r| state.work[r].excess() > 0);
+            if exceeds && is_over(state, at) {
+                state.preempt(allocation, None, detail.clone());
             }
         }
     }
 }
 
 /// Do the shares that stay exceed what the node has?
-fn is_over(books: &Books, machine: usize) -> bool {
-    let station = books.station(machine);
-    let (mut order, mut size) = (0_u64, Size::default());
-    for share in station
-        .held
+fn is_over(state: &RoundState, node: usize) -> bool {
+    let node_record = state.node_record(node);
+    let (mut quanta, mut size) = (0_u64, Size::default());
+    for share in node_record
+        .allocations
         .iter()
-        .filter(|held| !books.leaving[*held])
-        .map(|held| &books.held[held])
+        .filter(|allocation| !state.leaving[*allocation])
+        .map(|allocation| &state.allocations[allocation])
     {
-        order = order.saturating_add(share.order);
+        quanta = quanta.saturating_add(share.quanta);
         size.add(&share.size);
     }
-    order > station.order || !size.fits(&station.node.capacity)
+    quanta > node_record.quanta || !size.fits(&node_record.node.capacity)
 }

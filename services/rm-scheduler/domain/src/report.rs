@@ -9,16 +9,16 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     explanation::{
-        shares::{self, OfUsers, Told},
-        verdict::Finder,
+        shares::{self, UserTotals, UserWork},
+        verdict::VerdictBuilder,
     },
-    incremental::{join::both, prefetch::fetch_rows},
-    index::Register,
+    incremental::{join::join, prefetch::fetch_rows},
+    index::FleetIndex,
     output::{
         packed_share::PackedShare,
-        plan::{Reason, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
+        plan::{ChangedVerdicts, Reason, ShareDelta, Shares, Verdict, Verdicts},
     },
-    state::Books,
+    state::RoundState,
 };
 
 use row::Row;
@@ -26,164 +26,177 @@ use unsettled::Unsettled;
 
 /// What was said last, by the number of the work. Names and sentences are made when it is read.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct LastReport {
     rows: Vec<Row>,
     unsettled: Unsettled,
-    told: Told,
+    user_totals: UserTotals,
     pools: shares::Pools,
     /// Of the fleet, its classes and users, without work.
     pub sums: Shares,
 }
 
 /// Work of which something else may be to be said, and what it waits for.
-type Moved = (usize, Option<Reason>);
+type ChangedWork = (usize, Option<Reason>);
 
-impl Known {
+impl LastReport {
     /// The verdicts that differ, and how shares do. Where nothing was known, all is new and nothing
     /// differs; then what else is read off the books is read beside it.
-    pub fn tell<T: Send>(
+    pub fn report<T: Send>(
         &mut self,
-        books: &Books,
+        state: &RoundState,
         else_read: impl FnOnce() -> T + Send,
-    ) -> (VerdictNews, Option<ShareNews>, T) {
-        if books.register.anew {
-            let read = self.tell_all(books, else_read);
+    ) -> (ChangedVerdicts, Option<ShareDelta>, T) {
+        if state.index.rebuilt {
+            let read = self.report_all(state, else_read);
             return (Vec::new(), None, read);
         }
-        self.forget(books);
-        let mut finder = Finder::default();
-        let moved = self.moved(books, &mut finder);
-        let (changed, news) = self.tell_moved(books, moved, finder);
-        (changed, Some(news), else_read())
+        self.forget_removed(state);
+        let mut builder = VerdictBuilder::default();
+        let moved = self.changed_work(state, &mut builder);
+        let (changed, delta) = self.report_changed(state, moved, builder);
+        (changed, Some(delta), else_read())
     }
 
     /// Work that left its class is in no sum, and of work that went nothing is known.
-    fn forget(&mut self, books: &Books) {
-        let register = books.register;
-        self.rows.resize_with(books.requests.len(), Row::default);
-        let departed = register.departed.iter().map(|it| &self.rows[it.at]);
+    fn forget_removed(&mut self, state: &RoundState) {
+        let index = state.index;
+        self.rows.resize_with(state.work.len(), Row::default);
+        let departed = index.departed.iter().map(|it| &self.rows[it.work]);
         fetch_rows(departed.map(Row::anything));
-        for departed in &register.departed {
-            self.rows[departed.at].leave(&mut self.told);
+        for departed in &index.departed {
+            self.rows[departed.work].leave(&mut self.user_totals);
         }
-        for at in &register.vacated {
-            self.rows[*at].leave(&mut self.told);
+        for at in &index.freed_work {
+            self.rows[*at].leave(&mut self.user_totals);
             self.rows[*at] = Row::default();
         }
     }
 
     /// Live work of which something else may be to be said: who waits where it does not rest, and
     /// who is stirred.
-    fn moved(&mut self, books: &Books, finder: &mut Finder) -> Vec<Moved> {
-        let mut all = self.unsettled.moved(books, finder);
-        let stirred: Vec<usize> = books.requests.stirred().collect();
+    fn changed_work(
+        &mut self,
+        state: &RoundState,
+        builder: &mut VerdictBuilder,
+    ) -> Vec<ChangedWork> {
+        let mut all = self.unsettled.moved(state, builder);
+        let dirty: Vec<usize> = state.work.dirty_rows().collect();
         let still = all.iter().map(|(at, _)| at);
-        row::fetch(books, &self.rows, still.chain(&stirred).copied());
-        self.pools.listen(books, stirred.iter().copied());
-        all.reserve(stirred.len());
-        let live = stirred.into_iter().filter(|at| books.register.is_live(*at));
-        all.extend(live.map(|at| (at, books.wait_of(at))));
+        row::fetch(state, &self.rows, still.chain(&dirty).copied());
+        self.pools.listen(state, dirty.iter().copied());
+        all.reserve(dirty.len());
+        let live = dirty.into_iter().filter(|at| state.index.is_live(*at));
+        all.extend(live.map(|at| (at, state.wait_reason(at))));
         all
     }
 
-    fn tell_moved<'a>(
+    fn report_changed<'a>(
         &mut self,
-        books: &Books<'a>,
-        mut moved: Vec<Moved>,
-        mut finder: Finder<'a>,
-    ) -> (VerdictNews, ShareNews) {
-        let users = OfUsers::sort(books, &mut self.told, &mut moved);
+        state: &RoundState<'a>,
+        mut moved: Vec<ChangedWork>,
+        mut builder: VerdictBuilder<'a>,
+    ) -> (ChangedVerdicts, ShareDelta) {
+        let users = UserWork::sort(state, &mut self.user_totals, &mut moved);
         let mut changed: Vec<usize> = Vec::with_capacity(moved.len());
         for &(at, wait) in &moved {
             let of_work = (at, wait);
-            let share = shares::of_work(books, at);
+            let share = shares::of_work(state, at);
             let row = &mut self.rows[at];
-            if row.renew(books, (of_work, &share), &mut self.told, &mut finder) {
+            if row.renew(
+                state,
+                (of_work, &share),
+                &mut self.user_totals,
+                &mut builder,
+            ) {
                 changed.push(at);
             }
-            self.unsettled.note(books, of_work, &mut finder);
+            self.unsettled.note(state, of_work, &mut builder);
         }
-        self.told.drop_emptied();
-        let said = (users.said(books), self.counted(books, &moved));
-        let news = shares::renew(
-            books,
-            (&mut self.told, &mut self.pools),
+        self.user_totals.drop_emptied();
+        let said = (users.said(state), self.counted(state, &moved));
+        let delta = shares::renew(
+            state,
+            (&mut self.user_totals, &mut self.pools),
             &mut self.sums,
             said,
         );
-        (self.verdicts_of(books, &changed), news)
+        (self.verdicts_of(state, &changed), delta)
     }
 
     /// The shares that are in the sums of somebody. To take a name up is to wait until everything
     /// is written, so nothing is written between one and the next.
-    fn counted(&self, books: &Books, moved: &[Moved]) -> Vec<(WorkId, PackedShare)> {
+    fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, PackedShare)> {
         let rows = moved.iter().map(|(at, _)| (*at, &self.rows[*at]));
         let shares = rows.filter_map(|(at, row)| Some((at, row.counted()?)));
         let shares: Vec<_> = shares.collect();
-        let names: Vec<WorkId> = shares.iter().map(|(at, _)| books.id(*at).clone()).collect();
+        let names: Vec<WorkId> = shares.iter().map(|(at, _)| state.id(*at).clone()).collect();
         let shares = shares.into_iter().map(|(_, share)| share.clone());
         names.into_iter().zip(shares).collect()
     }
 
     /// Names are taken up first here as well.
-    fn verdicts_of(&self, books: &Books, work: &[usize]) -> VerdictNews {
-        let names: Vec<WorkId> = work.iter().map(|at| books.id(*at).clone()).collect();
-        let mut told = Vec::with_capacity(work.len());
-        told.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
-            let verdict = self.rows[*at].verdict(books.register)?;
+    fn verdicts_of(&self, state: &RoundState, work: &[usize]) -> ChangedVerdicts {
+        let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
+        let mut user_totals = Vec::with_capacity(work.len());
+        user_totals.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
+            let verdict = self.rows[*at].verdict(state.index)?;
             Some((name, verdict))
         }));
-        told
+        user_totals
     }
 
     /// Each half of the work has a thread of its own. In the next round all is stirred, so nobody
     /// has to be looked at beside.
-    fn tell_all<T: Send>(&mut self, books: &Books, else_read: impl FnOnce() -> T + Send) -> T {
+    fn report_all<T: Send>(
+        &mut self,
+        state: &RoundState,
+        else_read: impl FnOnce() -> T + Send,
+    ) -> T {
         // What was said before is in the way of what is said now.
         *self = Self::default();
-        let len = books.requests.len();
+        let len = state.work.len();
         self.rows.resize_with(len, Row::default);
         // Read anew, work is numbered by id.
         let (low, high) = self.rows.split_at_mut(len / 2);
-        let (here, beside) = both(
+        let (here, in_parallel) = join(
             len,
-            || row::fill(books, (low, 0)),
-            || row::fill(books, (high, len / 2)),
+            || row::fill(state, (low, 0)),
+            || row::fill(state, (high, len / 2)),
         );
-        self.told = here;
-        self.told.add(&beside);
-        let (pools, told) = (&mut self.pools, &mut self.told);
-        pools.listen(books, 0..len);
-        let (sums, read) = both(len, || shares::sums(books, pools, told), else_read);
+        self.user_totals = here;
+        self.user_totals.add(&in_parallel);
+        let (pools, user_totals) = (&mut self.pools, &mut self.user_totals);
+        pools.listen(state, 0..len);
+        let (sums, read) = join(len, || shares::sums(state, pools, user_totals), else_read);
         self.sums = sums;
         read
     }
 
-    pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Box<Verdict>> {
-        let row = self.rows.get(register.request(work)?)?;
-        row.verdict(register).map(Box::new)
+    pub fn verdict(&self, index: &FleetIndex, work: &WorkId) -> Option<Box<Verdict>> {
+        let row = self.rows.get(index.find_work(work)?)?;
+        row.verdict(index).map(Box::new)
     }
 
-    pub fn verdicts(&self, register: &Register) -> Verdicts {
+    pub fn verdicts(&self, index: &FleetIndex) -> Verdicts {
         let said = self.rows.iter().enumerate();
         let said = said.filter_map(|(at, row)| {
-            let verdict = Box::new(row.verdict(register)?);
-            Some((register.requests[at].id.clone(), verdict))
+            let verdict = Box::new(row.verdict(index)?);
+            Some((index.work[at].id.clone(), verdict))
         });
         said.collect()
     }
 
     /// The sums with all work under its user.
-    pub fn shares(&self, register: &Register) -> Shares {
+    pub fn shares(&self, index: &FleetIndex) -> Shares {
         let mut whole = self.sums.clone();
-        for served in &register.classes {
+        for served in &index.classes {
             let Some(class) = whole.classes.get_mut(&*served.name) else {
                 continue;
             };
             for (name, work) in served.users.iter() {
                 let shares = work.iter().filter_map(|at| {
                     let share = self.rows.get(at)?.share()?;
-                    Some((register.requests[at].id.clone(), share))
+                    Some((index.work[at].id.clone(), share))
                 });
                 // Built at once, a map takes half the room of one that grew.
                 let shares: BTreeMap<_, _> = shares.collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_api::WaitReason;
 use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason};
 use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview};
-use hayward_rm_scheduler_domain::forecast::{Course, Forecast};
+use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
 use crate::command::ProcessOnNode;
@@ -172,7 +172,7 @@ impl<'a> SuccessorPlaces<'a> {
     }
 }
 
-fn counts(course: &Course) -> BTreeMap<&WorkId, u64> {
+fn counts(course: &Timeline) -> BTreeMap<&WorkId, u64> {
     let processes = course.processes();
     processes
         .map(|(work, (.., current))| (work, current))

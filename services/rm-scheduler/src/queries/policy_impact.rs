@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_api::policy::{
     ClassShift, NodeShift, PolicyMoves, ProcessShift, UserShift, WorkShift,
 };
-use hayward_rm_scheduler_domain::forecast::{Course, Forecast};
+use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
@@ -43,8 +43,8 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
 }
 
 /// Work whose class goes, comes, or is another or another kind of class than it was.
-fn work(before: (&Snapshot, &Course), after: (&Snapshot, &Course)) -> Vec<WorkShift> {
-    let served = |course: &Course, work: &WorkId| {
+fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<WorkShift> {
+    let served = |course: &Timeline, work: &WorkId| {
         let verdict = course.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);
         class.map(str::to_owned)
@@ -104,10 +104,10 @@ fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
     (old != new).then(|| format!("the priority of its class would be {new} and no more {old}"))
 }
 
-fn classes(without: &Course, with: &Course) -> Vec<ClassShift> {
+fn classes(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {
     let (old, new) = (&without.shares.classes, &with.shares.classes);
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let due = |course: &Course, name: &String| {
+    let due = |course: &Timeline, name: &String| {
         let share = course.shares.classes.get(name);
         share.map_or(0, |share| share.tally.due)
     };
@@ -123,7 +123,7 @@ fn classes(without: &Course, with: &Course) -> Vec<ClassShift> {
         .collect()
 }
 
-fn users(without: &Course, with: &Course) -> Vec<UserShift> {
+fn users(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
     let mut dues: BTreeMap<(&String, &UserName), (u64, u64)> = BTreeMap::new();
     for (class, share) in &without.shares.classes {
         for (user, share) in &share.users {
@@ -149,7 +149,7 @@ fn users(without: &Course, with: &Course) -> Vec<UserShift> {
 
 type Counts<'a> = BTreeMap<(&'a WorkId, &'a UserName), u64>;
 
-fn begun(course: &Course) -> Counts<'_> {
+fn begun(course: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();
     for start in &course.starts {
         *counts.entry((&start.work, &start.user)).or_default() += 1;
@@ -158,7 +158,7 @@ fn begun(course: &Course) -> Counts<'_> {
 }
 
 /// What runs now and would have to go; what only the forecast had started is nobody's loss.
-fn gone(course: &Course) -> Counts<'_> {
+fn gone(course: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();
     for leave in course.leaves.iter().filter(|leave| !leave.forecast) {
         *counts.entry((&leave.work, &leave.user)).or_default() += 1;

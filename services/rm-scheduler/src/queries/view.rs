@@ -61,7 +61,7 @@ pub struct NewestRound {
 /// What a round counted and said otherwise than the one before.
 pub struct RoundChanges {
     /// Absent when all was read anew; then these are all the verdicts there are.
-    pub shares: Option<plan::ShareNews>,
+    pub shares: Option<plan::ShareDelta>,
     pub verdicts: Verdicts,
     /// Work without a verdict any more.
     pub gone: Vec<WorkId>,

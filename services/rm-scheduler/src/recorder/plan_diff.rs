@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hayward_rm_scheduler_domain::plan::{self, ShareNews, Shares, WorkShare};
+use hayward_rm_scheduler_domain::plan::{self, ShareDelta, Shares, WorkShare};
 use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -50,10 +50,10 @@ impl WorkChanges {
     }
 
     /// One more round, with the shares it says otherwise.
-    pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
+    pub fn add(&mut self, decided: &Decided, shares: &ShareDelta) {
         let gone = decided.gone.iter().map(|work| (work.clone(), None));
         self.verdicts.extend(gone);
-        self.judge(plan::apart(decided.verdicts.clone()));
+        self.judge(plan::into_map(decided.verdicts.clone()));
         for (class, user, work) in &shares.gone {
             let users = self.shares.entry(Arc::clone(class)).or_default();
             let known = users.entry(user.clone()).or_default();

@@ -59,7 +59,7 @@ impl Planning {
             decided.plan.verdicts = self.rounds.verdicts();
         } else {
             let changed = std::mem::take(&mut decided.verdicts);
-            decided.plan.verdicts = plan::apart(changed).collect();
+            decided.plan.verdicts = plan::into_map(changed).collect();
         }
         (decided, inputs)
     }

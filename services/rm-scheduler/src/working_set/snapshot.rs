@@ -12,7 +12,7 @@ use hayward_rm_scheduler_domain::monitor::Sequence;
 use hayward_rm_scheduler_domain::snapshot::outside::Outside;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
-use hayward_rm_scheduler_domain::{News, Snapshot};
+use hayward_rm_scheduler_domain::{Snapshot, SnapshotDelta};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct TrackedSnapshot {
     snapshot: Snapshot,
     changed: ChangedKeys,
     /// What the rounds have not seen yet.
-    unplanned: News,
+    unplanned: SnapshotDelta,
     /// What came first, for who looks at the invariants.
     sequence: Sequence,
 }
@@ -105,13 +105,13 @@ impl TrackedSnapshot {
         Self {
             snapshot,
             changed: ChangedKeys::everything(),
-            unplanned: News::everything(),
+            unplanned: SnapshotDelta::everything(),
             sequence: Sequence::default(),
         }
     }
 
     /// What [`TrackedSnapshot::unplanned`] would return, left where it is.
-    pub fn awaits_planning(&self) -> &News {
+    pub fn awaits_planning(&self) -> &SnapshotDelta {
         &self.unplanned
     }
 
@@ -120,7 +120,7 @@ impl TrackedSnapshot {
     }
 
     /// What differs from the snapshot that was asked about last.
-    pub fn unplanned(&mut self) -> News {
+    pub fn unplanned(&mut self) -> SnapshotDelta {
         self.sequence.planned();
         std::mem::take(&mut self.unplanned)
     }
@@ -221,7 +221,7 @@ impl TrackedSnapshot {
     pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
         self.sequence.anew(&self.snapshot);
-        self.unplanned = News::everything();
+        self.unplanned = SnapshotDelta::everything();
         self.mark_all_changed();
     }
 

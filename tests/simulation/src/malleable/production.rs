@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::{
-    News,
+    SnapshotDelta,
     budget::Hour,
     check,
     plan::{Grant, Plan},
@@ -63,7 +63,7 @@ pub struct Production {
     planner: Rounds,
     snapshot: Snapshot,
     /// What differs from the snapshot of the last round.
-    news: News,
+    news: SnapshotDelta,
     node_index: BTreeMap<NodeName, usize>,
     /// The process of each allocation, in the order of the snapshot.
     processes: BTreeMap<AllocationId, usize>,
@@ -127,8 +127,8 @@ impl Production {
             node_index.insert(name, at);
         }
         Ok(Self {
-            planner: Rounds::silent(),
-            news: News::everything(),
+            planner: Rounds::without_explanations(),
+            news: SnapshotDelta::everything(),
             grows_with_time: policy.tunables.initialization_cap > 0
                 || policy.tunables.expand_by_doubling,
             minds_progress: policy.tunables.initialization_cap > 0
@@ -263,13 +263,13 @@ impl Production {
     fn mind_queues(
         &mut self,
         world: &mut World,
-        (news, plan): (&News, &Plan),
+        (news, plan): (&SnapshotDelta, &Plan),
     ) -> Result<(), Unsound> {
         let round = self.snapshot.round;
         let unsound = |violations| Unsound::Plan { round, violations };
         check(&self.snapshot, plan).map_err(unsound)?;
         self.settle_fresh(world)?;
-        let happened = *news != News::default() || !plan.is_empty();
+        let happened = *news != SnapshotDelta::default() || !plan.is_empty();
         let kept = &plan.carried.queues;
         self.queueing.note(world.now(), (happened, kept));
         Ok(())
@@ -344,7 +344,7 @@ impl Sharing for Production {
             return Vec::new();
         }
         let mut planner = Rounds::default();
-        planner.decide(&self.snapshot, &News::everything());
+        planner.decide(&self.snapshot, &SnapshotDelta::everything());
         let why = |job: &usize| {
             let verdict = planner.verdict(&work_id(*job))?;
             Some((*job, queueing::why(&verdict)))

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_rm_scheduler_domain::{
-    News, Rounds,
+    Rounds, SnapshotDelta,
     plan::Grant,
     snapshot::{self, Snapshot},
 };
@@ -27,7 +27,7 @@ struct Fleet {
     snapshot: Snapshot,
     planner: Rounds,
     /// What differs from the snapshot of the last round.
-    news: News,
+    news: SnapshotDelta,
     /// By node, as the sites are numbered.
     names: Vec<NodeName>,
     node_index: BTreeMap<NodeName, usize>,
@@ -121,8 +121,8 @@ impl Fleet {
         }
         Self {
             snapshot,
-            planner: Rounds::silent(),
-            news: News::everything(),
+            planner: Rounds::without_explanations(),
+            news: SnapshotDelta::everything(),
             node_index: names.iter().cloned().zip(0..).collect(),
             names,
             listed: BTreeMap::new(),

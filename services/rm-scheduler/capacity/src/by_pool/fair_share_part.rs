@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hayward_rm_scheduler_domain::{
-    News, Snapshot, Verdict,
+    Snapshot, SnapshotDelta, Verdict,
     snapshot::{Allocation, Carried, Demand, Node},
 };
 use hayward_rm_scheduler_external_planner::Trees;
@@ -30,14 +30,14 @@ impl FairSharePart {
     }
 
     /// Whether the part is needed from now on. A policy with queues marks everything as changed.
-    pub fn begins(news: &News) -> bool {
+    pub fn begins(news: &SnapshotDelta) -> bool {
         let mut fresh = news.work.values().flatten();
         fresh.any(|demand| demand.queued.is_some())
     }
 
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut rest = Self(Snapshot::empty());
-        let all = News::of_work(snapshot, snapshot.demand.keys().cloned());
+        let all = SnapshotDelta::of_work(snapshot, snapshot.demand.keys().cloned());
         rest.absorb(snapshot, &all);
         rest
     }
@@ -47,10 +47,10 @@ impl FairSharePart {
     }
 
     /// Updates the part to a new snapshot, and returns the differences within the part.
-    pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) -> News {
+    pub fn absorb(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> SnapshotDelta {
         let divided = Divided::of(snapshot);
         self.follow_what_is_small(snapshot, &divided);
-        let mut told = News::default();
+        let mut told = SnapshotDelta::default();
         for (work, demand) in &news.work {
             let demand = demand.as_ref();
             let fair = demand.filter(|demand| divided.is_fair(snapshot, demand));
@@ -89,8 +89,8 @@ impl FairSharePart {
     fn follow_allocations<'s>(
         &mut self,
         (snapshot, divided): (&'s Snapshot, Divided),
-        news: &News,
-        told: &mut News,
+        news: &SnapshotDelta,
+        told: &mut SnapshotDelta,
     ) -> NodeSides<'s> {
         let mut stands = NodeSides {
             divided,
@@ -126,8 +126,8 @@ impl FairSharePart {
     fn follow_nodes(
         &mut self,
         snapshot: &Snapshot,
-        (news, stands): (&News, &NodeSides),
-        told: &mut News,
+        (news, stands): (&SnapshotDelta, &NodeSides),
+        told: &mut SnapshotDelta,
     ) {
         let rest = &mut self.0.nodes;
         for (name, node) in &snapshot.nodes {

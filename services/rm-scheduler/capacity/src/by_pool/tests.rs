@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
-    FairShare, News, Plan, Planner, Reason, Snapshot, check,
-    plan::apart,
+    FairShare, Plan, Planner, Reason, Snapshot, SnapshotDelta, check,
+    plan::into_map,
     snapshot::{
         Class, Demand, Growth, Policy, Pool,
         outside::{Answer, Leave, Outside, Place},
@@ -159,7 +159,7 @@ fn a_fleet_without_queues_is_planned_by_fair_shares() {
     let plan = ByPool.schedule(&fixture.snapshot);
     assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
     let mut rounds = Rounds::default();
-    let decided = rounds.decide(&fixture.snapshot, &News::everything());
+    let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     assert_eq!(rounds.whole(decided), plan);
     assert!(rounds.rest.is_none());
 }
@@ -234,11 +234,11 @@ fn work_for_a_queue_is_refused_without_pools_with_queues() {
 }
 
 /// All differences between two snapshots; a change of queues or external planners marks everything.
-fn news(before: &Snapshot, after: &Snapshot) -> News {
-    News {
+fn news(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
+    SnapshotDelta {
         everything: before.queues.keys().ne(after.queues.keys())
             || before.outside.keys().ne(after.outside.keys()),
-        ..News::between(before, after)
+        ..SnapshotDelta::between(before, after)
     }
 }
 
@@ -342,7 +342,7 @@ fn rounds_with_memory_decide_like_rounds_without() {
                 said = rounds.verdicts();
             }
             decided.gone.iter().for_each(|gone| drop(said.remove(gone)));
-            said.extend(apart(decided.verdicts.clone()));
+            said.extend(into_map(decided.verdicts.clone()));
             let plan = rounds.whole(decided);
             assert_eq!(
                 plan,
@@ -372,7 +372,7 @@ fn work_may_move_between_a_class_and_a_queue() {
     let mut fixture = mixed(1);
     of_class(&mut fixture, "job_1", 2);
     let mut rounds = Rounds::default();
-    let decided = rounds.decide(&fixture.snapshot, &News::everything());
+    let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     fixture.carry_out(&rounds.whole(decided));
     let before = fixture.snapshot.clone();
     let mut demand: Demand = before.demand["job_1"].clone();

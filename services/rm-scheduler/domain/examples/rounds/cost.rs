@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hayward_rm_scheduler_domain::check::Holdings;
 use hayward_rm_scheduler_domain::snapshot::Snapshot;
-use hayward_rm_scheduler_domain::{Decided, News, Phase, Plan, Rounds};
+use hayward_rm_scheduler_domain::{Decided, Phase, Plan, Rounds, SnapshotDelta};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -96,7 +96,7 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
 
 impl Kept {
     /// A round, whose plan is checked.
-    pub fn round(&mut self, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
+    pub fn round(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> (Decided, Cost) {
         let (decided, cost) = self.watched(snapshot, news);
         let (checked, checking) = timed(|| {
             self.holdings.follow(snapshot, news);
@@ -110,7 +110,7 @@ impl Kept {
         (decided, Cost { checking, ..cost })
     }
 
-    fn watched(&mut self, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
+    fn watched(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> (Decided, Cost) {
         let mut phases: BTreeMap<Phase, Duration> = BTreeMap::new();
         let mut last = processor_time();
         let (decided, cost) = timed(|| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_domain::snapshot::{
     Allocation, Class, Demand, Growth, Node, Policy, Pool, Snapshot,
 };
-use hayward_rm_scheduler_domain::{News, Plan};
+use hayward_rm_scheduler_domain::{Plan, SnapshotDelta};
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 
 const GIB: u64 = 1 << 30;
@@ -109,8 +109,8 @@ fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
     id
 }
 
-pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
-    let mut news = News::default();
+pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
+    let mut news = SnapshotDelta::default();
     for vacate in &plan.vacates {
         snapshot.allocations.remove(&vacate.allocation);
         news.allocations.insert(vacate.allocation.clone(), None);
@@ -151,11 +151,11 @@ pub fn change_some(
     what: Happens,
     (among, turn): (u64, u64),
     born: &mut u64,
-) -> News {
+) -> SnapshotDelta {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let some = full.demand.keys().skip(number(turn)).step_by(number(among));
     let some: Vec<WorkId> = some.cloned().collect();
-    let mut news = News::default();
+    let mut news = SnapshotDelta::default();
     if matches!(what, Happens::Replaced | Happens::Comes) {
         for _ in &some {
             let id = add_request(full, *born);

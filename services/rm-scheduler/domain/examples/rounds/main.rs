@@ -24,7 +24,7 @@ mod memory;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
-use hayward_rm_scheduler_domain::{FairShare, News, Plan, Planner};
+use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, SnapshotDelta};
 use hayward_vocabulary::NodeName;
 
 use cost::{Cost, Kept, Several, ms, timed};
@@ -81,7 +81,7 @@ fn measure(nodes: u64, requests: u64) {
         ms(naive.spent)
     );
     let mut kept = Kept::default();
-    kept.round(&full, &News::everything());
+    kept.round(&full, &SnapshotDelta::everything());
     let rounds = &kept.rounds;
     let ((verdicts, shares), words) = timed(|| (rounds.verdicts(), rounds.shares()));
     println!(
@@ -109,7 +109,7 @@ fn measure(nodes: u64, requests: u64) {
     node_rounds(&mut kept, &mut full, &naive);
     let mut rest = Several::default();
     for _ in 0..RESTS {
-        let (after, cost) = kept.round(&full, &News::default());
+        let (after, cost) = kept.round(&full, &SnapshotDelta::default());
         rest.note(&after.plan, cost);
     }
     rest.show("at rest", &naive);
@@ -149,12 +149,12 @@ fn news_rounds(
         let news = change_some(full, what, (among, turn), born);
         let (after, cost) = kept.round(full, &news);
         if full.demand.len() <= 100_000 && turn == 0 {
-            let same = kept.rounds.whole(after.clone()) == FairShare.schedule(full);
+            let same = kept.rounds.full_plan(after.clone()) == FairShare.schedule(full);
             assert!(same, "memory changed a decision");
         }
         fresh.note(&after.plan, cost);
         drop(after);
-        let (same, cost) = kept.round(full, &News::default());
+        let (same, cost) = kept.round(full, &SnapshotDelta::default());
         again.note(&same.plan, cost);
         come_to_rest(kept, full, same.plan);
     }
@@ -193,9 +193,9 @@ fn node_rounds(kept: &mut Kept, full: &mut Snapshot, naive: &Cost) {
                 Some(node) => drop(full.nodes.insert(name.clone(), node)),
                 None => drop(full.nodes.remove(&name)),
             }
-            let news = News {
+            let news = SnapshotDelta {
                 nodes: BTreeSet::from([name.clone()]),
-                ..News::default()
+                ..SnapshotDelta::default()
             };
             let (after, cost) = kept.round(full, &news);
             costs.entry(what).or_default().note(&after.plan, cost);
@@ -216,7 +216,7 @@ fn first_rounds(snapshot: &Snapshot) -> (Several, Plan) {
         1
     };
     for _ in 0..repeats {
-        let (after, cost) = Kept::default().round(snapshot, &News::everything());
+        let (after, cost) = Kept::default().round(snapshot, &SnapshotDelta::everything());
         rounds.note(&after.plan, cost);
         plan = after.plan;
     }

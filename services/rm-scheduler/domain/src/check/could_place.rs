@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
-use super::{Fault, check_grant, holdings::Holdings, node_load::Load, quantum_of, totals::Tally};
+use super::{
+    Fault, check_grant, holdings::Holdings, node_load::NodeLoad, quantum_of, totals::Totals,
+};
 use crate::{
     input::snapshot::{Demand, Node, Policy, Snapshot},
     output::plan::Grant,
@@ -29,7 +31,7 @@ struct Place<'a> {
     /// In quanta.
     room: u64,
     free: Size,
-    load: Option<&'a Load>,
+    load: Option<&'a NodeLoad>,
 }
 
 /// What decides whether anything fits at first sight.
@@ -39,10 +41,10 @@ struct Shape<'a> {
     size: &'a Size,
 }
 
-pub struct Openings<'a> {
+pub struct CouldPlace<'a> {
     snapshot: &'a Snapshot,
     holdings: &'a Holdings,
-    tally: Tally<'a>,
+    tally: Totals<'a>,
     /// Nodes that may be offered, in order of name.
     candidates: Vec<(&'a NodeName, &'a Node)>,
     /// Whom room was made or kept for, by node.
@@ -51,7 +53,7 @@ pub struct Openings<'a> {
     steps: u64,
 }
 
-impl<'a> Openings<'a> {
+impl<'a> CouldPlace<'a> {
     /// Of the nodes that `suits` says may be offered. The holdings are those of the snapshot.
     pub fn of(
         snapshot: &'a Snapshot,
@@ -74,7 +76,7 @@ impl<'a> Openings<'a> {
             snapshot,
             candidates,
             holdings,
-            tally: Tally::of(holdings, &BTreeSet::new()),
+            tally: Totals::of(holdings, &BTreeSet::new()),
             promised: promised(snapshot),
             fit_nowhere: BTreeSet::new(),
             steps: 0,
@@ -203,7 +205,7 @@ impl<'a> Openings<'a> {
         let gpus = match (whole, place.load) {
             (true, _) => Vec::new(),
             (false, Some(load)) => load.open_gpus(capacity, &size)?,
-            (false, None) => Load::default().open_gpus(capacity, &size)?,
+            (false, None) => NodeLoad::default().open_gpus(capacity, &size)?,
         };
         Some(Grant {
             work: work.clone(),
@@ -242,7 +244,7 @@ fn suits(demand: &Demand, name: &NodeName) -> bool {
 }
 
 /// In quanta.
-fn room_on(snapshot: &Snapshot, load: Option<&Load>, node: &Node) -> u64 {
+fn room_on(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
     let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
     has.saturating_sub(load.map_or(0, |load| load.order))
 }

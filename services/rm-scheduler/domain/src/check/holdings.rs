@@ -11,25 +11,25 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
-use super::{anti_affinity::Groups, held_of, node_load::Load, queues};
+use super::{anti_affinity::Groups, held_of, node_load::NodeLoad, queues};
 use crate::input::{
-    delta::News,
+    delta::SnapshotDelta,
     snapshot::{Allocation, Snapshot},
 };
 use charge::Charge;
-use keyed_rows::Numbered;
-use sum_terms::Terms;
+use keyed_rows::KeyedRows;
+use sum_terms::SumTerms;
 
 /// Read off a snapshot. From then on they follow it by the names of what became different.
 #[derive(Debug, Default)]
 pub struct Holdings {
-    terms: Terms,
+    terms: SumTerms,
     /// There may be millions, so each is but a few numbers.
     entries: FxHashMap<AllocationId, Entry>,
-    nodes: Numbered<NodeName, OnNode>,
-    work: Numbered<WorkId, OfWork>,
+    nodes: KeyedRows<NodeName, OnNode>,
+    work: KeyedRows<WorkId, OfWork>,
     /// How many things are alike.
-    shapes: Numbered<Shape, u64>,
+    shapes: KeyedRows<Shape, u64>,
     charges: FxHashMap<AllocationId, Charge>,
     /// Bytes that are never taken back, by user and class.
     pub(super) fixed: BTreeMap<(UserName, String), u64>,
@@ -59,7 +59,7 @@ struct Shape {
 #[derive(Debug, Default)]
 struct OnNode {
     /// What leaves is in here: it occupies its node until it is gone.
-    load: Load,
+    load: NodeLoad,
     things: u64,
     /// The queues of this tree are charged for it.
     tree: Option<String>,
@@ -75,7 +75,7 @@ struct OfWork {
 impl Holdings {
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut holdings = Self {
-            terms: Terms::of(snapshot),
+            terms: SumTerms::of(snapshot),
             ..Self::default()
         };
         // A map that grows needs the room of both.
@@ -91,7 +91,7 @@ impl Holdings {
 
     /// `news` names all that differs between this snapshot and the one that was followed last.
     /// Naming it again changes nothing, for what counts is what the snapshot says.
-    pub fn follow(&mut self, snapshot: &Snapshot, news: &News) {
+    pub fn follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) {
         if !self.can_follow(snapshot, news) {
             self.read_anew(snapshot);
             return;
@@ -109,7 +109,7 @@ impl Holdings {
     }
 
     /// Also brings the groups up to date, as far as that goes.
-    fn can_follow(&mut self, snapshot: &Snapshot, news: &News) -> bool {
+    fn can_follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         !news.everything
             && self.terms.hold_in(snapshot)
             && !self.a_node_moved(snapshot, news)
@@ -123,7 +123,7 @@ impl Holdings {
     }
 
     /// What lies on a node.
-    pub(super) fn on(&self, node: &NodeName) -> Option<&Load> {
+    pub(super) fn on(&self, node: &NodeName) -> Option<&NodeLoad> {
         Some(&self.nodes.get(node)?.load)
     }
 
@@ -150,7 +150,7 @@ impl Holdings {
 
     /// Queues are charged by the tree a node stands in, so what lies there would have to be
     /// charged to another.
-    fn a_node_moved(&self, snapshot: &Snapshot, news: &News) -> bool {
+    fn a_node_moved(&self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         let moved = |node: &NodeName| {
             let known = self.nodes.get(node);
             known.is_some_and(|known| known.tree.as_deref() != tree_of(snapshot, node))
@@ -160,7 +160,7 @@ impl Holdings {
 
     /// False where work that holds something came to a group: nobody keeps by name where all other
     /// work is. Then it is half done, and everything has to be read anew.
-    fn regroup(&mut self, snapshot: &Snapshot, news: &News) -> bool {
+    fn regroup(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         news.work.keys().all(|work| {
             let is_new = self.groups.renew(work, snapshot.demand.get(work));
             if !self.groups.has(work) {

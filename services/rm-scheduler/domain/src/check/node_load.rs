@@ -7,14 +7,14 @@ use hayward_vocabulary::Size;
 use crate::input::snapshot::GPU_MILLI;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct NodeLoad {
     pub order: u64,
     pub size: Size,
     /// Thousandths in use, by gpu.
     gpus: BTreeMap<u64, u64>,
 }
 
-impl Load {
+impl NodeLoad {
     pub fn add(&mut self, order: u64, size: &Size, gpus: &[u64]) {
         self.order = self.order.saturating_add(order);
         self.size.add(size);

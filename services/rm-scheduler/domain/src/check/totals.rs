@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Fault,
     holdings::Holdings,
-    node_load::Load,
+    node_load::NodeLoad,
     quantum_of,
     queues::{self, Charged},
 };
@@ -19,10 +19,10 @@ use crate::{
 };
 
 /// What is held, and beside it what a plan changes: grants are added one by one.
-pub(super) struct Tally<'a> {
+pub(super) struct Totals<'a> {
     holdings: &'a Holdings,
     /// Of the nodes the plan names, with what lies there already.
-    nodes: FxHashMap<&'a NodeName, Load>,
+    nodes: FxHashMap<&'a NodeName, NodeLoad>,
     /// Processes told to leave, by work.
     told: FxHashMap<&'a WorkId, u64>,
     /// Where processes are granted, by work.
@@ -32,7 +32,7 @@ pub(super) struct Tally<'a> {
     queues: queues::Held,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> Totals<'a> {
     pub fn of(holdings: &'a Holdings, told: &BTreeSet<&AllocationId>) -> Self {
         let mut tally = Self {
             holdings,

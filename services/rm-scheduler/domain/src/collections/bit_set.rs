@@ -4,7 +4,7 @@
 const BITS: usize = u64::BITS as usize;
 
 #[derive(Default, Clone)]
-pub(crate) struct Bits {
+pub(crate) struct BitSet {
     words: Vec<u64>,
     /// By word: has it any?
     filled: Vec<u64>,
@@ -24,17 +24,17 @@ fn lowest(word: u64) -> usize {
     word.trailing_zeros() as usize
 }
 
-impl Bits {
+impl BitSet {
     #[inline]
     pub fn insert(&mut self, at: usize) {
-        let (place, bit) = split(at);
-        if self.words.len() <= place {
-            self.grow(place);
+        let (position, bit) = split(at);
+        if self.words.len() <= position {
+            self.grow(position);
         }
-        let word = &mut self.words[place];
+        let word = &mut self.words[position];
         self.len += usize::from(*word & bit == 0);
         if *word == 0 {
-            let (above, bit) = split(place);
+            let (above, bit) = split(position);
             self.filled[above] |= bit;
         }
         *word |= bit;
@@ -43,23 +43,23 @@ impl Bits {
     /// Numbers that ascend would ask for a little more each time. There are many small sets, so it
     /// is not much more.
     #[cold]
-    fn grow(&mut self, place: usize) {
-        let words = (place + 1).next_multiple_of(BITS / 2);
+    fn grow(&mut self, position: usize) {
+        let words = (position + 1).next_multiple_of(BITS / 2);
         self.words.resize(words, 0);
         self.filled.resize(words.div_ceil(BITS), 0);
     }
 
     /// True when it was among them.
     pub fn remove(&mut self, at: usize) -> bool {
-        let (place, bit) = split(at);
-        let Some(word) = self.words.get_mut(place) else {
+        let (position, bit) = split(at);
+        let Some(word) = self.words.get_mut(position) else {
             return false;
         };
         let was_there = *word & bit != 0;
         self.len -= usize::from(was_there);
         *word &= !bit;
         if *word == 0 {
-            let (above, bit) = split(place);
+            let (above, bit) = split(position);
             self.filled[above] &= !bit;
         }
         was_there
@@ -96,8 +96,8 @@ impl Bits {
     }
 
     pub fn contains(&self, at: usize) -> bool {
-        let (place, bit) = split(at);
-        self.words.get(place).is_some_and(|word| word & bit != 0)
+        let (position, bit) = split(at);
+        self.words.get(position).is_some_and(|word| word & bit != 0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -140,9 +140,9 @@ impl Bits {
         let shared = self.words.iter().zip(&others.words);
         let words = shared.map(|(word, other)| word & !other).chain(beyond);
         let mut rest = Vec::new();
-        words.enumerate().for_each(|(place, mut word)| {
+        words.enumerate().for_each(|(position, mut word)| {
             while word != 0 {
-                rest.push(place * BITS + lowest(word));
+                rest.push(position * BITS + lowest(word));
                 word &= word - 1;
             }
         });
@@ -168,7 +168,7 @@ mod tests {
         fn they_are_as_ordered_sets_are(
             changes in prop::collection::vec((0..20_000_usize, any::<bool>()), 0..200),
         ) {
-            let (mut bits, mut set) = (Bits::default(), BTreeSet::new());
+            let (mut bits, mut set) = (BitSet::default(), BTreeSet::new());
             for (at, belongs) in &changes {
                 if *belongs {
                     bits.insert(*at);
@@ -191,7 +191,7 @@ mod tests {
             one in prop::collection::btree_set(0..9_000_usize, 0..200),
             other in prop::collection::btree_set(0..400_usize, 0..200),
         ) {
-            let (mut bits, mut others) = (Bits::default(), Bits::default());
+            let (mut bits, mut others) = (BitSet::default(), BitSet::default());
             bits.extend(one.iter().copied());
             others.extend(other.iter().copied());
             prop_assert!(bits.without(&others).iter().eq(one.difference(&other)));

@@ -7,7 +7,7 @@ const BITS: usize = u64::BITS as usize;
 /// Cheap to fill, to walk over and to empty. A bit for each number: most sets are new or empty when
 /// a round begins, and what few lines of memory they fill are soon at hand.
 #[derive(Default)]
-pub(crate) struct Marks {
+pub(crate) struct DenseSet {
     words: Vec<Word>,
     /// All that are marked, and some that were; each once.
     listed: Vec<usize>,
@@ -23,7 +23,7 @@ fn split(at: usize) -> (usize, u64) {
     (at / BITS, 1 << (at % BITS))
 }
 
-impl Marks {
+impl DenseSet {
     /// True when it was not marked.
     #[inline]
     pub fn insert(&mut self, at: usize) -> bool {
@@ -76,7 +76,7 @@ impl Marks {
             .is_some_and(|word| word.marked & bit != 0)
     }
 
-    pub fn listed(&self) -> impl Iterator<Item = usize> {
+    pub fn members(&self) -> impl Iterator<Item = usize> {
         let all = self.listed.iter().copied();
         all.filter(|at| self.contains(*at))
     }
@@ -88,7 +88,7 @@ impl Marks {
     }
 }
 
-impl Index<usize> for Marks {
+impl Index<usize> for DenseSet {
     type Output = bool;
 
     fn index(&self, at: usize) -> &bool {
@@ -98,31 +98,31 @@ impl Index<usize> for Marks {
 
 /// Cheap to fill, to take from and to walk over; in no order.
 #[derive(Default)]
-pub(crate) struct Members {
+pub(crate) struct MemberSet {
     listed: Vec<usize>,
     /// Where each is listed.
-    place: Vec<Option<u32>>,
+    positions: Vec<Option<u32>>,
 }
 
-impl Members {
+impl MemberSet {
     pub fn set(&mut self, at: usize, belongs: bool) {
         // Where nobody is listed, nobody has to wait for where he is.
         if !belongs && self.listed.is_empty() {
             return;
         }
-        if self.place.len() <= at {
-            self.place.resize(at + 1, None);
+        if self.positions.len() <= at {
+            self.positions.resize(at + 1, None);
         }
-        match self.place[at] {
+        match self.positions[at] {
             None if belongs => {
-                self.place[at] = u32::try_from(self.listed.len()).ok();
+                self.positions[at] = u32::try_from(self.listed.len()).ok();
                 self.listed.push(at);
             }
-            Some(place) if !belongs => {
-                self.place[at] = None;
-                self.listed.swap_remove(place as usize);
-                if let Some(moved) = self.listed.get(place as usize) {
-                    self.place[*moved] = Some(place);
+            Some(position) if !belongs => {
+                self.positions[at] = None;
+                self.listed.swap_remove(position as usize);
+                if let Some(moved) = self.listed.get(position as usize) {
+                    self.positions[*moved] = Some(position);
                 }
             }
             _ => {}
@@ -130,7 +130,7 @@ impl Members {
     }
 
     pub fn contains(&self, at: usize) -> bool {
-        self.place.get(at).is_some_and(Option::is_some)
+        self.positions.get(at).is_some_and(Option::is_some)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = usize> {
@@ -144,23 +144,23 @@ mod tests {
 
     #[test]
     fn what_is_marked_again_is_listed_once() {
-        let mut marks = Marks::default();
+        let mut marks = DenseSet::default();
         marks.extend([70, 3, 70, 5]);
         marks.remove(3);
         marks.remove(70);
         marks.remove(1_000);
         marks.insert(70);
-        assert!(marks.listed().eq([70, 5]));
+        assert!(marks.members().eq([70, 5]));
         assert!(marks[70] && !marks[3] && !marks[1_000]);
         marks.clear();
-        assert!(marks.listed().next().is_none() && !marks.contains(5));
+        assert!(marks.members().next().is_none() && !marks.contains(5));
         marks.insert(5);
-        assert!(marks.listed().eq([5]));
+        assert!(marks.members().eq([5]));
     }
 
     #[test]
     fn members_come_and_go() {
-        let mut members = Members::default();
+        let mut members = MemberSet::default();
         for at in [4, 1, 9, 1] {
             members.set(at, true);
         }

@@ -4,9 +4,9 @@
 
 /// Numbers in the order that whoever keeps them gives them.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Numbers(Vec<u32>);
+pub(crate) struct IdList(Vec<u32>);
 
-impl Numbers {
+impl IdList {
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -19,8 +19,8 @@ impl Numbers {
         self.0.iter().map(|number| *number as usize)
     }
 
-    pub fn get(&self, place: usize) -> Option<usize> {
-        self.0.get(place).map(|number| *number as usize)
+    pub fn get(&self, position: usize) -> Option<usize> {
+        self.0.get(position).map(|number| *number as usize)
     }
 
     pub fn first(&self) -> Option<usize> {
@@ -36,19 +36,19 @@ impl Numbers {
         self.0.partition_point(|number| is_so(*number as usize))
     }
 
-    pub fn insert(&mut self, place: usize, number: usize) {
-        self.0.insert(place, small(number));
+    pub fn insert(&mut self, position: usize, number: usize) {
+        self.0.insert(position, small(number));
     }
 
-    pub fn remove(&mut self, place: usize) {
-        self.0.remove(place);
+    pub fn remove(&mut self, position: usize) {
+        self.0.remove(position);
     }
 
     /// Takes out a number that is there once at most.
     pub fn take_out(&mut self, number: usize) {
         let number = small(number);
-        if let Some(place) = self.0.iter().position(|other| *other == number) {
-            self.0.remove(place);
+        if let Some(position) = self.0.iter().position(|other| *other == number) {
+            self.0.remove(position);
         }
     }
 }
@@ -58,7 +58,7 @@ fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-impl FromIterator<usize> for Numbers {
+impl FromIterator<usize> for IdList {
     fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
         Self(numbers.into_iter().map(small).collect())
     }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_not_there_is_not_taken_out() {
-        let mut numbers = Numbers::from_iter([7, 3, 9]);
+        let mut numbers = IdList::from_iter([7, 3, 9]);
         numbers.insert(1, 5);
         for number in [3, 8] {
             numbers.take_out(number);

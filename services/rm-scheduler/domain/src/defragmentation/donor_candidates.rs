@@ -8,12 +8,12 @@ use rustc_hash::FxHashSet;
 use super::donors::{is_rich, was_hit_lately};
 use crate::{
     input::snapshot::Policy,
-    state::{Books, ClassBook},
+    state::{ClassState, RoundState},
 };
 
 /// By what it depends on who could give: the priority of a class, and its pool.
 #[derive(Default)]
-pub(super) struct Candidates {
+pub(super) struct DonorCandidates {
     known: BTreeMap<Kind, Found>,
 }
 
@@ -27,77 +27,83 @@ struct Found {
     then: usize,
 }
 
-impl Candidates {
+impl DonorCandidates {
     /// the rich, and the poor that the request outranks. In no order.
-    pub fn of(&mut self, books: &Books, request: usize) -> (&[usize], &[usize]) {
-        let class = books.requests[request].class;
-        let class = class.map(|class| &books.classes[class]);
-        let Some(kind) = class.and_then(|book| Some((book.class.priority, book.pool?))) else {
+    pub fn of(&mut self, state: &RoundState, work: usize) -> (&[usize], &[usize]) {
+        let class = state.work[work].class;
+        let class = class.map(|class| &state.classes[class]);
+        let Some(kind) =
+            class.and_then(|class_state| Some((class_state.class.priority, class_state.pool?)))
+        else {
             return (&[], &[]);
         };
         let found = self.known.entry(kind);
-        let found = found.or_insert_with(|| Found::of(books, kind));
-        found.follow(books, kind);
+        let found = found.or_insert_with(|| Found::of(state, kind));
+        found.follow(state, kind);
         (&found.rich, &found.poor)
     }
 }
 
 impl Found {
-    fn of(books: &Books, kind: Kind) -> Self {
+    fn of(state: &RoundState, kind: Kind) -> Self {
         let mut found = Self {
-            then: books.requests.now(),
+            then: state.work.now(),
             ..Self::default()
         };
-        let is_below = |book: &ClassBook| kind.0 < book.class.priority;
+        let is_below = |class_state: &ClassState| kind.0 < class_state.class.priority;
         // Peers give only what is beyond the threshold, so few of them matter.
-        for donor in books.sets.hoards.donors(books) {
-            if class_of(books, donor).is_some_and(|book| !is_below(book)) {
-                found.enter(books, kind, donor);
+        for donor in state.derived.large_holders.donors(state) {
+            if class_of(state, donor).is_some_and(|class_state| !is_below(class_state)) {
+                found.enter(state, kind, donor);
             }
         }
-        let below = books.classes.iter().filter(|book| is_below(book));
-        for donor in below.flat_map(ClassBook::requests) {
-            found.enter(books, kind, donor);
+        let below = state
+            .classes
+            .iter()
+            .filter(|class_state| is_below(class_state));
+        for donor in below.flat_map(ClassState::requests) {
+            found.enter(state, kind, donor);
         }
         found
     }
 
-    fn follow(&mut self, books: &Books, kind: Kind) {
-        if self.then == books.requests.now() {
+    fn follow(&mut self, state: &RoundState, kind: Kind) {
+        if self.then == state.work.now() {
             return;
         }
-        let changed: FxHashSet<usize> = books.requests.since(self.then).collect();
-        self.then = books.requests.now();
+        let changed: FxHashSet<usize> = state.work.since(self.then).collect();
+        self.then = state.work.now();
         for donors in [&mut self.rich, &mut self.poor] {
             donors.retain(|donor| !changed.contains(donor));
         }
         for donor in changed {
-            self.enter(books, kind, donor);
+            self.enter(state, kind, donor);
         }
     }
 
-    fn enter(&mut self, books: &Books, (priority, home): Kind, donor: usize) {
-        let (forest, book) = (books.forest, class_of(books, donor));
+    fn enter(&mut self, state: &RoundState, (priority, home): Kind, donor: usize) {
+        let (forest, class_state) = (state.forest, class_of(state, donor));
         let is_related = |pool: usize| forest.is_within(pool, home) || forest.is_within(home, pool);
-        let gives = |book: &&ClassBook| {
-            let fair = book.class.policy == Policy::FairShare;
-            fair && book.class.priority >= priority && book.pool.is_some_and(is_related)
+        let gives = |class_state: &&ClassState| {
+            let fair = class_state.class.policy == Policy::FairShare;
+            fair && class_state.class.priority >= priority
+                && class_state.pool.is_some_and(is_related)
         };
-        let Some(book) = book.filter(gives) else {
+        let Some(class_state) = class_state.filter(gives) else {
             return;
         };
-        if is_rich(books, donor) {
+        if is_rich(state, donor) {
             self.rich.push(donor);
-        } else if priority < book.class.priority
-            && books.requests[donor].has() > 0
-            && !was_hit_lately(books, donor)
+        } else if priority < class_state.class.priority
+            && state.work[donor].has() > 0
+            && !was_hit_lately(state, donor)
         {
             self.poor.push(donor);
         }
     }
 }
 
-fn class_of<'b>(books: &'b Books, donor: usize) -> Option<&'b ClassBook<'b>> {
-    let class = books.requests[donor].class?;
-    Some(&books.classes[class])
+fn class_of<'b>(state: &'b RoundState, donor: usize) -> Option<&'b ClassState<'b>> {
+    let class = state.work[donor].class?;
+    Some(&state.classes[class])
 }

@@ -7,26 +7,26 @@ use std::{
 
 use rustc_hash::FxHashSet;
 
-use super::{Candidates, Spacious};
+use super::{DonorCandidates, Spacious};
 use crate::{
     input::snapshot::Policy,
     preemption::{
-        budget::{Brake, Purse},
+        budget::{BudgetStop, PreemptionBudget},
         cheapest,
     },
-    state::Books,
+    state::RoundState,
 };
 
 /// A share that could be cleared: held, or granted in this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Share {
+enum Takeable {
     Held(usize),
     Pending(usize),
 }
 
 /// Candidate donors of one step, and what their users hold through them.
 struct Donors {
-    requests: FxHashSet<usize>,
+    work: FxHashSet<usize>,
     /// By the number of the user.
     wealth: Vec<Option<u64>>,
     /// Outranked work may be stripped, other donors not (W-21).
@@ -38,72 +38,72 @@ struct Donors {
 
 /// Clears room for some processes of a request; returns for how many.
 pub(super) fn from_donors(
-    books: &mut Books,
-    (spacious, candidates): (&Spacious, &mut Candidates),
+    state: &mut RoundState,
+    (spacious, candidates): (&Spacious, &mut DonorCandidates),
     (at, need): (usize, u64),
 ) -> u64 {
-    let (rich, poor) = candidates.of(books, at);
-    let mut donors = donors(books, rich, books.settings.spare_donors);
-    let mut given = take(books, spacious, (at, need), &mut donors);
+    let (rich, poor) = candidates.of(state, at);
+    let mut donors = donors(state, rich, state.settings.spare_donors);
+    let mut given = take(state, spacious, (at, need), &mut donors);
     // Outranked donors were spared like peers so far.
-    let spared = books.settings.spare_donors && rich.iter().any(|it| !is_peer(books, at, *it));
+    let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, at, *it));
     if given < need && (spared || !poor.is_empty()) {
         //
         let all = [rich, poor].concat();
         let spent = donors.spent;
         donors = Donors {
             spent,
-            ..self::donors(books, &all, false)
+            ..self::donors(state, &all, false)
         };
-        given += take(books, spacious, (at, need - given), &mut donors);
+        given += take(state, spacious, (at, need - given), &mut donors);
     }
     given
 }
 
-pub(super) fn is_rich(books: &Books, donor: usize) -> bool {
-    let request = &books.requests[donor];
-    let threshold = books.snapshot.tunables.fragmentation_threshold;
-    let runs = |held: usize| books.held[held].running;
+pub(super) fn is_rich(state: &RoundState, donor: usize) -> bool {
+    let work = &state.work[donor];
+    let threshold = state.snapshot.tunables.fragmentation_threshold;
+    let runs = |allocation: usize| state.allocations[allocation].running;
     // What was granted a moment ago costs nothing to give.
-    let fresh = books.settings.spare_donors && request.placed > 0;
-    request.has() > 0
-        && request.has() >= threshold
-        && !request.actually_needy
-        && (fresh || books.demand(donor).held.iter().any(runs))
-        && !was_hit_lately(books, donor)
+    let fresh = state.settings.spare_donors && work.placed > 0;
+    work.has() > 0
+        && work.has() >= threshold
+        && !work.actually_needy
+        && (fresh || state.work_record(donor).allocations.iter().any(runs))
+        && !was_hit_lately(state, donor)
 }
 
 /// The request does not outrank it.
-fn is_peer(books: &Books, at: usize, donor: usize) -> bool {
+fn is_peer(state: &RoundState, at: usize, donor: usize) -> bool {
     let priority = |at: usize| {
-        let class = books.requests[at].class;
-        class.map(|class| books.classes[class].class.priority)
+        let class = state.work[at].class;
+        class.map(|class| state.classes[class].class.priority)
     };
     priority(at) >= priority(donor)
 }
 
 /// W-32: who gave lately is left alone for a while.
-pub(super) fn was_hit_lately(books: &Books, donor: usize) -> bool {
-    let Some(rounds) = books.settings.churn_rounds else {
+pub(super) fn was_hit_lately(state: &RoundState, donor: usize) -> bool {
+    let Some(rounds) = state.settings.churn_rounds else {
         return false;
     };
-    let last = books.snapshot.carried.last_hit.get(books.id(donor));
-    let was = last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds);
+    let last = state.snapshot.carried.last_hit.get(state.id(donor));
+    let was = last.is_some_and(|last| state.snapshot.round.saturating_sub(*last) <= rounds);
     if was {
-        books.passes();
+        state.note_time_dependence();
     }
     was
 }
 
-fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
-    let mut wealth = vec![None; books.register.users()];
+fn donors(state: &RoundState, requests: &[usize], spare: bool) -> Donors {
+    let mut wealth = vec![None; state.index.user_count()];
     for at in requests.iter().copied() {
-        let request = &books.requests[at];
-        let user = wealth[books.demand(at).user_at].get_or_insert(0);
-        *user += request.has() * request.order;
+        let work = &state.work[at];
+        let user = wealth[state.work_record(at).user].get_or_insert(0);
+        *user += work.has() * work.process_quanta;
     }
     Donors {
-        requests: requests.iter().copied().collect(),
+        work: requests.iter().copied().collect(),
         wealth,
         spare,
         spent: BTreeMap::new(),
@@ -114,149 +114,156 @@ fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
 /// taken up where it stood and put back where it stands now, until one stands where it stood. What
 /// does not work once does not work later: nothing that is taken makes it work.
 fn take(
-    books: &mut Books,
+    state: &mut RoundState,
     spacious: &Spacious,
     (at, need): (usize, u64),
     donors: &mut Donors,
 ) -> u64 {
-    let rank = |books: &Books, machine: usize, donors: &Donors| {
-        let memory = books.station(machine).node.capacity.memory_bytes;
-        let wealth = wealth_on(books, machine, donors);
+    let rank = |state: &RoundState, machine: usize, donors: &Donors| {
+        let memory = state.node_record(machine).node.capacity.memory_bytes;
+        let wealth = wealth_on(state, machine, donors);
         (wealth, memory, Reverse(machine))
     };
-    let nodes = eligible(books, spacious, at, donors);
-    let nodes = nodes.into_iter().map(|node| rank(books, node, donors));
+    let nodes = eligible(state, spacious, at, donors);
+    let nodes = nodes.into_iter().map(|node| rank(state, node, donors));
     let mut nodes: BinaryHeap<_> = nodes.collect();
-    let (mut given, mut brake) = (0, None);
+    let (mut given, mut budget_stop) = (0, None);
     while given < need
         && let Some(top) = nodes.pop()
     {
         let Reverse(machine) = top.2;
-        let now = rank(books, machine, donors);
+        let now = rank(state, machine, donors);
         if now != top {
             nodes.push(now);
-        } else if let Some(shares) = allowed(books, (at, machine), donors, &mut brake) {
-            given += clear(books, at, machine, &shares, donors);
-            nodes.push(rank(books, machine, donors));
+        } else if let Some(shares) = allowed(state, (at, machine), donors, &mut budget_stop) {
+            given += clear(state, at, machine, &shares, donors);
+            nodes.push(rank(state, machine, donors));
         }
     }
     if given < need {
-        books.hold_back(at, brake);
+        state.record_budget_stop(at, budget_stop);
     }
     given
 }
 
 ///
-fn eligible(books: &Books, spacious: &Spacious, at: usize, donors: &Donors) -> Vec<usize> {
-    let order = books.requests[at].order;
-    let whole = books.policy(at) == Some(Policy::Reserve);
-    let nobody_gives = donors.requests.is_empty();
-    let loads = &books.register.loads;
-    let is_donors = |held: usize| {
-        let owner = loads[held].owner_at();
+fn eligible(state: &RoundState, spacious: &Spacious, at: usize, donors: &Donors) -> Vec<usize> {
+    let quanta = state.work[at].process_quanta;
+    let whole = state.policy(at) == Some(Policy::Reserve);
+    let nobody_gives = donors.work.is_empty();
+    let loads = &state.index.usage;
+    let is_donors = |allocation: usize| {
+        let owner = loads[allocation].owner();
         owner.is_some_and(|user| donors.wealth[user as usize].is_some())
     };
-    let was_given = |pending: &usize| donors.requests.contains(&books.pending[*pending].request);
-    let gives = |machine: usize| {
-        let held = &books.station(machine).held;
-        let pending = &books.machines[machine].pending;
-        !nobody_gives && (held.iter().any(is_donors) || pending.iter().any(was_given))
+    let was_given = |grant: &usize| donors.work.contains(&state.granted[*grant].work);
+    let gives = |node: usize| {
+        let allocation = &state.node_record(node).allocations;
+        let grant = &state.nodes[node].granted;
+        !nobody_gives && (allocation.iter().any(is_donors) || grant.iter().any(was_given))
     };
     // Where nobody gives, only room that comes anyway will do: by itself, or by what was mended.
     let mut nodes: Vec<usize> = if nobody_gives {
-        spacious.nodes(books)
+        spacious.nodes(state)
     } else {
-        (0..books.machines.len()).collect()
+        (0..state.nodes.len()).collect()
     };
-    nodes.retain(|machine| gives(*machine) || books.coming_order(*machine) >= order);
+    nodes.retain(|node| gives(*node) || state.future_quanta(*node) >= quanta);
     nodes
         .into_iter()
-        .filter(|machine| {
-            let place = &books.machines[*machine];
+        .filter(|node| {
+            let node_state = &state.nodes[*node];
             let fits = if whole {
-                place.order == order && all_are_candidates(books, *machine, donors)
+                node_state.quanta == quanta && all_are_candidates(state, *node, donors)
             } else {
-                place.order >= order
+                node_state.quanta >= quanta
             };
             // [C-12], [C-15], and for the same reason the machine list: what is cleared where the
             // request may never stand is lost for nothing.
-            fits && books.admits(at, *machine)
-                && !books.is_parted(at, *machine)
-                && place.is_schedulable()
-                && place.pool.is_some_and(|pool| books.may_use(at, pool))
-                && (place.promised_to.is_none_or(|other| other == at)
-                    || !books.settings.clear_promised)
+            fits && state.admits(at, *node)
+                && !state.violates_anti_affinity(at, *node)
+                && node_state.is_schedulable()
+                && node_state.pool.is_some_and(|pool| state.may_use(at, pool))
+                && (node_state.whole_node_for.is_none_or(|other| other == at)
+                    || !state.settings.clear_promised)
         })
         .collect()
 }
 
-fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
-    let place = &books.machines[machine];
-    let held = books
-        .station(machine)
-        .held
+fn all_are_candidates(state: &RoundState, node: usize, donors: &Donors) -> bool {
+    let node_state = &state.nodes[node];
+    let allocation = state
+        .node_record(node)
+        .allocations
         .iter()
-        .map(|held| books.held[held].request);
-    let pending = place
-        .pending
+        .map(|allocation| state.allocations[allocation].work);
+    let grant = node_state
+        .granted
         .iter()
-        .map(|at| Some(books.pending[*at].request));
-    held.chain(pending)
-        .all(|owner| owner.is_some_and(|owner| donors.requests.contains(&owner)))
+        .map(|at| Some(state.granted[*at].work));
+    allocation
+        .chain(grant)
+        .all(|owner| owner.is_some_and(|owner| donors.work.contains(&owner)))
 }
 
 /// The greatest wealth of any user with a share there.
-fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
-    let held = books.station(machine).held.iter();
-    let held = held.map(|held| books.register.loads[held].user_at as usize);
-    let pending = books.machines[machine].pending.iter().map(|at| {
-        let owner = books.pending[*at].request;
-        books.demand(owner).user_at
+fn wealth_on(state: &RoundState, node: usize, donors: &Donors) -> u64 {
+    let allocation = state.node_record(node).allocations.iter();
+    let allocation = allocation.map(|allocation| state.index.usage[allocation].user as usize);
+    let grant = state.nodes[node].granted.iter().map(|at| {
+        let owner = state.granted[*at].work;
+        state.work_record(owner).user
     });
-    held.chain(pending)
+    allocation
+        .chain(grant)
         .filter_map(|user| donors.wealth[user])
         .max()
         .unwrap_or(0)
 }
 
-fn owner(books: &Books, share: Share) -> Option<usize> {
+fn owner(state: &RoundState, share: Takeable) -> Option<usize> {
     match share {
-        Share::Held(held) => books.held[held].request,
-        Share::Pending(pending) => Some(books.pending[pending].request),
+        Takeable::Held(allocation) => state.allocations[allocation].work,
+        Takeable::Pending(grant) => Some(state.granted[grant].work),
     }
 }
 
-fn order_of(books: &Books, share: Share) -> u64 {
+fn order_of(state: &RoundState, share: Takeable) -> u64 {
     match share {
-        Share::Held(held) => books.held[held].order,
-        Share::Pending(pending) => books.pending[pending].order,
+        Takeable::Held(allocation) => state.allocations[allocation].quanta,
+        Takeable::Pending(grant) => state.granted[grant].quanta,
     }
 }
 
 /// Candidates' shares there by wealth, then cheapest first; granted ones have cost nothing yet.
-fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
-    let place = &books.machines[machine];
-    let held = books
-        .station(machine)
-        .held
+fn takeable(state: &RoundState, node: usize, donors: &Donors) -> Vec<Takeable> {
+    let node_state = &state.nodes[node];
+    let allocation = state
+        .node_record(node)
+        .allocations
         .iter()
-        .filter(|held| !books.leaving[*held] && !books.held[*held].fixed);
-    let mut shares: Vec<Share> = held
-        .map(Share::Held)
-        .chain(place.pending.iter().map(|pending| Share::Pending(*pending)))
-        .filter(|share| owner(books, *share).is_some_and(|owner| donors.requests.contains(&owner)))
+        .filter(|allocation| !state.leaving[*allocation] && !state.allocations[*allocation].fixed);
+    let mut shares: Vec<Takeable> = allocation
+        .map(Takeable::Held)
+        .chain(
+            node_state
+                .granted
+                .iter()
+                .map(|grant| Takeable::Pending(*grant)),
+        )
+        .filter(|share| owner(state, *share).is_some_and(|owner| donors.work.contains(&owner)))
         .collect();
-    let wealth = |share: Share| {
-        let user = owner(books, share).map(|owner| books.demand(owner).user_at);
+    let wealth = |share: Takeable| {
+        let user = owner(state, share).map(|owner| state.work_record(owner).user);
         user.and_then(|user| donors.wealth[user])
     };
     shares.sort_by(|a, b| {
         let by_wealth = wealth(*b).cmp(&wealth(*a));
         by_wealth.then_with(|| match (a, b) {
-            (Share::Held(a), Share::Held(b)) => cheapest(books, *a).cmp(&cheapest(books, *b)),
-            (Share::Pending(_), Share::Held(_)) => std::cmp::Ordering::Less,
-            (Share::Held(_), Share::Pending(_)) => std::cmp::Ordering::Greater,
-            (Share::Pending(a), Share::Pending(b)) => b.cmp(a),
+            (Takeable::Held(a), Takeable::Held(b)) => cheapest(state, *a).cmp(&cheapest(state, *b)),
+            (Takeable::Pending(_), Takeable::Held(_)) => std::cmp::Ordering::Less,
+            (Takeable::Held(_), Takeable::Pending(_)) => std::cmp::Ordering::Greater,
+            (Takeable::Pending(a), Takeable::Pending(b)) => b.cmp(a),
         })
     });
     shares
@@ -264,179 +271,182 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
 
 /// The shares to clear so that one process fits, as far as the budget goes (B5).
 fn allowed(
-    books: &Books,
-    (at, machine): (usize, usize),
+    state: &RoundState,
+    (at, node): (usize, usize),
     donors: &Donors,
-    brake: &mut Option<Brake>,
-) -> Option<Vec<Share>> {
-    let mut purse = books.purse(machine);
-    let found = chosen(books, (at, machine), donors, &mut purse);
-    if found.is_none() && purse.declined && brake.is_none() {
-        let all = chosen(books, (at, machine), donors, &mut Purse::unlimited())?;
-        let held = all.iter().filter_map(|share| match share {
-            Share::Held(held) => Some(*held),
-            Share::Pending(_) => None,
+    budget_stop: &mut Option<BudgetStop>,
+) -> Option<Vec<Takeable>> {
+    let mut budget = state.preemption_budget(node);
+    let found = chosen(state, (at, node), donors, &mut budget);
+    if found.is_none() && budget.declined && budget_stop.is_none() {
+        let all = chosen(
+            state,
+            (at, node),
+            donors,
+            &mut PreemptionBudget::unlimited(),
+        )?;
+        let allocation = all.iter().filter_map(|share| match share {
+            Takeable::Held(allocation) => Some(*allocation),
+            Takeable::Pending(_) => None,
         });
-        *brake = books.brake(machine, &held.collect::<Vec<_>>());
+        *budget_stop = state.budget_stop(node, &allocation.collect::<Vec<_>>());
     }
     found
 }
 
 /// The shares to clear so that one process fits, or `None` when that is not enough.
 fn chosen(
-    books: &Books,
-    (at, machine): (usize, usize),
+    state: &RoundState,
+    (at, node): (usize, usize),
     donors: &Donors,
-    purse: &mut Purse,
-) -> Option<Vec<Share>> {
-    let request = &books.requests[at];
-    let (order, size) = (request.order, books.size(at));
-    let early = books.settings.count_leaving_room;
-    let place = &books.machines[machine];
-    let mut room = if early {
-        books.coming_room(machine)
+    budget: &mut PreemptionBudget,
+) -> Option<Vec<Takeable>> {
+    let work = &state.work[at];
+    let (quanta, size) = (work.process_quanta, state.size(at));
+    let early = state.settings.count_leaving_room;
+    let node_state = &state.nodes[node];
+    let mut space = if early {
+        state.future_free(node)
     } else {
-        let mut free = place.free.clone();
-        free.order = unspent(books, machine, donors);
+        let mut free = node_state.free.clone();
+        free.quanta = unspent(state, node, donors);
         free
     };
-    let fits = |room: &crate::index::node_space::Room| {
-        if books.settings.count_what_fits {
-            room.fitting(order, size) > 0
+    let fits = |space: &crate::index::node_space::NodeSpace| {
+        if state.settings.count_what_fits {
+            space.fitting(quanta, size) > 0
         } else {
-            room.order >= order
+            space.quanta >= quanta
         }
     };
-    let start = room.clone();
+    let start = space.clone();
     let mut collected = Vec::new();
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-    for share in takeable(books, machine, donors) {
-        if fits(&room) {
+    for share in takeable(state, node, donors) {
+        if fits(&space) {
             break;
         }
-        let giver = owner(books, share)?;
-        let has = left
-            .entry(giver)
-            .or_insert_with(|| books.requests[giver].has());
+        let giver = owner(state, share)?;
+        let has = left.entry(giver).or_insert_with(|| state.work[giver].has());
         // A peer that was stripped would take it all back, and so for ever.
-        let spared = donors.spare || is_peer(books, at, giver) && books.settings.spare_donors;
-        if spared && *has <= books.snapshot.tunables.fragmentation_threshold {
+        let spared = donors.spare || is_peer(state, at, giver) && state.settings.spare_donors;
+        if spared && *has <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }
-        if let Share::Held(held) = share
-            && !purse.allows(&books.held[held])
+        if let Takeable::Held(allocation) = share
+            && !budget.allows(&state.allocations[allocation])
         {
             continue;
         }
         *has -= 1;
-        give_back(books, &mut room, share);
+        give_back(state, &mut space, share);
         collected.push(share);
     }
     // Without anything to take the rules find nothing here, though room may be on its way.
-    if !fits(&room) || collected.is_empty() && !early {
+    if !fits(&space) || collected.is_empty() && !early {
         return None;
     }
     // What has exactly the right order goes first, and may be enough alone.
-    collected.sort_by_key(|share| order_of(books, *share) != order);
-    let mut room = start;
+    collected.sort_by_key(|share| order_of(state, *share) != quanta);
+    let mut space = start;
     let mut enough = Vec::new();
     for share in collected {
-        if fits(&room) {
+        if fits(&space) {
             break;
         }
-        give_back(books, &mut room, share);
+        give_back(state, &mut space, share);
         enough.push(share);
     }
     Some(enough)
 }
 
-fn unspent(books: &Books, machine: usize, donors: &Donors) -> u64 {
-    let free = books.machines[machine].free.order;
-    let spent = donors.spent.get(&machine).copied();
+fn unspent(state: &RoundState, node: usize, donors: &Donors) -> u64 {
+    let free = state.nodes[node].free.quanta;
+    let spent = donors.spent.get(&node).copied();
     free.saturating_sub(spent.unwrap_or(0))
 }
 
-fn give_back(books: &Books, room: &mut crate::index::node_space::Room, share: Share) {
+fn give_back(state: &RoundState, space: &mut crate::index::node_space::NodeSpace, share: Takeable) {
     match share {
-        Share::Held(held) => {
-            let it = &books.held[held];
-            room.give(it.order, &it.size, &it.gpus);
+        Takeable::Held(allocation) => {
+            let it = &state.allocations[allocation];
+            space.give(it.quanta, &it.size, &it.gpus);
         }
-        Share::Pending(pending) => {
-            let it = &books.pending[pending];
-            room.give(it.order, it.size, &it.gpus);
+        Takeable::Pending(grant) => {
+            let it = &state.granted[grant];
+            space.give(it.quanta, it.size, &it.gpus);
         }
     }
 }
 
 /// The share is a whole node, and one that a request for whole nodes may have.
-fn is_whole(books: &Books, pending: usize, at: usize) -> bool {
-    let share = &books.pending[pending];
-    let place = &books.machines[share.machine];
-    books.policy(at) == Some(Policy::Reserve)
-        && place.order == share.order
-        && books
-            .asked(at)
-            .fits(&books.station(share.machine).node.capacity)
-        && books.is_permitted(at, share.machine)
+fn is_whole(state: &RoundState, grant: usize, at: usize) -> bool {
+    let share = &state.granted[grant];
+    let node_state = &state.nodes[share.node];
+    state.policy(at) == Some(Policy::Reserve)
+        && node_state.quanta == share.quanta
+        && state
+            .requested_size(at)
+            .fits(&state.node_record(share.node).node.capacity)
+        && state.is_permitted(at, share.node)
 }
 
 /// Of the same vector, and where the request may be.
-fn is_alike(books: &Books, pending: usize, at: usize) -> bool {
-    let share = &books.pending[pending];
-    books.policy(at) != Some(Policy::Reserve)
-        && share.size == books.size(at)
-        && books.is_permitted(at, share.machine)
+fn is_alike(state: &RoundState, grant: usize, at: usize) -> bool {
+    let share = &state.granted[grant];
+    state.policy(at) != Some(Policy::Reserve)
+        && share.size == state.size(at)
+        && state.is_permitted(at, share.node)
 }
 
 /// returns the processes that room is made for.
 fn clear(
-    books: &mut Books,
+    state: &mut RoundState,
     at: usize,
-    machine: usize,
-    shares: &[Share],
+    node: usize,
+    shares: &[Takeable],
     donors: &mut Donors,
 ) -> u64 {
-    let order = books.requests[at].order;
-    let mut room = unspent(books, machine, donors);
+    let quanta = state.work[at].process_quanta;
+    let mut space = unspent(state, node, donors);
     let mut handed = false;
-    let detail = format!("split room is mended for {}", books.id(at));
+    let detail = format!("split room is mended for {}", state.id(at));
     for share in shares {
-        let lost = order_of(books, *share);
-        room += lost;
-        if let Some(giver) = owner(books, *share) {
-            let user = books.demand(giver).user_at;
+        let lost = order_of(state, *share);
+        space += lost;
+        if let Some(giver) = owner(state, *share) {
+            let user = state.work_record(giver).user;
             if let Some(wealth) = &mut donors.wealth[user] {
                 *wealth = wealth.saturating_sub(lost);
             }
         }
         match *share {
-            Share::Held(held) => books.preempt(held, Some(at), detail.clone()),
-            Share::Pending(pending) if lost == order && is_whole(books, pending, at) => {
+            Takeable::Held(allocation) => state.preempt(allocation, Some(at), detail.clone()),
+            Takeable::Pending(grant) if lost == quanta && is_whole(state, grant, at) => {
                 // A whole node is granted with all it has, which the share may not have used.
-                books.cancel(pending);
-                let whole = &books.station(machine).node.capacity;
-                books.grant(at, machine, order, whole);
+                state.cancel(grant);
+                let whole = &state.node_record(node).node.capacity;
+                state.grant(at, node, quanta, whole);
                 handed = true;
             }
-            Share::Pending(pending) if lost == order && is_alike(books, pending, at) => {
-                books.hand_over(pending, at);
+            Takeable::Pending(grant) if lost == quanta && is_alike(state, grant, at) => {
+                state.hand_over(grant, at);
                 handed = true;
             }
-            Share::Pending(pending) => books.cancel(pending),
+            Takeable::Pending(grant) => state.cancel(grant),
         }
     }
-    if books.settings.count_leaving_room {
+    if state.settings.count_leaving_room {
         if !handed {
-            books.speak_for(at, machine);
+            state.reserve(at, node);
         }
         return 1;
     }
-    let processes = (room / order).max(1);
+    let processes = (space / quanta).max(1);
     if !handed {
         // What was cancelled is free by now, what leaves is not.
-        let free = unspent(books, machine, donors);
-        *donors.spent.entry(machine).or_default() += free.min(processes * order);
+        let free = unspent(state, node, donors);
+        *donors.spent.entry(node).or_default() += free.min(processes * quanta);
     }
     processes
 }

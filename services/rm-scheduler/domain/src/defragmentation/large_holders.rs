@@ -2,36 +2,36 @@
 
 use std::collections::BTreeSet;
 
-use crate::state::Books;
+use crate::state::RoundState;
 
 /// As it stood when the round began, kept from round to round.
 #[derive(Default)]
-pub(crate) struct Hoards {
+pub(crate) struct LargeHolders {
     large: BTreeSet<usize>,
 }
 
-impl Hoards {
+impl LargeHolders {
     /// Takes up what is not what it was.
-    pub fn renew(&mut self, books: &Books) {
-        let threshold = books.snapshot.tunables.fragmentation_threshold;
+    pub fn renew(&mut self, state: &RoundState) {
+        let threshold = state.snapshot.tunables.fragmentation_threshold;
         let mut take_up = |at: usize| {
-            let request = &books.requests[at];
-            if request.class.is_some() && request.has() > 0 && request.has() >= threshold {
+            let work = &state.work[at];
+            if work.class.is_some() && work.has() > 0 && work.has() >= threshold {
                 self.large.insert(at);
             } else {
                 self.large.remove(&at);
             }
         };
-        if books.register.anew {
-            (0..books.requests.len()).for_each(take_up);
+        if state.index.rebuilt {
+            (0..state.work.len()).for_each(take_up);
         } else {
-            books.requests.stirred().for_each(&mut take_up);
+            state.work.dirty_rows().for_each(&mut take_up);
         }
     }
 
     /// With all that this round gave anything to or took anything from.
-    pub fn donors<'h>(&'h self, books: &'h Books) -> impl Iterator<Item = usize> + 'h {
-        let written = books.requests.written();
+    pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = usize> + 'h {
+        let written = state.work.touched_rows();
         let others = written.filter(|at| !self.large.contains(at));
         self.large.iter().copied().chain(others)
     }

@@ -12,69 +12,73 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::donors::was_hit_lately;
 use crate::{
     input::snapshot::Policy,
-    placement::serve_order::{go_by_age, lacking_in_turn},
-    state::Books,
+    placement::serve_order::{is_by_age, lacking_in_order},
+    state::RoundState,
 };
 
 /// Exchanges in one round at most; the rest follows in later ones.
 const EXCHANGES: usize = 16;
 
-pub(crate) fn exchange(books: &mut Books, tree: usize) {
-    if !books.settings.exchange || !books.settings.count_leaving_room {
+pub(crate) fn swap(state: &mut RoundState, tree: usize) {
+    if !state.settings.exchange || !state.settings.count_leaving_room {
         return;
     }
-    let waiting = waiting(books, tree);
-    let Some(least) = waiting.iter().map(|at| books.requests[*at].order).min() else {
+    let waiting = waiting(state, tree);
+    let Some(least) = waiting
+        .iter()
+        .map(|at| state.work[*at].process_quanta)
+        .min()
+    else {
         return;
     };
-    books.follow_prospects();
-    let mut places = places(books, tree, least);
+    state.update_future_holes();
+    let mut places = places(state, tree, least);
     let mut hopeless = BTreeSet::new();
     let mut left = EXCHANGES;
     for at in waiting {
-        let shape = books.requests[at].shape;
-        while left > 0 && lacking(books, at) > 0 && !hopeless.contains(&shape) {
-            let Some(moves) = best(books, &places, at) else {
+        let shape = state.work[at].shape;
+        while left > 0 && lacking(state, at) > 0 && !hopeless.contains(&shape) {
+            let Some(moves) = best(state, &places, at) else {
                 hopeless.insert(shape);
                 break;
             };
             let (from, to) = (moves.from, moves.to);
-            carry_out(books, at, moves);
+            carry_out(state, at, moves);
             left -= 1;
             for place in [from, to] {
-                places[place] = Place::of(books, places[place].machine);
+                places[place] = Place::of(state, places[place].node);
             }
         }
     }
 }
 
 /// Counted processes for which no room is on its way.
-fn lacking(books: &Books, at: usize) -> u64 {
-    let request = &books.requests[at];
-    request.missing().saturating_sub(request.coming)
+fn lacking(state: &RoundState, at: usize) -> u64 {
+    let work = &state.work[at];
+    work.missing().saturating_sub(work.reserved)
 }
 
 /// The oldest first.
-fn waiting(books: &Books, tree: usize) -> Vec<usize> {
+fn waiting(state: &RoundState, tree: usize) -> Vec<usize> {
     let waits = |at: &usize| {
-        let request = &books.requests[*at];
-        !request.is_out()
-            && books.policy(*at) == Some(Policy::FairShare)
-            && !books.demand(*at).is_picky()
-            && lacking(books, *at) > 0
+        let work = &state.work[*at];
+        !work.is_excluded()
+            && state.policy(*at) == Some(Policy::FairShare)
+            && !state.work_record(*at).is_constrained()
+            && lacking(state, *at) > 0
     };
-    let turns = lacking_in_turn(books, tree).into_iter();
-    let mut waiting: Vec<usize> = turns.map(|(_, at)| at).filter(waits).collect();
-    if !go_by_age(books, tree) || !is_of_one_priority(books, &waiting) {
-        waiting.sort_by(|one, other| books.age(*one).cmp(&books.age(*other)));
+    let queue = lacking_in_order(state, tree).into_iter();
+    let mut waiting: Vec<usize> = queue.map(|(_, at)| at).filter(waits).collect();
+    if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
+        waiting.sort_by(|one, other| state.age(*one).cmp(&state.age(*other)));
     }
     waiting
 }
 
-fn is_of_one_priority(books: &Books, work: &[usize]) -> bool {
+fn is_of_one_priority(state: &RoundState, work: &[usize]) -> bool {
     let priority = |at: &usize| {
-        let class = books.requests[*at].class;
-        class.map(|class| books.classes[class].class.priority)
+        let class = state.work[*at].class;
+        class.map(|class| state.classes[class].class.priority)
     };
     work.windows(2)
         .all(|two| priority(&two[0]) == priority(&two[1]))
@@ -82,33 +86,33 @@ fn is_of_one_priority(books: &Books, work: &[usize]) -> bool {
 
 /// A node with free room, and what could move from there.
 struct Place {
-    machine: usize,
+    node: usize,
     /// Once everything that leaves has left.
     free: u64,
     /// By order; what costs least to lose comes first.
-    lots: BTreeMap<u64, Vec<Mover>>,
+    movers: BTreeMap<u64, Vec<Mover>>,
 }
 
 #[derive(Clone, Copy)]
 struct Mover {
     lost_ms: u64,
-    held: usize,
+    allocation: usize,
     owner: usize,
 }
 
 impl Place {
-    fn of(books: &Books, machine: usize) -> Self {
+    fn of(state: &RoundState, node: usize) -> Self {
         let mut lots: BTreeMap<u64, Vec<Mover>> = BTreeMap::new();
-        for held in books.station(machine).held.iter() {
-            let share = &books.held[held];
-            let Some(owner) = share.request.filter(|it| may_move(books, held, *it)) else {
+        for allocation in state.node_record(node).allocations.iter() {
+            let record = &state.allocations[allocation];
+            let Some(owner) = record.work.filter(|it| may_move(state, allocation, *it)) else {
                 continue;
             };
-            let lost_ms = books.invested_ms(held);
-            let lot = lots.entry(share.order).or_default();
+            let lost_ms = state.invested_ms(allocation);
+            let lot = lots.entry(record.quanta).or_default();
             lot.push(Mover {
                 lost_ms,
-                held,
+                allocation,
                 owner,
             });
         }
@@ -117,65 +121,70 @@ impl Place {
             lot.sort_by_key(|mover| mover.lost_ms);
         }
         Self {
-            machine,
-            free: books.coming_room(machine).order,
-            lots,
+            node,
+            free: state.future_free(node).quanta,
+            movers: lots,
         }
     }
 }
 
 /// It is due where it is, and would get the same elsewhere.
-fn may_move(books: &Books, held: usize, owner: usize) -> bool {
-    let (share, request) = (&books.held[held], &books.requests[owner]);
-    let same = share.order == request.order && share.size == *books.size(owner);
-    let stays = !books.leaving[held] && !share.fixed && share.running;
+fn may_move(state: &RoundState, allocation: usize, owner: usize) -> bool {
+    let (share, work) = (&state.allocations[allocation], &state.work[owner]);
+    let same = share.quanta == work.process_quanta && share.size == *state.size(owner);
+    let stays = !state.leaving[allocation] && !share.fixed && share.running;
     same && stays
-        && books.policy(owner) == Some(Policy::FairShare)
-        && request.has() <= request.counted
-        && !was_hit_lately(books, owner)
+        && state.policy(owner) == Some(Policy::FairShare)
+        && work.has() <= work.counted
+        && !was_hit_lately(state, owner)
 }
 
 /// Nodes whose free room could come together with that of another to hold this order.
-fn places(books: &Books, tree: usize, order: u64) -> Vec<Place> {
-    let (pools, prospects) = (books.forest.subtree(tree), &books.sets.rooms.prospects);
-    let is_own = |at: &usize| books.machines[*at].promised_to.is_none();
-    let most = pools.iter().map(|pool| prospects.most(*pool)).max();
-    let least = order.saturating_sub(most.unwrap_or(0));
-    let enough = pools.iter().flat_map(|pool| prospects.with(*pool, least));
+fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<Place> {
+    let (pools, future_holes) = (
+        state.forest.subtree(tree),
+        &state.derived.node_index.future_holes,
+    );
+    let is_own = |at: &usize| state.nodes[*at].whole_node_for.is_none();
+    let most = pools.iter().map(|pool| future_holes.most(*pool)).max();
+    let least = quanta.saturating_sub(most.unwrap_or(0));
+    let enough = pools
+        .iter()
+        .flat_map(|pool| future_holes.with(*pool, least));
     let mut enough: Vec<usize> = enough.filter(is_own).collect();
     enough.sort_unstable();
-    enough.into_iter().map(|at| Place::of(books, at)).collect()
+    enough.into_iter().map(|at| Place::of(state, at)).collect()
 }
 
 /// One process leaves `from` for `to`, and those it displaces there take its place.
 struct Moves {
     from: usize,
     to: usize,
-    machines: (usize, usize),
+    nodes: (usize, usize),
     mover: Mover,
     displaced: Vec<Mover>,
 }
 
 /// The exchange in which the fewest move, and of these the one that loses the least work.
-fn best(books: &Books, places: &[Place], at: usize) -> Option<Moves> {
-    let order = books.requests[at].order;
+fn best(state: &RoundState, places: &[Place], at: usize) -> Option<Moves> {
+    let quanta = state.work[at].process_quanta;
     let mut best: Option<((usize, u64), Moves)> = None;
     for (from, old) in places.iter().enumerate() {
-        if !books.is_permitted(at, old.machine) {
+        if !state.is_permitted(at, old.node) {
             continue;
         }
-        for (size, movers) in &old.lots {
+        for (size, movers) in &old.movers {
             let Some(mover) = movers.first() else {
                 continue;
             };
             for (to, new) in places.iter().enumerate() {
                 // What may come back, if the waiting process is to fit as well.
-                let Some(back) = (old.free + size).checked_sub(order) else {
+                let Some(back) = (old.free + size).checked_sub(quanta) else {
                     continue;
                 };
                 let lack = size.saturating_sub(new.free);
                 // Nobody comes to squat, or goes home, by changing places.
-                let pool = |place: &Place| books.machines[place.machine].pool;
+                let pool = |place: &Place| state.nodes[place.node].pool;
                 if from == to || lack > back || pool(old) != pool(new) {
                     continue;
                 }
@@ -188,15 +197,15 @@ fn best(books: &Books, places: &[Place], at: usize) -> Option<Moves> {
                     let moves = Moves {
                         from,
                         to,
-                        machines: (old.machine, new.machine),
+                        nodes: (old.node, new.node),
                         mover: *mover,
                         displaced,
                     };
-                    if fits(books, at, &moves) {
+                    if fits(state, at, &moves) {
                         best = Some((cost, moves));
                     } else {
                         // Others may be the cheapest to move later.
-                        books.passes();
+                        state.note_time_dependence();
                     }
                 }
             }
@@ -211,86 +220,88 @@ fn displaced(place: &Place, lack: u64, back: u64) -> Vec<Vec<Mover>> {
     if lack == 0 {
         return vec![Vec::new()];
     }
-    let of_order = |(order, lot): (&u64, &Vec<Mover>)| {
-        let count = lack.div_ceil(*order);
+    let of_order = |(quanta, lot): (&u64, &Vec<Mover>)| {
+        let count = lack.div_ceil(*quanta);
         let chosen = lot.get(..usize::try_from(count).ok()?)?;
-        (count * order <= back).then(|| chosen.to_vec())
+        (count * quanta <= back).then(|| chosen.to_vec())
     };
-    place.lots.iter().filter_map(of_order).collect()
+    place.movers.iter().filter_map(of_order).collect()
 }
 
 /// By the full vector and single gpus, and by who may be where.
-fn fits(books: &Books, at: usize, moves: &Moves) -> bool {
-    let (from, to) = moves.machines;
-    let (mut old, mut new) = (books.coming_room(from), books.coming_room(to));
+fn fits(state: &RoundState, at: usize, moves: &Moves) -> bool {
+    let (from, to) = moves.nodes;
+    let (mut old, mut new) = (state.future_free(from), state.future_free(to));
     // Both nodes are of one pool.
-    let mut purse = books.purse(from);
+    let mut budget = state.preemption_budget(from);
     let mut movers = moves.displaced.iter().chain([&moves.mover]);
-    if !movers.all(|it| purse.allows(&books.held[it.held])) {
+    if !movers.all(|it| budget.allows(&state.allocations[it.allocation])) {
         return false;
     }
-    let share = &books.held[moves.mover.held];
-    old.give(share.order, &share.size, &share.gpus);
+    let allocation = &state.allocations[moves.mover.allocation];
+    old.give(allocation.quanta, &allocation.size, &allocation.gpus);
     for back in &moves.displaced {
-        let share = &books.held[back.held];
-        new.give(share.order, &share.size, &share.gpus);
-        if old.fitting(share.order, &share.size) == 0 || !books.is_permitted(back.owner, from) {
+        let allocation = &state.allocations[back.allocation];
+        new.give(allocation.quanta, &allocation.size, &allocation.gpus);
+        if old.fitting(allocation.quanta, &allocation.size) == 0
+            || !state.is_permitted(back.owner, from)
+        {
             return false;
         }
-        let gpus = old.choose_gpus(share.size.gpu_milli);
-        old.take(share.order, &share.size, &gpus);
+        let gpus = old.choose_gpus(allocation.size.gpu_milli);
+        old.take(allocation.quanta, &allocation.size, &gpus);
     }
-    let waiting = &books.requests[at];
-    books.is_permitted(moves.mover.owner, to)
-        && new.fitting(share.order, &share.size) > 0
-        && old.fitting(waiting.order, books.size(at)) > 0
+    let waiting = &state.work[at];
+    state.is_permitted(moves.mover.owner, to)
+        && new.fitting(allocation.quanta, &allocation.size) > 0
+        && old.fitting(waiting.process_quanta, state.size(at)) > 0
 }
 
-fn carry_out(books: &mut Books, at: usize, moves: Moves) {
-    let (from, to) = moves.machines;
-    let detail = format!("changes places to let {} in", books.id(at));
+fn carry_out(state: &mut RoundState, at: usize, moves: Moves) {
+    let (from, to) = moves.nodes;
+    let detail = format!("changes places to let {} in", state.id(at));
     for it in moves.displaced.iter().chain([&moves.mover]) {
-        books.preempt(it.held, Some(at), detail.clone());
+        state.preempt(it.allocation, Some(at), detail.clone());
     }
-    books.speak_for(moves.mover.owner, to);
+    state.reserve(moves.mover.owner, to);
     for back in moves.displaced {
-        books.speak_for(back.owner, from);
+        state.reserve(back.owner, from);
     }
-    books.speak_for(at, from);
+    state.reserve(at, from);
 }
 
 #[cfg(test)]
 mod tests {
     use crate::tests::{
-        fixture::{World, node_name, share},
+        fixture::{Fixture, node_name, share},
         random_fleets::{Draw, fleet},
     };
 
     /// A process of three quanta on each of two nodes leaves an odd quantum on both.
-    fn odd_ends(exchange: bool) -> World {
-        let mut world = World::eager().nodes(&[8, 8]);
-        world.snapshot.tunables.settings.exchange = exchange;
+    fn odd_ends(exchange: bool) -> Fixture {
+        let mut fixture = Fixture::eager().nodes(&[8, 8]);
+        fixture.snapshot.tunables.settings.exchange = exchange;
         for (id, node) in [("one", "n00"), ("two", "n01")] {
-            let demand = world.job(id, "a", 3);
-            (demand.max_processes, demand.machines) = (1, [node_name(node)].into());
+            let work_record = fixture.job(id, "a", 3);
+            (work_record.max_processes, work_record.machines) = (1, [node_name(node)].into());
         }
-        world.step();
+        fixture.step();
         for id in ["one", "two"] {
-            world.of(id).machines.clear();
+            fixture.of(id).machines.clear();
         }
-        world.job("small", "b", 2).max_processes = 5;
-        world
+        fixture.job("small", "b", 2).max_processes = 5;
+        fixture
     }
 
     #[test]
     fn w_3_odd_ends_come_together() {
         let over_rounds = |exchange| {
-            let mut world = odd_ends(exchange);
+            let mut fixture = odd_ends(exchange);
             let mut receipts = 0;
             for _ in 0..12 {
-                receipts += world.step().receipts.len();
+                receipts += fixture.step().receipts.len();
             }
-            let plan = world.plan();
+            let plan = fixture.plan();
             assert!(plan.is_empty(), "it comes to rest");
             let current = ["one", "two", "small"].map(|id| share(&plan, id).current);
             (current, receipts)
@@ -303,12 +314,12 @@ mod tests {
     #[test]
     fn exchanges_come_to_an_end() {
         let rests = |seed: u64, exchange: bool| {
-            let mut world = fleet(&mut Draw::new(seed + 40_000));
-            world.snapshot.tunables.settings.exchange = exchange;
+            let mut fixture = fleet(&mut Draw::new(seed + 40_000));
+            fixture.snapshot.tunables.settings.exchange = exchange;
             for _ in 0..40 {
-                world.step();
+                fixture.step();
             }
-            world.plan().receipts.is_empty()
+            fixture.plan().receipts.is_empty()
         };
         // Some of these fleets do not rest by their own settings.
         for seed in 0..300 {

@@ -82,11 +82,11 @@ mod tests {
                 let mine = || all.iter().zip(&may).filter(|(it, _)| it.group == name);
                 let forced = mine().filter(|(it, _)| it.at_once).count() as u64;
                 let go = mine().filter(|(_, may)| **may).count() as u64;
-                let asked = mine().count() as u64;
-                let room = limit.map_or(u64::MAX, |limit| {
+                let work_record = mine().count() as u64;
+                let space = limit.map_or(u64::MAX, |limit| {
                     limit.saturating_sub(counts[group] + forced)
                 });
-                prop_assert_eq!(go, forced + room.min(asked - forced));
+                prop_assert_eq!(go, forced + space.min(work_record - forced));
             }
         }
 

@@ -9,8 +9,8 @@ mod equal_weights;
 pub(crate) use amounts::Amounts;
 pub(crate) use equal_weights::{Band, Member, divide};
 
-use super::hole_table::Holes;
-use crate::input::{settings::Manner, snapshot::Standing};
+use super::hole_table::HoleTable;
+use crate::input::{settings::DivisionSettings, snapshot::Standing};
 
 /// Who takes part, what each wants, and then: what each got.
 #[derive(Default)]
@@ -18,18 +18,18 @@ pub(crate) struct Claims {
     weights: Vec<u64>,
     standings: Vec<Standing>,
     /// What is wanted of one order, ascending; some may be empty.
-    lanes: Vec<Lane>,
-    pass: Pass,
+    sizes: Vec<SizeClass>,
+    pass: DivisionPass,
 }
 
 #[derive(Default)]
-struct Lane {
-    order: u64,
+struct SizeClass {
+    quanta: u64,
     /// By entity.
-    lots: Vec<Lot>,
+    claims: Vec<Claim>,
 }
 
-struct Lot {
+struct Claim {
     entity: usize,
     /// Still.
     want: u64,
@@ -41,8 +41,8 @@ impl Claims {
     pub fn clear(&mut self) {
         self.weights.clear();
         self.standings.clear();
-        for lane in &mut self.lanes {
-            lane.lots.clear();
+        for size_class in &mut self.sizes {
+            size_class.claims.clear();
         }
     }
 
@@ -54,36 +54,46 @@ impl Claims {
     }
 
     /// The newest entity wants so many processes of this order.
-    pub fn want(&mut self, order: u64, count: u64) {
-        let place = self.lanes.partition_point(|lane| lane.order < order);
-        self.want_at(place, order, count);
+    pub fn want(&mut self, quanta: u64, count: u64) {
+        let position = self
+            .sizes
+            .partition_point(|size_class| size_class.quanta < quanta);
+        self.want_at(position, quanta, count);
     }
 
     /// The newest entity wants all these.
     pub fn want_all(&mut self, wants: &Amounts) {
-        let mut place = 0;
-        for (order, count) in wants.iter() {
-            while self.lanes.get(place).is_some_and(|lane| lane.order < order) {
-                place += 1;
+        let mut position = 0;
+        for (quanta, count) in wants.iter() {
+            while self
+                .sizes
+                .get(position)
+                .is_some_and(|size_class| size_class.quanta < quanta)
+            {
+                position += 1;
             }
-            self.want_at(place, order, count);
+            self.want_at(position, quanta, count);
         }
     }
 
     /// `place` is where the lane of the order is or would be.
-    fn want_at(&mut self, place: usize, order: u64, count: u64) {
+    fn want_at(&mut self, position: usize, quanta: u64, count: u64) {
         let entity = self.weights.len() - 1;
-        if self.lanes.get(place).is_none_or(|lane| lane.order != order) {
-            let lots = Vec::new();
-            self.lanes.insert(place, Lane { order, lots });
+        if self
+            .sizes
+            .get(position)
+            .is_none_or(|size_class| size_class.quanta != quanta)
+        {
+            let claims = Vec::new();
+            self.sizes.insert(position, SizeClass { quanta, claims });
         }
         if count == 0 {
             return;
         }
-        let lots = &mut self.lanes[place].lots;
-        match lots.last_mut().filter(|lot| lot.entity == entity) {
-            Some(lot) => lot.want = lot.want.saturating_add(count),
-            None => lots.push(Lot {
+        let claims = &mut self.sizes[position].claims;
+        match claims.last_mut().filter(|claim| claim.entity == entity) {
+            Some(claim) => claim.want = claim.want.saturating_add(count),
+            None => claims.push(Claim {
                 entity,
                 want: count,
                 given: 0,
@@ -96,9 +106,9 @@ impl Claims {
         let each = self
             .weights
             .iter()
-            .map(|_| Amounts::with_room(self.lanes.len()));
+            .map(|_| Amounts::with_room(self.sizes.len()));
         let mut given: Vec<Amounts> = each.collect();
-        self.each(|entity, order, count| given[entity].push(order, count));
+        self.each(|entity, quanta, count| given[entity].push(quanta, count));
         given
     }
 
@@ -111,17 +121,21 @@ impl Claims {
 
     /// By order, and then as they entered.
     fn each(&self, mut tell: impl FnMut(usize, u64, u64)) {
-        for lane in &self.lanes {
-            for lot in lane.lots.iter().filter(|lot| lot.given > 0) {
-                tell(lot.entity, lane.order, lot.given);
+        for size_class in &self.sizes {
+            for claim in size_class.claims.iter().filter(|claim| claim.given > 0) {
+                tell(claim.entity, size_class.quanta, claim.given);
             }
         }
     }
 
-    pub fn apportion(&mut self, mut holes: Holes, manner: Manner) {
+    pub fn apportion(&mut self, mut holes: HoleTable, manner: DivisionSettings) {
         if self.are_met_by(&holes) {
-            for lot in self.lanes.iter_mut().flat_map(|lane| &mut lane.lots) {
-                (lot.given, lot.want) = (lot.want, 0);
+            for claim in self
+                .sizes
+                .iter_mut()
+                .flat_map(|size_class| &mut size_class.claims)
+            {
+                (claim.given, claim.want) = (claim.want, 0);
             }
             return;
         }
@@ -140,22 +154,29 @@ impl Claims {
 
     /// Where there is one hole of its size for every process that is wanted, passes and sweep end
     /// with each in a hole of its own size.
-    fn are_met_by(&self, holes: &Holes) -> bool {
-        let lanes = self.lanes.iter().filter(|lane| !lane.lots.is_empty());
-        let wanted = lanes.map(|lane| {
-            let sum = lane.lots.iter().map(|lot| lot.want);
-            (lane.order, sum.fold(0, u64::saturating_add))
+    fn are_met_by(&self, holes: &HoleTable) -> bool {
+        let size_classes = self
+            .sizes
+            .iter()
+            .filter(|size_class| !size_class.claims.is_empty());
+        let wanted = size_classes.map(|size_class| {
+            let sum = size_class.claims.iter().map(|claim| claim.want);
+            (size_class.quanta, sum.fold(0, u64::saturating_add))
         });
         holes.are(wanted)
     }
 
     /// Drops entities that want nothing more, or nothing that still fits.
-    fn retain_able(&self, state: &mut Pass, holes: &Holes) {
+    fn retain_able(&self, state: &mut DivisionPass, holes: &HoleTable) {
         let largest = holes.largest();
         state.able.fill(false);
-        for lane in self.lanes.iter().take_while(|lane| lane.order <= largest) {
-            for lot in lane.lots.iter().filter(|lot| lot.want > 0) {
-                state.able[lot.entity] = true;
+        for size_class in self
+            .sizes
+            .iter()
+            .take_while(|size_class| size_class.quanta <= largest)
+        {
+            for claim in size_class.claims.iter().filter(|claim| claim.want > 0) {
+                state.able[claim.entity] = true;
             }
         }
         for (active, able) in state.active.iter_mut().zip(&state.able) {
@@ -164,37 +185,37 @@ impl Claims {
     }
 
     /// True when it gave anything.
-    fn pass(&mut self, holes: &mut Holes, state: &mut Pass) -> bool {
+    fn pass(&mut self, holes: &mut HoleTable, state: &mut DivisionPass) -> bool {
         state.begin(holes.quanta(), &self.weights, &self.standings);
         let mut first = true;
         let mut anything = false;
-        let lanes = self.lanes.iter_mut().rev();
-        for lane in lanes.filter(|lane| !lane.lots.is_empty()) {
-            let order = lane.order;
+        let size_classes = self.sizes.iter_mut().rev();
+        for size_class in size_classes.filter(|size_class| !size_class.claims.is_empty()) {
+            let quanta = size_class.quanta;
             // An order nobody wants changes nothing but this: who deserves nothing leaves the
             // divisor before the first order somebody wants.
-            if first && holes.largest() > order {
+            if first && holes.largest() > quanta {
                 state.close_all(&self.weights);
                 first = false;
             }
-            let fitting = holes.processes(order);
+            let fitting = holes.processes(quanta);
             if fitting == 0 {
                 continue;
             }
             if state.weight == 0 {
                 break;
             }
-            let weight = state.divisor(&lane.lots, &self.weights);
+            let weight = state.divisor(&size_class.claims, &self.weights);
             let mut taken = 0;
             // Neighbours mostly weigh the same.
             let mut known = (0, 0);
-            for lot in &mut lane.lots {
-                let at = lot.entity;
-                if lot.want == 0 || !state.active[at] {
+            for claim in &mut size_class.claims {
+                let at = claim.entity;
+                if claim.want == 0 || !state.active[at] {
                     continue;
                 }
                 if known.0 != self.weights[at] {
-                    let quota = scaled(fitting * order, self.weights[at], weight, true);
+                    let quota = scaled(fitting * quanta, self.weights[at], weight, true);
                     known = (self.weights[at], quota);
                 }
                 let due = known
@@ -203,11 +224,11 @@ impl Claims {
                 // Rounding up to one process keeps large work from starving. Who had too
                 // much that way waits until the others had theirs (W-6).
                 let least = u64::from(due > 0 && self.standings[at] != Standing::Ahead);
-                let count = (due / order).max(least);
-                let count = count.min(lot.want).min(fitting - taken);
+                let count = (due / quanta).max(least);
+                let count = count.min(claim.want).min(fitting - taken);
                 if count > 0 {
-                    (lot.given, lot.want) = (lot.given + count, lot.want - count);
-                    state.got[at] += count * order;
+                    (claim.given, claim.want) = (claim.given + count, claim.want - count);
+                    state.got[at] += count * quanta;
                     taken += count;
                     // After the first order somebody wants all are looked at.
                     if !first {
@@ -216,7 +237,7 @@ impl Claims {
                 }
             }
             anything |= taken > 0;
-            holes.take(taken, order);
+            holes.take(taken, quanta);
             if first {
                 state.close_all(&self.weights);
             }
@@ -226,27 +247,33 @@ impl Claims {
     }
 
     /// What rounding left over goes one process at a time into holes of exactly its size.
-    fn sweep(&mut self, holes: &mut Holes) {
-        if !self.lanes.iter().any(|lane| holes.has(lane.order)) {
+    fn sweep(&mut self, holes: &mut HoleTable) {
+        if !self
+            .sizes
+            .iter()
+            .any(|size_class| holes.has(size_class.quanta))
+        {
             return;
         }
-        let mut lots: Vec<(usize, usize, usize)> = Vec::new();
-        for (at, lane) in self.lanes.iter().enumerate() {
-            let wanting = lane.lots.iter().enumerate();
-            let wanting = wanting.filter(|(_, lot)| lot.want > 0);
-            lots.extend(wanting.map(|(place, lot)| (lot.entity, self.lanes.len() - at, place)));
+        let mut claims: Vec<(usize, usize, usize)> = Vec::new();
+        for (at, size_class) in self.sizes.iter().enumerate() {
+            let wanting = size_class.claims.iter().enumerate();
+            let wanting = wanting.filter(|(_, claim)| claim.want > 0);
+            claims.extend(
+                wanting.map(|(position, claim)| (claim.entity, self.sizes.len() - at, position)),
+            );
         }
         // By entity, largest order first.
-        lots.sort_unstable();
+        claims.sort_unstable();
         let mut gave = true;
         while gave && holes.quanta() > 0 {
             gave = false;
-            for (_, from_end, place) in &lots {
-                let at = self.lanes.len() - from_end;
-                let lane = &mut self.lanes[at];
-                let lot = &mut lane.lots[*place];
-                if lot.want > 0 && holes.remove(lane.order) {
-                    (lot.given, lot.want) = (lot.given + 1, lot.want - 1);
+            for (_, from_end, position) in &claims {
+                let at = self.sizes.len() - from_end;
+                let size_class = &mut self.sizes[at];
+                let claim = &mut size_class.claims[*position];
+                if claim.want > 0 && holes.remove(size_class.quanta) {
+                    (claim.given, claim.want) = (claim.given + 1, claim.want - 1);
                     gave = true;
                 }
             }
@@ -256,7 +283,7 @@ impl Claims {
 
 /// The state of one pass over the orders, largest first.
 #[derive(Default)]
-struct Pass {
+struct DivisionPass {
     /// Takes part.
     active: Vec<bool>,
     able: Vec<bool>,
@@ -272,12 +299,12 @@ struct Pass {
     /// Wants this order or a larger one.
     as_large: Vec<bool>,
     /// Whose turn it is to be handed a quantum.
-    turns: Vec<(u64, Standing, usize)>,
-    manner: Manner,
+    order: Vec<(u64, Standing, usize)>,
+    manner: DivisionSettings,
 }
 
-impl Pass {
-    fn open_for(&mut self, entities: usize, manner: Manner) {
+impl DivisionPass {
+    fn open_for(&mut self, entities: usize, manner: DivisionSettings) {
         self.manner = manner;
         for flags in [&mut self.active, &mut self.able, &mut self.open] {
             flags.clear();
@@ -318,14 +345,14 @@ impl Pass {
             return;
         }
         let had = |at: usize| {
-            if self.manner.level {
+            if self.manner.spread_remainders {
                 self.extras[at]
             } else {
                 0
             }
         };
         let active = (0..standings.len()).filter(|at| self.active[*at]);
-        let mut turns = std::mem::take(&mut self.turns);
+        let mut turns = std::mem::take(&mut self.order);
         turns.clear();
         turns.extend(active.map(|at| (had(at), standings[at], at)));
         let rest = usize::try_from(rest).unwrap_or(usize::MAX);
@@ -337,17 +364,17 @@ impl Pass {
             self.deserved[at] += 1;
             self.extras[at] += 1;
         }
-        self.turns = turns;
+        self.order = turns;
     }
 
     /// Sum of the weights among which the holes of an order are divided. Orders come from the
     /// largest down.
-    fn divisor(&mut self, lots: &[Lot], weights: &[u64]) -> u64 {
-        if !self.manner.rivals {
+    fn divisor(&mut self, claims: &[Claim], weights: &[u64]) -> u64 {
+        if !self.manner.holes_among_rivals {
             return self.weight;
         }
-        for lot in lots.iter().filter(|lot| lot.want > 0) {
-            self.as_large[lot.entity] = true;
+        for claim in claims.iter().filter(|claim| claim.want > 0) {
+            self.as_large[claim.entity] = true;
         }
         let rivals = (0..weights.len()).filter(|at| self.open[*at] && self.as_large[*at]);
         rivals.map(|at| weights[at]).sum::<u64>().max(1)
@@ -391,24 +418,24 @@ fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
 mod tests {
     use super::*;
 
-    const RULES: Manner = Manner {
-        level: false,
-        rivals: false,
+    const RULES: DivisionSettings = DivisionSettings {
+        spread_remainders: false,
+        holes_among_rivals: false,
     };
 
     fn run(sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
         run_with(RULES, sizes, entities)
     }
 
-    fn run_with(manner: Manner, sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
-        let mut holes = Holes::default();
+    fn run_with(manner: DivisionSettings, sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
+        let mut holes = HoleTable::default();
         for size in sizes {
             holes.add(*size, 1);
         }
         let mut claims = Claims::default();
-        for (weight, order, want) in entities {
+        for (weight, quanta, want) in entities {
             claims.enter(*weight, Standing::Even);
-            claims.want(*order, *want);
+            claims.want(*quanta, *want);
         }
         claims.apportion(holes, manner);
         claims.processes()
@@ -443,8 +470,8 @@ mod tests {
         // The first two want little, and what they leave is divided in passes of its own.
         let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
         assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
-        let level = Manner {
-            level: true,
+        let level = DivisionSettings {
+            spread_remainders: true,
             ..RULES
         };
         assert_eq!(run_with(level, &[29], &claims), [1, 4, 8, 8, 8]);
@@ -455,8 +482,8 @@ mod tests {
         let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
         let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
         assert!(run(&holes, &claims)[0] < 15);
-        let rivals = Manner {
-            rivals: true,
+        let rivals = DivisionSettings {
+            holes_among_rivals: true,
             ..RULES
         };
         // A seventh of 1200 is 21; what other rounding leaves may go to it as well.

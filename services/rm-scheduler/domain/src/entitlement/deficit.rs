@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::UserName;
 
 use super::{
-    fair_share::{Moved, Quanta},
+    fair_share::{HoldingsChange, Quanta},
     groups,
 };
 use crate::{
     index::Users,
     input::snapshot::{Account, Policy, Standing},
-    state::Books,
+    state::RoundState,
 };
 
 /// A quantum owed for this long is paid. Shorter would be fairer and cost more preemptions.
@@ -25,15 +25,15 @@ const PATIENCE_MS: i64 = 600_000;
 const MILLI: i64 = 1_000;
 const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
 
-pub(crate) fn of_class(books: &Books, class: usize) -> Standing {
-    let account = books.deficits.classes.get(books.classes[class].name);
+pub(crate) fn of_class(state: &RoundState, class: usize) -> Standing {
+    let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }
 
 /// How the users of a class stand, by name.
-pub(crate) fn of_users(books: &Books, class: usize) -> Vec<Standing> {
-    let users = books.classes[class].users;
-    let known = books.deficits.users.get(books.classes[class].name);
+pub(crate) fn of_users(state: &RoundState, class: usize) -> Vec<Standing> {
+    let users = state.classes[class].users;
+    let known = state.deficits.users.get(state.classes[class].name);
     // Mostly nobody is owed anything, and then nobody has to be looked up.
     let known = known.filter(|known| {
         let mut accounts = known.values();
@@ -47,13 +47,13 @@ pub(crate) fn of_users(books: &Books, class: usize) -> Vec<Standing> {
 }
 
 /// Brings the accounts to this moment.
-pub(crate) fn settle(books: &mut Books) {
-    if !books.settings.carry_remainders {
+pub(crate) fn settle(state: &mut RoundState) {
+    if !state.settings.carry_remainders {
         return;
     }
-    let now = books.snapshot.now;
-    let elapsed = now.ms_since(books.deficits.at);
-    let deficits = &mut books.deficits;
+    let now = state.snapshot.now;
+    let elapsed = now.ms_since(state.deficits.at);
+    let deficits = &mut state.deficits;
     deficits.at = now;
     let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
     for account in deficits.classes.values_mut().chain(users) {
@@ -95,35 +95,35 @@ struct Claim {
 }
 
 /// Notes how fast each account grows from now on, by what everyone has after the round.
-pub(crate) fn note(books: &mut Books) {
-    if !books.settings.carry_remainders {
+pub(crate) fn record(state: &mut RoundState) {
+    if !state.settings.carry_remainders {
         return;
     }
-    let moved = Moved::of(books);
-    for tree in books.forest.roots() {
-        for (policy, classes) in groups(books, *tree) {
+    let moved = HoldingsChange::new(state);
+    for tree in state.forest.roots() {
+        for (policy, classes) in groups(state, *tree) {
             if policy == Policy::FairShare {
-                note_group(books, &classes, &moved);
+                note_group(state, &classes, &moved);
             }
         }
     }
 }
 
-fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
+fn note_group(state: &mut RoundState, classes: &[usize], moved: &HoldingsChange) {
     let users: Vec<Vec<Claim>> = classes
         .iter()
-        .map(|at| claims_of(books, *at, moved))
+        .map(|at| claims_of(state, *at, moved))
         .collect();
     let claims: Vec<Claim> = classes
         .iter()
         .zip(&users)
-        .map(|(class, users)| of_class_users(books.classes[*class].class.weight.max(1), users))
+        .map(|(class, users)| of_class_users(state.classes[*class].class.weight.max(1), users))
         .collect();
     let rates_of_classes = rates(&claims);
     for ((class, claims), rate) in classes.iter().zip(users).zip(rates_of_classes) {
-        let name = books.classes[*class].name;
-        let users = books.classes[*class].users;
-        let deficits = &mut books.deficits;
+        let name = state.classes[*class].name;
+        let users = state.classes[*class].users;
+        let deficits = &mut state.deficits;
         deficits.classes.entry(name.to_owned()).or_default().rate = rate;
         let known = deficits.users.entry(name.to_owned()).or_default();
         note_users(known, users, rates(&claims));
@@ -145,9 +145,9 @@ fn note_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec
     }
 }
 
-fn claims_of(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
+fn claims_of(state: &RoundState, class: usize, moved: &HoldingsChange) -> Vec<Claim> {
     let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-    let quanta = books.sets.parties.quanta(class, moved).into_iter();
+    let quanta = state.derived.user_counts.quanta(class, moved).into_iter();
     let claim = |quanta: Quanta| Claim {
         weight: 1,
         wants: least(quanta.wants),
@@ -204,7 +204,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tests::fixture::World;
+    use crate::tests::fixture::Fixture;
 
     proptest! {
         #[test]
@@ -220,16 +220,16 @@ mod tests {
 
     #[test]
     fn w_4_who_asks_for_nothing_any_more_is_owed_nothing_more() {
-        let mut world = World::eager().nodes(&[3]);
-        world.class("rival", (Policy::FairShare, 10, 100), "default");
-        world.job("one", "a", 1);
-        world.job_in("rival", "two", "b", 1);
-        world.step();
-        let rate = |world: &World| world.snapshot.carried.deficits.classes["rival"].rate;
-        assert_eq!(rate(&world).abs(), 500);
-        world.snapshot.demand.remove("two");
-        world.step();
-        assert_eq!(rate(&world), 0);
+        let mut fixture = Fixture::eager().nodes(&[3]);
+        fixture.class("rival", (Policy::FairShare, 10, 100), "default");
+        fixture.job("one", "a", 1);
+        fixture.job_in("rival", "two", "b", 1);
+        fixture.step();
+        let rate = |fixture: &Fixture| fixture.snapshot.carried.deficits.classes["rival"].rate;
+        assert_eq!(rate(&fixture).abs(), 500);
+        fixture.snapshot.demand.remove("two");
+        fixture.step();
+        assert_eq!(rate(&fixture), 0);
     }
 
     #[test]

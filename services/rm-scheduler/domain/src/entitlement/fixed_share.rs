@@ -2,101 +2,101 @@
 
 use hayward_vocabulary::{WorkKind, counted::quanta};
 
-use super::{Tables, reachable::nowhere};
+use super::{HoleTables, reachable::nowhere};
 use crate::{
-    index::Asked,
+    index::WorkRecord,
     output::{plan::Reason, reason::Deferral},
-    state::{Books, Request},
+    state::{RoundState, WorkState},
 };
 
-pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    for at in super::by_class_and_age(books, classes) {
-        let counted = match books.demand(at).kind {
-            WorkKind::Job => count_job(books, tables, at),
-            WorkKind::Service | WorkKind::Reservation => count_single(books, tables, at),
+pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
+    for at in super::by_class_and_age(state, classes) {
+        let counted = match state.work_record(at).kind {
+            WorkKind::Job => count_job(state, tables, at),
+            WorkKind::Service | WorkKind::Reservation => count_single(state, tables, at),
         };
-        books.count(at, counted);
+        state.count(at, counted);
     }
 }
 
 ///
-fn count_job(books: &mut Books, tables: &mut Tables, at: usize) -> u64 {
-    let Some(home) = books.home(at) else { return 0 };
-    let request = &books.requests[at];
-    let (order, current) = (request.order, request.current);
-    let wanted = if books.settings.count_what_fits {
+fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
+    let Some(home) = state.home(at) else { return 0 };
+    let work = &state.work[at];
+    let (quanta, current) = (work.process_quanta, work.current);
+    let wanted = if state.settings.count_what_fits {
         // Fixed work shrinks by its own limit only, never by start-up rules.
-        request.cap.now.max(keeps(request, books.demand(at)))
+        work.cap.now.max(keeps(work, state.work_record(at)))
     } else {
-        request.cap.now
+        work.cap.now
     };
-    let free = tables.of(home).processes(order).min(request.reach);
+    let free = tables.of(home).processes(quanta).min(work.reach);
     if free == 0 && current == 0 {
-        return defer(books, at, nowhere);
+        return defer(state, at, nowhere);
     }
-    let more = books.allotment_left(at, order);
+    let more = state.allotment_left(at, quanta);
     if more == 0 && current == 0 && wanted > 0 {
-        return defer(books, at, |books, at| over_allotment(books, at, order));
+        return defer(state, at, |state, at| over_allotment(state, at, quanta));
     }
     let mut counted = wanted.min(current.saturating_add(more));
-    if books.settings.count_what_fits {
+    if state.settings.count_what_fits {
         // Counting more than the room there is would only promise what cannot come.
         counted = counted.min(current.saturating_add(free));
     }
     let fresh = counted.saturating_sub(current);
-    books.use_allotment(at, order, fresh);
+    state.use_allotment(at, quanta, fresh);
     // [C-17]: child pools are not touched.
-    tables.of_mut(home).count_out(fresh, order);
+    tables.of_mut(home).count_out(fresh, quanta);
     counted
 }
 
-fn keeps(request: &Request, demand: &Asked) -> u64 {
-    let limit = if demand.keeps_what_it_holds || demand.completing {
-        request.current
+fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
+    let limit = if work_record.keeps_what_it_holds || work_record.completing {
+        work.current
     } else {
-        demand.max_processes
+        work_record.max_processes
     };
-    request.current.min(limit)
+    work.current.min(limit)
 }
 
 ///
-fn count_single(books: &mut Books, tables: &mut Tables, at: usize) -> u64 {
-    let Some(home) = books.home(at) else { return 0 };
-    let request = &books.requests[at];
-    let order = request.order;
-    if request.ended {
+fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
+    let Some(home) = state.home(at) else { return 0 };
+    let work = &state.work[at];
+    let quanta = work.process_quanta;
+    if work.ended {
         return 0;
     }
-    if request.current > 0 {
-        return request.cap.now.min(1);
+    if work.current > 0 {
+        return work.cap.now.min(1);
     }
-    if request.cap.now == 0 {
+    if work.cap.now == 0 {
         return 0;
     }
-    if tables.of(home).processes(order).min(request.reach) == 0 {
-        return defer(books, at, nowhere);
+    if tables.of(home).processes(quanta).min(work.reach) == 0 {
+        return defer(state, at, nowhere);
     }
-    if books.allotment_left(at, order) == 0 {
-        return defer(books, at, |books, at| over_allotment(books, at, order));
+    if state.allotment_left(at, quanta) == 0 {
+        return defer(state, at, |state, at| over_allotment(state, at, quanta));
     }
-    books.use_allotment(at, order, 1);
-    tables.of_mut(home).count_out(1, order);
+    state.use_allotment(at, quanta, 1);
+    tables.of_mut(home).count_out(1, quanta);
     1
 }
 
 pub(crate) fn defer(
-    books: &mut Books,
+    state: &mut RoundState,
     at: usize,
-    why: impl FnOnce(&Books, usize) -> Deferral,
+    why: impl FnOnce(&RoundState, usize) -> Deferral,
 ) -> u64 {
-    books.requests[at].deferral = Some(Box::new(why(books, at)));
+    state.work[at].deferral = Some(Box::new(why(state, at)));
     0
 }
 
-pub(crate) fn over_allotment(books: &Books, at: usize, order: u64) -> Deferral {
-    let user = &books.demand(at).user;
-    let (limit, used) = books.allotment(at).unwrap_or((u64::MAX, 0));
-    let quantum = books.quantum_bytes(at).max(1);
+pub(crate) fn over_allotment(state: &RoundState, at: usize, order: u64) -> Deferral {
+    let user = &state.work_record(at).user_name;
+    let (limit, used) = state.allotment(at).unwrap_or((u64::MAX, 0));
+    let quantum = state.quantum_bytes(at).max(1);
     let (limit, used) = (limit / quantum, used / quantum);
     let detail = format!(
         "user {user} holds {used} of {} of room that is never taken back; this needs {order} more",

@@ -3,13 +3,13 @@
 //! covers every order [C-4].
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Holes {
+pub(crate) struct HoleTable {
     /// Size and number of holes, ascending by size; neither is ever 0. There are few sizes, so they
     /// are quicker to walk over than to look up.
     by_size: Vec<(u64, u64)>,
 }
 
-impl Holes {
+impl HoleTable {
     /// Sizes and numbers of holes, ascending by size.
     pub fn ascending(holes: impl Iterator<Item = (u64, u64)>) -> Self {
         // Where some are filled in part, other sizes come about.
@@ -31,10 +31,10 @@ impl Holes {
         if size == 0 || count == 0 {
             return;
         }
-        let place = self.place(size);
-        match self.by_size.get_mut(place) {
+        let position = self.place(size);
+        match self.by_size.get_mut(position) {
             Some((there, known)) if *there == size => *known += count,
-            _ => self.by_size.insert(place, (size, count)),
+            _ => self.by_size.insert(position, (size, count)),
         }
     }
 
@@ -67,9 +67,9 @@ impl Holes {
     }
 
     /// `n[order]`: processes of this order that could still be placed.
-    pub fn processes(&self, order: u64) -> u64 {
-        let holes = self.at_least(order).iter();
-        holes.map(|(size, count)| size / order * count).sum()
+    pub fn processes(&self, quanta: u64) -> u64 {
+        let holes = self.at_least(quanta).iter();
+        holes.map(|(size, count)| size / quanta * count).sum()
     }
 
     pub fn largest(&self) -> u64 {
@@ -103,49 +103,49 @@ impl Holes {
     }
 
     /// removes `count` processes of this order, exact multiples first.
-    pub fn take(&mut self, count: u64, order: u64) {
+    pub fn take(&mut self, count: u64, quanta: u64) {
         let mut left = count;
         // Sizes that come about on the way are looked at by nobody here: the rest of a multiple is
         // a smaller one.
-        let mut at = self.place(order);
+        let mut at = self.place(quanta);
         while left > 0 && at < self.by_size.len() {
-            if self.by_size[at].0.is_multiple_of(order) {
+            if self.by_size[at].0.is_multiple_of(quanta) {
                 // Where some are left, no holes of this size are.
-                left -= self.fill(at, left, order);
+                left -= self.fill(at, left, quanta);
             } else {
                 at += 1;
             }
         }
-        self.count_out(left, order);
+        self.count_out(left, quanta);
     }
 
     /// removes processes from the smallest holes that fit; returns how many it could not.
-    pub fn count_out(&mut self, count: u64, order: u64) -> u64 {
+    pub fn count_out(&mut self, count: u64, quanta: u64) -> u64 {
         let mut left = count;
         while left > 0 {
-            let at = self.place(order);
+            let at = self.place(quanta);
             if at == self.by_size.len() {
                 break;
             }
-            left -= self.fill(at, left, order);
+            left -= self.fill(at, left, quanta);
         }
         left
     }
 
     /// Fills holes of the size that stands here, each as far as it goes before the next; returns
     /// the processes.
-    fn fill(&mut self, at: usize, count: u64, order: u64) -> u64 {
+    fn fill(&mut self, at: usize, count: u64, quanta: u64) -> u64 {
         let (size, there) = self.by_size[at];
-        if size == order {
+        if size == quanta {
             return self.drop_at(at, count);
         }
-        let each = size / order;
+        let each = size / quanta;
         let filled = (count / each).min(there);
         let part = if filled < there { count % each } else { 0 };
         self.drop_at(at, filled + u64::from(part > 0));
-        self.add(size - each * order, filled);
+        self.add(size - each * quanta, filled);
         if part > 0 {
-            self.add(size - part * order, 1);
+            self.add(size - part * quanta, 1);
         }
         filled * each + part
     }
@@ -157,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    fn holes(sizes: &[u64]) -> Holes {
-        let mut holes = Holes::default();
+    fn holes(sizes: &[u64]) -> HoleTable {
+        let mut holes = HoleTable::default();
         for size in sizes {
             holes.add(*size, 1);
         }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn r_4_5_counts_what_fits() {
         let table = holes(&[5, 5, 5]);
-        let fits: Vec<u64> = (1..=6).map(|order| table.processes(order)).collect();
+        let fits: Vec<u64> = (1..=6).map(|quanta| table.processes(quanta)).collect();
         assert_eq!(fits, [15, 6, 3, 3, 3, 0]);
     }
 
@@ -192,19 +192,19 @@ mod tests {
         #[test]
         fn what_is_taken_one_after_the_other_can_be_taken_at_once(
             sizes in prop::collection::vec(1..40_u64, 0..12),
-            order in 1..9_u64,
+            quanta in 1..9_u64,
             counts in prop::collection::vec(0..6_u64, 0..6),
         ) {
             let (mut each, mut all) = (holes(&sizes), holes(&sizes));
             for count in &counts {
-                let (there, exact) = (each.processes(order), each.count(order));
-                each.take(*count, order);
-                prop_assert_eq!(each.processes(order), there.saturating_sub(*count));
+                let (there, exact) = (each.processes(quanta), each.count(quanta));
+                each.take(*count, quanta);
+                prop_assert_eq!(each.processes(quanta), there.saturating_sub(*count));
                 if *count <= exact {
-                    prop_assert_eq!(each.count(order), exact - count);
+                    prop_assert_eq!(each.count(quanta), exact - count);
                 }
             }
-            all.take(counts.iter().sum(), order);
+            all.take(counts.iter().sum(), quanta);
             prop_assert_eq!(each, all);
         }
     }

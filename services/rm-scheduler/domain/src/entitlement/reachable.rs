@@ -10,11 +10,11 @@ use hayward_vocabulary::{
 };
 
 use crate::{
-    collections::dense_set::Members,
-    index::{Kinds, Shape},
+    collections::dense_set::MemberSet,
+    index::{NodeKinds, Shape},
     input::snapshot::Policy,
     output::{plan::Reason, reason::Deferral},
-    state::Books,
+    state::RoundState,
 };
 
 /// Part of a sentence for people.
@@ -22,25 +22,25 @@ pub(crate) type Why = Cow<'static, str>;
 
 /// What was measured last, by shape: it stays while no node changes what could be had on it.
 #[derive(Default)]
-pub(crate) struct Reaches {
+pub(crate) struct ReachIndex {
     by_shape: Vec<Option<u64>>,
     /// By shape: the most that any of its work could use since all was read anew. Whether it
     /// reaches farther than that makes no difference to anybody.
     of_use: Vec<u64>,
     /// Work that is measured by itself.
-    alone: Members,
+    alone: MemberSet,
     /// Measured with what faults left, which is so in one round alone.
     after_faults: bool,
 }
 
-impl Reaches {
+impl ReachIndex {
     /// Measures shapes anew; tells those for whose work that makes a difference.
-    fn renew(&mut self, books: &Books, kinds: &Kinds) -> Vec<bool> {
-        let shapes = &books.register.shapes;
+    fn renew(&mut self, state: &RoundState, kinds: &NodeKinds) -> Vec<bool> {
+        let shapes = &state.index.shapes;
         let known = self.by_shape.iter_mut().zip(&self.of_use).zip(&**shapes);
         let differs = known.map(|((known, of_use), shape)| {
             let Some(before) = *known else { return false };
-            let now = among(books, kinds, (shape, shape.2));
+            let now = among(state, kinds, (shape, shape.2));
             *known = Some(now);
             now.min(*of_use) != before.min(*of_use)
         });
@@ -49,127 +49,135 @@ impl Reaches {
 }
 
 /// Measures work against the room that is not held for good, and holds its cap to that.
-pub(crate) fn measure(books: &mut Books) {
-    if !books.settings.count_what_fits {
+pub(crate) fn measure(state: &mut RoundState) {
+    if !state.settings.count_what_fits {
         return;
     }
-    let register = books.register;
-    let mut reaches = std::mem::take(&mut books.sets.reaches);
-    let changed = kinds_after_faults(books);
-    let kinds = changed.as_ref().unwrap_or(&register.kinds);
-    let is_otherwise = register.kinds_moved || changed.is_some() || reaches.after_faults;
+    let index = state.index;
+    let mut reaches = std::mem::take(&mut state.derived.reach_index);
+    let changed = kinds_after_faults(state);
+    let kinds = changed.as_ref().unwrap_or(&index.node_kinds);
+    let is_otherwise = index.node_kinds_changed || changed.is_some() || reaches.after_faults;
     reaches.after_faults = changed.is_some();
-    let mut again: Vec<usize> = books.requests.stirred().collect();
-    if is_otherwise && !register.anew {
-        let differs = reaches.renew(books, kinds);
+    let mut again: Vec<usize> = state.work.dirty_rows().collect();
+    if is_otherwise && !index.rebuilt {
+        let differs = reaches.renew(state, kinds);
         if differs.contains(&true) {
-            let all = books.requests.iter().enumerate();
-            let of_shape = all.filter(|(_, request)| differs.get(request.shape) == Some(&true));
+            let all = state.work.iter().enumerate();
+            let of_shape = all.filter(|(_, work)| differs.get(work.shape) == Some(&true));
             again.extend(of_shape.map(|(at, _)| at));
         }
         again.extend(reaches.alone.iter());
     }
-    reaches.by_shape.resize(register.shapes.len(), None);
-    reaches.of_use.resize(register.shapes.len(), 1);
+    reaches.by_shape.resize(index.shapes.len(), None);
+    reaches.of_use.resize(index.shapes.len(), 1);
     for at in again {
-        measure_one(books, &mut reaches, kinds, at);
+        measure_one(state, &mut reaches, kinds, at);
     }
-    books.sets.reaches = reaches;
+    state.derived.reach_index = reaches;
 }
 
-fn measure_one(books: &mut Books, reaches: &mut Reaches, kinds: &Kinds, at: usize) {
-    let request = &books.requests[at];
-    let shape = request.shape;
-    reaches.alone.set(at, request.listed || request.upgraded);
-    let reach = if request.class.is_none() {
+fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, at: usize) {
+    let work = &state.work[at];
+    let shape = work.shape;
+    reaches.alone.set(at, work.has_node_list || work.upgraded);
+    let reach = if work.class.is_none() {
         0
-    } else if request.listed {
-        among_listed(books, at)
-    } else if request.upgraded {
-        among(books, kinds, (&books.register.shapes[shape], request.order))
+    } else if work.has_node_list {
+        among_listed(state, at)
+    } else if work.upgraded {
+        among(
+            state,
+            kinds,
+            (&state.index.shapes[shape], work.process_quanta),
+        )
     } else if let Some(reach) = reaches.by_shape[shape] {
         reach
     } else {
-        let order = books.register.shapes[shape].2;
-        let reach = among(books, kinds, (&books.register.shapes[shape], order));
+        let quanta = state.index.shapes[shape].2;
+        let reach = among(state, kinds, (&state.index.shapes[shape], quanta));
         reaches.by_shape[shape] = Some(reach);
         reach
     };
-    let changed = books.changed_caps.get(&at);
-    let mut cap = changed.map_or(books.demand(at).holding.cap, |(cap, _)| *cap);
-    let of_use = cap.most().max(request.current).max(1);
+    let changed = state.changed_caps.get(&at);
+    let mut cap = changed.map_or(state.work_record(at).usage.cap, |(cap, _)| *cap);
+    let of_use = cap.most().max(work.current).max(1);
     reaches.of_use[shape] = reaches.of_use[shape].max(of_use);
-    if books.policy(at) == Some(Policy::FairShare) {
-        let most = reach.saturating_add(request.resting);
+    if state.policy(at) == Some(Policy::FairShare) {
+        let most = reach.saturating_add(work.resting);
         (cap.steady, cap.now) = (cap.steady.min(most), cap.now.min(most));
     }
     let reach = reach.min(of_use);
-    if (request.reach, request.cap) != (reach, cap) {
-        let request = books.requests.settle(at);
-        (request.reach, request.cap) = (reach, cap);
+    if (work.reach, work.cap) != (reach, cap) {
+        let work = state.work.settle(at);
+        (work.reach, work.cap) = (reach, cap);
     }
 }
 
 /// Room that fixed shares leave can be counted on where that is looked at so closely.
-fn kinds_after_faults(books: &Books) -> Option<Kinds> {
-    if books.changed_rooms.is_empty() {
+fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
+    if state.changed_space.is_empty() {
         return None;
     }
-    let mut kinds = books.register.kinds.clone();
-    for (machine, room) in &books.changed_rooms {
-        let station = &books.register.machines[*machine];
-        if let Some(pool) = station.pool.filter(|_| station.schedulable) {
-            if let Some(nodes) = kinds.get_mut(&(pool, station.room.clone())) {
+    let mut kinds = state.index.node_kinds.clone();
+    for (node, space) in &state.changed_space {
+        let node_record = &state.index.nodes[*node];
+        if let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) {
+            if let Some(nodes) = kinds.get_mut(&(pool, node_record.space_without_fixed.clone())) {
                 *nodes -= 1;
             }
-            *kinds.entry((pool, room.clone())).or_default() += 1;
+            *kinds.entry((pool, space.clone())).or_default() += 1;
         }
     }
     Some(kinds)
 }
 
 /// Nodes alike are counted once.
-fn among(books: &Books, kinds: &Kinds, (shape, order): (&Shape, u64)) -> u64 {
+fn among(state: &RoundState, kinds: &NodeKinds, (shape, quanta): (&Shape, u64)) -> u64 {
     let (home, fair, _, size) = shape;
     let may_use = |pool: usize| match *home {
-        Some(home) if *fair => books.forest.is_within(pool, home),
+        Some(home) if *fair => state.forest.is_within(pool, home),
         home => home == Some(pool),
     };
     kinds
         .iter()
         .filter(|((pool, _), _)| may_use(*pool))
-        .map(|((_, room), nodes)| room.fitting(order, size).saturating_mul(*nodes))
+        .map(|((_, space), nodes)| space.fitting(quanta, size).saturating_mul(*nodes))
         .fold(0, u64::saturating_add)
 }
 
-fn among_listed(books: &Books, request: usize) -> u64 {
-    let work = &books.requests[request];
-    let listed = &books.demand(request).wishes().machines;
+fn among_listed(state: &RoundState, request: usize) -> u64 {
+    let work = &state.work[request];
+    let listed = &state.work_record(request).constraints().nodes;
     listed
         .iter()
-        .filter_map(|name| books.register.machine(name))
-        .filter(|at| books.machines[*at].is_schedulable() && books.could_use(request, *at))
-        .map(|at| books.room(at).fitting(work.order, books.size(request)))
+        .filter_map(|name| state.index.find_node(name))
+        .filter(|at| state.nodes[*at].is_schedulable() && state.could_use(request, *at))
+        .map(|at| {
+            state
+                .space_without_fixed(at)
+                .fitting(work.process_quanta, state.size(request))
+        })
         .fold(0, u64::saturating_add)
 }
 
 /// Why no node can take even one process of it. Every node of its pools is looked at, whatever its
 /// state: too large is for ever, blocked is not [C-8].
-pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
-    let order = books.requests[at].order;
-    let (reason, detail): (_, Why) = if !books.settings.count_what_fits {
-        let (reason, detail) = by_order_alone(books, at);
+pub(crate) fn nowhere(state: &RoundState, at: usize) -> Deferral {
+    let order = state.work[at].process_quanta;
+    let (reason, detail): (_, Why) = if !state.settings.count_what_fits {
+        let (reason, detail) = by_order_alone(state, at);
         (reason, detail.into())
-    } else if let Some(never) = never(books, at) {
+    } else if let Some(never) = never(state, at) {
         never
     } else {
-        let blocked = |machine: &usize| {
-            let avoided = books.avoids(at, *machine);
-            books.station(*machine).node.block.is_some() || avoided
+        let blocked = |node: &usize| {
+            let avoided = state.avoids(at, *node);
+            state.node_record(*node).node.block.is_some() || avoided
         };
-        let could_hold: Vec<usize> = large_enough(books, at).collect();
+        let could_hold: Vec<usize> = large_enough(state, at).collect();
         if !could_hold.is_empty() && could_hold.iter().all(blocked) {
-            (Reason::AllBlocked, all_blocked(books, &could_hold).into())
+            (Reason::AllBlocked, all_blocked(state, &could_hold).into())
         } else {
             let detail = "no node has that much room that is free or could be freed";
             (Reason::InsufficientResources, detail.into())
@@ -184,8 +192,8 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
 
 /// Blocks are for all work. A node may also be closed to this work alone: by a block of it, by its
 /// request, or because a partner of it runs there.
-fn all_blocked(books: &Books, could_hold: &[usize]) -> String {
-    let is_blocked = |at: &&usize| books.station(**at).node.block.is_some();
+fn all_blocked(state: &RoundState, could_hold: &[usize]) -> String {
+    let is_blocked = |at: &&usize| state.node_record(**at).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
     let all = nodes(could_hold.len() as u64);
     match (blocked, could_hold.len() - blocked) {
@@ -198,8 +206,8 @@ fn all_blocked(books: &Books, could_hold: &[usize]) -> String {
 }
 
 /// machine lists are no matter of counting.
-fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
-    if large_enough(books, at).next().is_some() {
+fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
+    if large_enough(state, at).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
         (Reason::InsufficientResources, detail)
     } else {
@@ -209,12 +217,12 @@ fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
 }
 
 /// What no passing of time changes: no node it may use is listed, or none is large enough.
-pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
-    let listed = books.requests[at].listed;
-    if listed && permitted(books, at).next().is_none() {
-        let wishes = books.demand(at).wishes();
+pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
+    let listed = state.work[at].has_node_list;
+    if listed && permitted(state, at).next().is_none() {
+        let wishes = state.work_record(at).constraints();
         let detail: Why = if wishes.avoids.is_empty() {
-            match wishes.machines.len() {
+            match wishes.nodes.len() {
                 1 => "the one node of its list is not in its pool".into(),
                 listed => format!("none of the {listed} nodes of its list is in its pool").into(),
             }
@@ -223,8 +231,8 @@ pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
         };
         return Some((Reason::NoListedMachine, detail));
     }
-    if large_enough(books, at).next().is_none() {
-        let detail = match not_offered(books, at) {
+    if large_enough(state, at).next().is_none() {
+        let detail = match not_offered(state, at) {
             Some(name) => format!("no node it may use offers `{name}`").into(),
             None => "no node it may use is large enough".into(),
         };
@@ -235,18 +243,18 @@ pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
 
 /// A resource that it needs and none of the nodes it may use has, whatever they hold now: a gpu, a
 /// container engine, or a directory that no pool lists.
-pub(crate) fn not_offered<'b>(books: &'b Books, at: usize) -> Option<&'b str> {
+pub(crate) fn not_offered<'b>(state: &'b RoundState, at: usize) -> Option<&'b str> {
     let anywhere = |has: &dyn Fn(&Size) -> bool| {
-        (0..books.machines.len()).any(|machine| {
-            let pool = books.machines[machine].pool;
-            pool.is_some_and(|pool| books.may_use(at, pool))
-                && has(&books.station(machine).node.capacity)
+        (0..state.nodes.len()).any(|node| {
+            let pool = state.nodes[node].pool;
+            pool.is_some_and(|pool| state.may_use(at, pool))
+                && has(&state.node_record(node).node.capacity)
         })
     };
-    if books.size(at).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
+    if state.size(at).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
         return Some("gpu");
     }
-    let needed = books.size(at).extras.iter();
+    let needed = state.size(at).extras.iter();
     let mut needed = needed.filter(|(_, amount)| **amount > 0);
     let (name, _) =
         needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
@@ -254,27 +262,27 @@ pub(crate) fn not_offered<'b>(books: &'b Books, at: usize) -> Option<&'b str> {
 }
 
 /// What is blocked for it alone counts: that passes.
-fn permitted<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
-    (0..books.machines.len()).filter(move |machine| {
-        let pool = books.machines[*machine].pool;
-        let reachable = || pool.is_some_and(|pool| books.may_use(at, pool));
-        let avoided = || books.avoids(at, *machine) && reachable();
-        books.could_use(at, *machine) || avoided()
+fn permitted<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = usize> + 'b {
+    (0..state.nodes.len()).filter(move |node| {
+        let pool = state.nodes[*node].pool;
+        let reachable = || pool.is_some_and(|pool| state.may_use(at, pool));
+        let avoided = || state.avoids(at, *node) && reachable();
+        state.could_use(at, *node) || avoided()
     })
 }
 
 /// Nodes of its pools that one process would fit on if they were empty, whatever its policy. By the
 /// rules neither the machine list nor any size but the order matters here (13.2).
-fn large_enough<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
-    let request = &books.requests[at];
-    let closely = books.settings.count_what_fits;
-    (0..books.machines.len()).filter(move |machine| {
-        let place = &books.machines[*machine];
-        let capacity = &books.station(*machine).node.capacity;
-        let may = books.admits(at, *machine) || books.avoids(at, *machine);
-        let could = || may && books.size(at).fits(capacity);
-        place.order >= request.order
-            && place.pool.is_some_and(|pool| books.may_use(at, pool))
+fn large_enough<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = usize> + 'b {
+    let work = &state.work[at];
+    let closely = state.settings.count_what_fits;
+    (0..state.nodes.len()).filter(move |node| {
+        let node_state = &state.nodes[*node];
+        let capacity = &state.node_record(*node).node.capacity;
+        let may = state.admits(at, *node) || state.avoids(at, *node);
+        let could = || may && state.size(at).fits(capacity);
+        node_state.quanta >= work.process_quanta
+            && node_state.pool.is_some_and(|pool| state.may_use(at, pool))
             && (!closely || could())
     })
 }

@@ -8,160 +8,172 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Size, WorkKind};
 
 use super::{
-    Tables, by_class_and_age,
+    HoleTables, by_class_and_age,
     fixed_share::{defer, over_allotment},
 };
 use crate::{
     output::{plan::Reason, reason::Deferral},
     preemption::cheapest,
-    state::Books,
+    state::RoundState,
 };
 
 /// By pool, where anybody wants one, the nodes that could be promised.
-type Candidates = BTreeMap<usize, Vec<usize>>;
+type NodesByClass = BTreeMap<usize, Vec<usize>>;
 
 /// How-Much: finds nodes and promises them. Turns go by class and age whatever the pools are
 /// called, for an allotment is one over all pools (W-17).
-pub(crate) fn promise(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let mut candidates = Candidates::new();
-    for at in by_class_and_age(books, classes) {
-        promise_one(books, tables, at, &mut candidates);
+pub(crate) fn promise(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
+    let mut candidates = NodesByClass::new();
+    for at in by_class_and_age(state, classes) {
+        promise_one(state, tables, at, &mut candidates);
     }
 }
 
 /// Nodes nobody's fixed share stands on: free ones, then those that would have to be cleared, each
 /// smallest first, then by least time invested, then by name.
-fn clearable(books: &Books, home: usize) -> Vec<usize> {
-    let mut found: Vec<_> = (0..books.machines.len())
+fn clearable(state: &RoundState, home: usize) -> Vec<usize> {
+    let mut found: Vec<_> = (0..state.nodes.len())
         .filter(|at| {
-            let (machine, held) = (&books.machines[*at], &books.station(*at).held);
-            machine.pool == Some(home)
-                && machine.is_schedulable()
-                && machine.promised_to.is_none()
-                && machine.order > 0
-                && held.iter().all(|held| is_clearable(books, held))
+            let (node, allocation) = (&state.nodes[*at], &state.node_record(*at).allocations);
+            node.pool == Some(home)
+                && node.is_schedulable()
+                && node.whole_node_for.is_none()
+                && node.quanta > 0
+                && allocation
+                    .iter()
+                    .all(|allocation| is_clearable(state, allocation))
         })
-        .map(|at| (rank(books, at), at))
+        .map(|at| (rank(state, at), at))
         .collect();
     found.sort_unstable();
     found.into_iter().map(|(_, at)| at).collect()
 }
 
-fn is_clearable(books: &Books, held: usize) -> bool {
-    let share = &books.held[held];
-    !share.fixed || (books.settings.clear_promised && books.leaving[held])
+fn is_clearable(state: &RoundState, allocation: usize) -> bool {
+    let record = &state.allocations[allocation];
+    !record.fixed || (state.settings.clear_promised && state.leaving[allocation])
 }
 
 /// With the setting that clears promised nodes at once, nodes that empty anyway come before those
 /// that would have to be cleared.
-fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
-    let machine = &books.machines[at];
-    let clears = books.settings.clear_promised;
-    let counts = |held: &usize| !clears || !books.leaving[*held];
-    let held = &books.station(at).held;
-    let staying = held.iter().filter(counts);
+fn rank(state: &RoundState, at: usize) -> (u8, u64, u64) {
+    let node = &state.nodes[at];
+    let clears = state.settings.clear_promised;
+    let counts = |allocation: &usize| !clears || !state.leaving[*allocation];
+    let allocation = &state.node_record(at).allocations;
+    let staying = allocation.iter().filter(counts);
     let invested = staying
         .clone()
-        .map(|held| investment_ms(books, held))
+        .map(|allocation| investment_ms(state, allocation))
         .fold(0, u64::saturating_add);
-    let stage = match (held.is_empty(), staying.count()) {
+    let stage = match (allocation.is_empty(), staying.count()) {
         (true, _) => 0,
         (false, 0) => 1,
         (false, _) => 2,
     };
-    (stage, machine.order, invested)
+    (stage, node.quanta, invested)
 }
 
 /// Milliseconds spent on tasks in flight: none before a share has come up, however long that takes.
-fn investment_ms(books: &Books, held: usize) -> u64 {
-    if books.held[held].running {
-        books.invested_ms(held)
+fn investment_ms(state: &RoundState, allocation: usize) -> u64 {
+    if state.allocations[allocation].running {
+        state.invested_ms(allocation)
     } else {
         0
     }
 }
 
-fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, known: &mut Candidates) {
-    let Some(home) = books.home(at) else { return };
-    let request = &books.requests[at];
-    let (wanted, current, order) = (request.cap.now, request.current, request.order);
-    if request.ended {
+fn promise_one(
+    state: &mut RoundState,
+    tables: &mut HoleTables,
+    at: usize,
+    known: &mut NodesByClass,
+) {
+    let Some(home) = state.home(at) else { return };
+    let work = &state.work[at];
+    let (wanted, current, quanta) = (work.cap.now, work.current, work.process_quanta);
+    if work.ended {
         return;
     }
-    let counted = match books.demand(at).kind {
+    let counted = match state.work_record(at).kind {
         WorkKind::Reservation => current,
         _ => current.min(wanted),
     };
-    books.count(at, counted);
-    if current == 0 && wanted > 0 && books.allotment_left(at, order) == 0 {
-        defer(books, at, |books, at| over_allotment(books, at, order));
+    state.count(at, counted);
+    if current == 0 && wanted > 0 && state.allotment_left(at, quanta) == 0 {
+        defer(state, at, |state, at| over_allotment(state, at, quanta));
         return;
     }
-    if books.requests[at].counted >= wanted {
+    if state.work[at].counted >= wanted {
         return;
     }
     // A promise only takes nodes away from the list.
     let candidates = known.entry(home);
-    let candidates = candidates.or_insert_with(|| clearable(books, home));
-    while books.requests[at].counted < wanted {
-        let chosen = candidates.iter().position(|machine| {
-            let place = &books.machines[*machine];
+    let candidates = candidates.or_insert_with(|| clearable(state, home));
+    while state.work[at].counted < wanted {
+        let chosen = candidates.iter().position(|node| {
+            let node_state = &state.nodes[*node];
             // A better group may already count on this room.
-            accepts(books, at, *machine)
-                && (!books.settings.count_what_fits || tables.of(home).processes(place.order) > 0)
+            accepts(state, at, *node)
+                && (!state.settings.count_what_fits
+                    || tables.of(home).processes(node_state.quanta) > 0)
         });
         let Some(position) = chosen else {
-            defer_if_empty(books, at, |books, at| no_node(books, at, home));
+            defer_if_empty(state, at, |state, at| no_node(state, at, home));
             return;
         };
-        let order = books.machines[candidates[position]].order;
-        if books.allotment_left(at, order) == 0 {
-            defer_if_empty(books, at, |books, at| over_allotment(books, at, order));
+        let quanta = state.nodes[candidates[position]].quanta;
+        if state.allotment_left(at, quanta) == 0 {
+            defer_if_empty(state, at, |state, at| over_allotment(state, at, quanta));
             return;
         }
-        let machine = candidates.remove(position);
+        let node = candidates.remove(position);
         let holes = tables.of_mut(home);
-        if !holes.remove(order) {
-            holes.count_out(1, order);
+        if !holes.remove(quanta) {
+            holes.count_out(1, quanta);
         }
-        books.use_allotment(at, order, 1);
-        books.machines[machine].promised_to = Some(at);
-        books.promised.entry(at).or_default().push(machine);
-        let request = &mut books.requests[at];
-        request.counted += 1;
-        if books.snapshot.tunables.reserve_overage_bytes.is_some() {
+        state.use_allotment(at, quanta, 1);
+        state.nodes[node].whole_node_for = Some(at);
+        state.whole_nodes.entry(at).or_default().push(node);
+        let work = &mut state.work[at];
+        work.counted += 1;
+        if state.snapshot.tunables.reserve_overage_bytes.is_some() {
             // from now on only this order.
-            (request.order, request.upgraded) = (order, true);
+            (work.process_quanta, work.upgraded) = (quanta, true);
         }
     }
 }
 
-fn defer_if_empty(books: &mut Books, at: usize, why: impl FnOnce(&Books, usize) -> Deferral) {
-    if books.requests[at].counted == 0 {
-        defer(books, at, why);
+fn defer_if_empty(
+    state: &mut RoundState,
+    at: usize,
+    why: impl FnOnce(&RoundState, usize) -> Deferral,
+) {
+    if state.work[at].counted == 0 {
+        defer(state, at, why);
     }
 }
 
 /// Orders of nodes that are acceptable. Where the fleet names no overage, any larger node is.
-fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
-    let request = &books.requests[at];
-    let asked = books.asked(at);
-    let least = if *asked == Size::default() {
+fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
+    let work = &state.work[at];
+    let work_record = state.requested_size(at);
+    let least = if *work_record == Size::default() {
         1
     } else {
-        request.order
+        work.process_quanta
     };
-    if request.upgraded && books.snapshot.tunables.reserve_overage_bytes.is_some() {
-        return request.order..=request.order;
+    if work.upgraded && state.snapshot.tunables.reserve_overage_bytes.is_some() {
+        return work.process_quanta..=work.process_quanta;
     }
-    let most = match books.snapshot.tunables.reserve_overage_bytes {
+    let most = match state.snapshot.tunables.reserve_overage_bytes {
         None => u64::MAX,
-        Some(_) if books.demand(at).kind != WorkKind::Reservation => least,
-        Some(_) if *asked == Size::default() => u64::MAX,
+        Some(_) if state.work_record(at).kind != WorkKind::Reservation => least,
+        Some(_) if *work_record == Size::default() => u64::MAX,
         Some(overage) => {
-            let mut larger = asked.clone();
+            let mut larger = work_record.clone();
             larger.memory_bytes = larger.memory_bytes.saturating_add(overage);
-            let quantum = books.register.quantum(books.home(at));
+            let quantum = state.index.quantum(state.home(at));
             quantum.work_order(&larger)
         }
     };
@@ -169,30 +181,30 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
 }
 
 /// Is this node's size acceptable, and is it listed? The state of the node does not matter here.
-pub(crate) fn accepts(books: &Books, at: usize, machine: usize) -> bool {
-    let station = books.station(machine);
-    acceptable(books, at).contains(&station.order)
-        && books.asked(at).fits(&station.node.capacity)
-        && books.admits(at, machine)
+pub(crate) fn accepts(state: &RoundState, at: usize, node: usize) -> bool {
+    let node_record = state.node_record(node);
+    acceptable(state, at).contains(&node_record.quanta)
+        && state.requested_size(at).fits(&node_record.node.capacity)
+        && state.admits(at, node)
 }
 
-fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
-    let range = acceptable(books, at);
-    let mut of_size = books
-        .machines
+fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
+    let range = acceptable(state, at);
+    let mut of_size = state
+        .nodes
         .iter()
         .enumerate()
-        .filter(|(_, m)| m.pool == Some(home) && range.contains(&m.order))
-        .map(|(machine, _)| machine)
-        .filter(|m| !books.settings.count_what_fits || accepts(books, at, *m))
+        .filter(|(_, m)| m.pool == Some(home) && range.contains(&m.quanta))
+        .map(|(node, _)| node)
+        .filter(|m| !state.settings.count_what_fits || accepts(state, at, *m))
         .peekable();
-    let order = books.requests[at].order;
+    let quanta = state.work[at].process_quanta;
     let (reason, detail) = if of_size.peek().is_none() {
         (
             Reason::NoHostOfSize,
-            format!("no node of its pool has an acceptable size ({order})"),
+            format!("no node of its pool has an acceptable size ({quanta})"),
         )
-    } else if of_size.all(|machine| books.station(machine).node.block.is_some()) {
+    } else if of_size.all(|node| state.node_record(node).node.block.is_some()) {
         (
             Reason::AllBlocked,
             "every node that could be reserved is blocked".into(),
@@ -209,113 +221,116 @@ fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
 }
 
 /// Is this whole node kept for anybody? Mostly none is, which is seen without looking at the node.
-pub(crate) fn is_promised(books: &Books, machine: usize) -> bool {
-    !books.promised.is_empty() && books.machines[machine].promised_to.is_some()
+pub(crate) fn is_whole_node_taken(state: &RoundState, node: usize) -> bool {
+    !state.whole_nodes.is_empty() && state.nodes[node].whole_node_for.is_some()
 }
 
 /// What-Of for work in RESERVE classes.
-pub(crate) fn place(books: &mut Books, at: usize) {
-    if books.requests[at].is_out() {
+pub(crate) fn place(state: &mut RoundState, at: usize) {
+    if state.work[at].is_excluded() {
         return;
     }
-    if books.settings.clear_promised {
-        take_or_clear(books, at);
+    if state.settings.clear_promised {
+        take_or_clear(state, at);
         return;
     }
-    take_free(books, at);
-    for machine in books.promised_to(at).to_vec() {
-        if books.requests[at].missing() > 0 {
-            shed_overage(books, at, machine);
+    take_free(state, at);
+    for node in state.whole_nodes_for(at).to_vec() {
+        if state.work[at].missing() > 0 {
+            shed_overage(state, at, node);
         }
     }
 }
 
 /// free nodes of exactly its order; those promised to it before those of others.
-fn take_free(books: &mut Books, at: usize) {
-    let Some(home) = books.home(at) else { return };
-    if books.requests[at].missing() == 0 {
+fn take_free(state: &mut RoundState, at: usize) {
+    let Some(home) = state.home(at) else { return };
+    if state.work[at].missing() == 0 {
         return;
     }
-    let order = books.requests[at].order;
-    let mut free: Vec<(u8, usize)> = (0..books.machines.len())
-        .filter(|machine| {
-            let place = &books.machines[*machine];
-            place.pool == Some(home)
-                && place.order == order
-                && place.is_schedulable()
-                && books.station(*machine).held.is_empty()
-                && place.pending.is_empty()
-                && accepts(books, at, *machine)
+    let quanta = state.work[at].process_quanta;
+    let mut free: Vec<(u8, usize)> = (0..state.nodes.len())
+        .filter(|node| {
+            let node_state = &state.nodes[*node];
+            node_state.pool == Some(home)
+                && node_state.quanta == quanta
+                && node_state.is_schedulable()
+                && state.node_record(*node).allocations.is_empty()
+                && node_state.granted.is_empty()
+                && accepts(state, at, *node)
         })
-        .map(|machine| match books.machines[machine].promised_to {
-            Some(request) if request == at => (0, machine),
-            None => (1, machine),
-            Some(_) => (2, machine),
+        .map(|node| match state.nodes[node].whole_node_for {
+            Some(work) if work == at => (0, node),
+            None => (1, node),
+            Some(_) => (2, node),
         })
         .collect();
     free.sort_unstable();
-    let missing = usize::try_from(books.requests[at].missing()).unwrap_or(usize::MAX);
-    for (_, machine) in free.into_iter().take(missing) {
-        take(books, at, machine);
+    let missing = usize::try_from(state.work[at].missing()).unwrap_or(usize::MAX);
+    for (_, node) in free.into_iter().take(missing) {
+        take(state, at, node);
     }
 }
 
-fn take(books: &mut Books, at: usize, machine: usize) {
-    let order = books.machines[machine].order;
-    let node = &books.station(machine).node;
-    books.grant(at, machine, order, &node.capacity);
+fn take(state: &mut RoundState, at: usize, machine: usize) {
+    let quanta = state.nodes[machine].quanta;
+    let node = &state.node_record(machine).node;
+    state.grant(at, machine, quanta, &node.capacity);
 }
 
 /// Shares there leave as far as their owners have more than their counts.
-fn shed_overage(books: &mut Books, at: usize, machine: usize) {
-    let may_go = |held: &usize| !books.leaving[*held] && !books.held[*held].fixed;
-    let shares = books.station(machine).held.iter();
+fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
+    let may_go =
+        |allocation: &usize| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
+    let shares = state.node_record(node).allocations.iter();
     let mut shares: Vec<usize> = shares.filter(may_go).collect();
-    shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
-    for held in shares {
-        let owner = books.held[held].request;
-        if owner.is_some_and(|owner| books.requests[owner].excess() > 0) {
-            if !books.may_take_back(held) {
-                let brake = books.brake(machine, &[held]);
-                books.hold_back(at, brake);
+    shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    for allocation in shares {
+        let owner = state.allocations[allocation].work;
+        if owner.is_some_and(|owner| state.work[owner].excess() > 0) {
+            if !state.may_take_back(allocation) {
+                let budget_stop = state.budget_stop(node, &[allocation]);
+                state.record_budget_stop(at, budget_stop);
                 continue;
             }
-            let detail = clearing(books, at, machine);
-            books.preempt(held, Some(at), detail);
+            let detail = clearing(state, at, node);
+            state.preempt(allocation, Some(at), detail);
         }
     }
 }
 
-fn clearing(books: &Books, at: usize, machine: usize) -> String {
+fn clearing(state: &RoundState, at: usize, node: usize) -> String {
     format!(
         "node {} is cleared for {}",
-        books.station(machine).name,
-        books.id(at)
+        state.node_record(node).name,
+        state.id(at)
     )
 }
 
 /// Takes promised nodes that are empty, clears the others. All shares leave at once: clearing only
 /// what exceeds its owner's count would shed the rest elsewhere and take several rounds (W-33).
-fn take_or_clear(books: &mut Books, at: usize) {
-    for machine in books.promised_to(at).to_vec() {
-        if books.requests[at].missing() == 0 {
+fn take_or_clear(state: &mut RoundState, at: usize) {
+    for node in state.whole_nodes_for(at).to_vec() {
+        if state.work[at].missing() == 0 {
             return;
         }
-        if books.station(machine).held.is_empty() {
-            take(books, at, machine);
+        if state.node_record(node).allocations.is_empty() {
+            take(state, at, node);
             continue;
         }
-        let detail = clearing(books, at, machine);
-        let staying = books.station(machine).held.iter();
-        let staying: Vec<usize> = staying.filter(|held| !books.leaving[*held]).collect();
-        if let Some(brake) = books.brake(machine, &staying) {
+        let detail = clearing(state, at, node);
+        let staying = state.node_record(node).allocations.iter();
+        let staying: Vec<usize> = staying
+            .filter(|allocation| !state.leaving[*allocation])
+            .collect();
+        if let Some(budget_stop) = state.budget_stop(node, &staying) {
             // B5: the node stays promised, and empties as those on it end.
-            books.hold_back(at, Some(brake));
+            state.record_budget_stop(at, Some(budget_stop));
             continue;
         }
-        for held in staying {
-            books.preempt(held, Some(at), detail.clone());
+        for allocation in staying {
+            state.preempt(allocation, Some(at), detail.clone());
         }
-        books.requests[at].coming += 1;
+        state.work[at].reserved += 1;
     }
 }

@@ -15,29 +15,30 @@ use crate::{
     output::{
         packed_share::PackedShare,
         plan::{
-            ClassShare, OfUser, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
+            ClassShare, OfUser, PriorityShare, ShareDelta, Shares, Tally, Turn, UserShare,
+            WorkShare,
         },
     },
-    state::{Books, ClassBook},
+    state::{ClassState, RoundState},
 };
 
 pub(crate) use pools::Pools;
 use user_totals::OfClass;
-pub(crate) use user_totals::Told;
-pub(crate) use user_work::OfUsers;
+pub(crate) use user_totals::UserTotals;
+pub(crate) use user_work::UserWork;
 
 /// Brings the sums up to date with what is said of work. Says how they differ: the fleet and its
 /// classes as they are, users whose sums differ or of whose work something is said, and that work.
 pub(crate) fn renew(
-    books: &Books,
-    (told, pools): (&mut Told, &mut Pools),
+    state: &RoundState,
+    (user_totals, pools): (&mut UserTotals, &mut Pools),
     sums: &mut Shares,
     (users, work): (Vec<OfUser>, Vec<(WorkId, PackedShare)>),
-) -> ShareNews {
-    let classes = renew_sums(books, pools, told, sums);
-    let gone = books.register.departed.iter().map(|it| {
-        let class = Arc::clone(&books.register.classes[it.class].name);
-        (class, it.user.clone(), it.work.clone())
+) -> ShareDelta {
+    let classes = renew_sums(state, pools, user_totals, sums);
+    let gone = state.index.departed.iter().map(|it| {
+        let class = Arc::clone(&state.index.classes[it.class].name);
+        (class, it.user.clone(), it.work_id.clone())
     });
     let shares = Shares {
         classes,
@@ -45,7 +46,7 @@ pub(crate) fn renew(
         priorities: sums.priorities.clone(),
         ..*sums
     };
-    ShareNews {
+    ShareDelta {
         gone: gone.collect(),
         shares,
         users,
@@ -54,46 +55,46 @@ pub(crate) fn renew(
 }
 
 /// The sums of the fleet, its classes and users, of all that was told.
-pub(crate) fn sums(books: &Books, pools: &mut Pools, told: &mut Told) -> Shares {
+pub(crate) fn sums(state: &RoundState, pools: &mut Pools, user_totals: &mut UserTotals) -> Shares {
     let mut sums = Shares::default();
-    renew_sums(books, pools, told, &mut sums);
+    renew_sums(state, pools, user_totals, &mut sums);
     sums
 }
 
 /// The classes as they are, with the users that are not as they were.
 fn renew_sums(
-    books: &Books,
+    state: &RoundState,
     pools: &mut Pools,
-    told: &mut Told,
+    user_totals: &mut UserTotals,
     sums: &mut Shares,
 ) -> BTreeMap<String, ClassShare> {
-    pools.tell(books, sums);
-    let mut anew = BTreeMap::new();
-    for (at, book) in books.classes.iter().enumerate() {
-        if !sums.classes.contains_key(book.name) {
-            let class = class_of(books, book);
-            sums.classes.insert(book.name.to_owned(), class);
+    pools.tell(state, sums);
+    let mut rebuilt = BTreeMap::new();
+    for (at, class_state) in state.classes.iter().enumerate() {
+        if !sums.classes.contains_key(class_state.name) {
+            let class = class_of(state, class_state);
+            sums.classes.insert(class_state.name.to_owned(), class);
         }
-        let Some(class) = sums.classes.get_mut(book.name) else {
+        let Some(class) = sums.classes.get_mut(class_state.name) else {
             continue;
         };
-        let users = renew_users(book, told.class(at), class);
-        anew.insert(book.name.to_owned(), class.with(users));
+        let users = renew_users(class_state, user_totals.class(at), class);
+        rebuilt.insert(class_state.name.to_owned(), class.with(users));
     }
-    sums.unclassed = unclassed(books);
-    sums.priorities = priorities(books, sums);
+    sums.unclassed = unclassed(state);
+    sums.priorities = priorities(state, sums);
     let held = sums.classes.values().map(|class| class.tally.held);
     sums.held = held.sum::<u64>() + sums.unclassed.held;
-    anew
+    rebuilt
 }
 
 /// A class as the policy has it, without anybody in it.
-fn class_of(books: &Books, book: &ClassBook) -> ClassShare {
+fn class_of(state: &RoundState, class_state: &ClassState) -> ClassShare {
     ClassShare {
-        tree: tree(books, book.pool),
-        policy: book.class.policy,
-        priority: book.class.priority,
-        weight: book.class.weight,
+        tree: tree(state, class_state.pool),
+        policy: class_state.class.policy,
+        priority: class_state.class.priority,
+        weight: class_state.class.weight,
         given: 0,
         left: 0,
         tally: Tally::default(),
@@ -103,24 +104,26 @@ fn class_of(books: &Books, book: &ClassBook) -> ClassShare {
 
 /// The users that are not as they were, or of whose work something is said.
 fn renew_users(
-    book: &ClassBook,
-    told: &mut OfClass,
+    class_state: &ClassState,
+    user_totals: &mut OfClass,
     class: &mut ClassShare,
 ) -> BTreeMap<UserName, UserShare> {
-    if std::mem::take(&mut told.is_other) {
-        told.places = book.users.numbers().collect();
-        class.users.retain(|name, _| book.users.contains_key(name));
-        for name in book.users.keys() {
+    if std::mem::take(&mut user_totals.is_other) {
+        user_totals.positions = class_state.users.numbers().collect();
+        class
+            .users
+            .retain(|name, _| class_state.users.contains_key(name));
+        for name in class_state.users.keys() {
             class.users.entry(name.clone()).or_default();
         }
     }
-    let fair = book.class.policy == Policy::FairShare;
-    let mut anew = Vec::with_capacity(class.users.len());
+    let fair = class_state.class.policy == Policy::FairShare;
+    let mut rebuilt = Vec::with_capacity(class.users.len());
     let mut handed_on = 0;
     class.tally = Tally::default();
     for (place, (name, user)) in class.users.iter_mut().enumerate() {
-        let sum = &mut told.users[told.places[place]];
-        let due = book.user_due.get(place).copied().unwrap_or(0);
+        let sum = &mut user_totals.users[user_totals.positions[place]];
+        let due = class_state.user_due.get(place).copied().unwrap_or(0);
         let given = if fair { due } else { sum.tally.divided };
         let left = given.saturating_sub(sum.tally.divided);
         class.tally.add(&sum.tally);
@@ -128,102 +131,107 @@ fn renew_users(
         let now = (given, left, sum.tally);
         if sum.said_at.take().is_some() || user.sums() != now {
             (user.given, user.left, user.tally) = now;
-            anew.push((name.clone(), user.clone()));
+            rebuilt.push((name.clone(), user.clone()));
         }
     }
-    class.given = if fair { book.given.quanta() } else { handed_on };
+    class.given = if fair {
+        class_state.given.quanta()
+    } else {
+        handed_on
+    };
     class.left = class.given.saturating_sub(handed_on);
-    anew.into_iter().collect()
+    rebuilt.into_iter().collect()
 }
 
-fn tree(books: &Books, pool: Option<usize>) -> Option<String> {
-    let root = books.forest.root(pool?);
-    Some(books.forest.name(root).to_owned())
+fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
+    let root = state.forest.root(pool?);
+    Some(state.forest.name(root).to_owned())
 }
 
-pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {
-    let request = &books.requests[at];
-    let policy = books.policy(at);
+pub(crate) fn of_work(state: &RoundState, at: usize) -> WorkShare {
+    let work = &state.work[at];
+    let policy = state.policy(at);
     // A reservation's order is that of its node, known only when it has one.
     let of_node = || {
-        let promised = books.promised_to(at).first();
-        let promised = promised.map(|machine| books.machines[*machine].order);
-        promised.or_else(|| Some(books.held[books.demand(at).held.first()?].order))
+        let promised = state.whole_nodes_for(at).first();
+        let promised = promised.map(|node| state.nodes[*node].quanta);
+        promised
+            .or_else(|| Some(state.allocations[state.work_record(at).allocations.first()?].quanta))
     };
     let whole = policy == Some(Policy::Reserve);
-    let order = whole.then(of_node).flatten().unwrap_or(request.order);
-    let counted = books.due(at);
-    let mut tally = held_by(books, at);
-    tally.granted = request.granted;
-    tally.held += request.granted;
-    tally.due = counted * order;
+    let quanta = whole.then(of_node).flatten().unwrap_or(work.process_quanta);
+    let counted = state.due(at);
+    let mut tally = held_by(state, at);
+    tally.granted = work.granted_quanta;
+    tally.held += work.granted_quanta;
+    tally.due = counted * quanta;
     if policy == Some(Policy::FairShare) {
-        let rests = books.settings.rest_on_closed;
-        let resting = if rests { request.resting } else { 0 };
-        tally.resting = resting.min(request.cap.now) * order;
-        tally.lent = (counted - request.counted) * order;
+        let rests = state.settings.rest_on_closed;
+        let resting = if rests { work.resting } else { 0 };
+        tally.resting = resting.min(work.cap.now) * quanta;
+        tally.lent = (counted - work.counted) * quanta;
     }
     tally.divided = tally.due - tally.resting - tally.lent;
     WorkShare {
-        kind: books.demand(at).kind,
-        order,
-        wanted: request.cap.now,
-        cap: books.cap_parts(at),
+        kind: state.work_record(at).kind,
+        order: quanta,
+        wanted: work.cap.now,
+        cap: state.cap_parts(at),
         counted,
-        current: request.has(),
-        leaving: request.leaving,
+        current: work.has(),
+        leaving: work.leaving,
         tally,
     }
 }
 
-fn held_by(books: &Books, request: usize) -> Tally {
-    let (request, asked) = (&books.requests[request], books.demand(request));
-    if request.leaving != asked.holding.leaving {
+fn held_by(state: &RoundState, work: usize) -> Tally {
+    let (work, work_record) = (&state.work[work], state.work_record(work));
+    if work.leaving != work_record.usage.leaving {
         // Something was told to leave in this round.
-        return held(books, asked.held.iter());
+        return held(state, work_record.allocations.iter());
     }
     Tally {
-        held: asked.holding.quanta,
-        staying: asked.holding.quanta - asked.holding.leaving_quanta,
-        vacating: asked.holding.leaving_quanta,
-        closed: asked.holding.closed_quanta,
+        held: work_record.usage.quanta,
+        staying: work_record.usage.quanta - work_record.usage.leaving_quanta,
+        vacating: work_record.usage.leaving_quanta,
+        closed: work_record.usage.closed_quanta,
         ..Tally::default()
     }
 }
 
-fn held(books: &Books, shares: impl Iterator<Item = usize>) -> Tally {
+fn held(state: &RoundState, shares: impl Iterator<Item = usize>) -> Tally {
     let mut tally = Tally::default();
     for at in shares {
-        let share = &books.held[at];
-        tally.held += share.order;
-        if books.leaving[at] {
-            tally.vacating += share.order;
+        let share = &state.allocations[at];
+        tally.held += share.quanta;
+        if state.leaving[at] {
+            tally.vacating += share.quanta;
         } else {
-            tally.staying += share.order;
+            tally.staying += share.quanta;
         }
-        let machine = share.machine.map(|machine| &books.machines[machine]);
-        if machine.is_none_or(|machine| !machine.is_schedulable()) {
-            tally.closed += share.order;
+        let node = share.node.map(|node| &state.nodes[node]);
+        if node.is_none_or(|node| !node.is_schedulable()) {
+            tally.closed += share.quanta;
         }
     }
     tally
 }
 
-fn unclassed(books: &Books) -> Tally {
-    held(books, books.register.unclassed.iter().copied())
+fn unclassed(state: &RoundState) -> Tally {
+    held(state, state.index.unclassed.iter().copied())
 }
 
 /// A tree after the other, each in the order of its turns.
-fn priorities(books: &Books, shares: &Shares) -> Vec<PriorityShare> {
+fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
     let mut groups: BTreeMap<_, Vec<&String>> = BTreeMap::new();
     for (name, class) in &shares.classes {
         let key = (&class.tree, class.priority, class.policy);
         groups.entry(key).or_default().push(name);
     }
-    let turns: BTreeMap<&str, Turn> = books
-        .turns
+    let turns: BTreeMap<&str, Turn> = state
+        .group_turns
         .iter()
-        .map(|(class, turn)| (books.classes[*class].name, *turn))
+        .map(|(class, turn)| (state.classes[*class].name, *turn))
         .collect();
     let group = |((tree, priority, policy), classes): ((&Option<String>, _, _), Vec<&String>)| {
         let tallies = classes.iter().map(|name| &shares.classes[*name].tally);

@@ -10,9 +10,9 @@ use crate::{
     input::snapshot::Policy,
     output::{
         plan::{Reason, Unblock},
-        sentence::Beside,
+        sentence::UncountedDimension,
     },
-    state::Books,
+    state::RoundState,
 };
 
 /// Number of the shape, whether it is of whole nodes, and quanta: those of whole nodes may be other
@@ -21,19 +21,19 @@ type Shape = (usize, bool, u64);
 
 /// The node that comes nearest to holding one more process.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Near {
-    pub machine: usize,
+pub(crate) struct NearestNode {
+    pub node: usize,
     /// Quanta it lacks.
     pub lacking: u64,
     /// What else it lacks, where it has the quanta.
-    pub beside: Option<Beside>,
+    pub beside: Option<UncountedDimension>,
 }
 
-impl Near {
+impl NearestNode {
     /// Which node it is, is only said where it lacks quanta.
-    pub fn are_told_the_same(one: Option<&Self>, other: Option<&Self>) -> bool {
+    pub fn differ_nowhere(one: Option<&Self>, other: Option<&Self>) -> bool {
         let said = |it: &Self| {
-            let named = (it.lacking > 0).then_some(it.machine);
+            let named = (it.lacking > 0).then_some(it.node);
             (named, it.lacking, it.beside)
         };
         one.map(said) == other.map(said)
@@ -42,40 +42,40 @@ impl Near {
 
 /// Answers that many pieces of work share.
 #[derive(Default)]
-pub(crate) struct Explainer {
-    nearest: FxHashMap<Shape, Option<Near>>,
+pub(crate) struct UnblockFinder {
+    nearest: FxHashMap<Shape, Option<NearestNode>>,
     smaller: FxHashMap<Shape, Option<u64>>,
     never: FxHashMap<Shape, Option<Reason>>,
     /// By class.
     rivals: FxHashMap<usize, bool>,
 }
 
-impl Explainer {
-    pub fn also(&mut self, books: &Books, at: usize, primary: Reason) -> Vec<Reason> {
-        let request = &books.requests[at];
-        if request.class.is_none() {
+impl UnblockFinder {
+    pub fn also(&mut self, state: &RoundState, at: usize, primary: Reason) -> Vec<Reason> {
+        let work = &state.work[at];
+        if work.class.is_none() {
             return Vec::new();
         }
         let mut also = Vec::new();
         let mut add = |reason: Reason| also.extend((reason != primary).then_some(reason));
-        let never = self.never(books, at);
+        let never = self.never(state, at);
         never.into_iter().for_each(&mut add);
-        let is_of_other_size = structural::has_no_host_of_size(books, at);
+        let is_of_other_size = structural::has_no_host_of_size(state, at);
         if is_of_other_size {
             add(Reason::NoHostOfSize);
         }
         let has_host = never.is_none() && !is_of_other_size;
-        let fair = books.policy(at) == Some(Policy::FairShare);
-        if !fair && request.has() == 0 && books.allotment_left(at, request.order) == 0 {
+        let fair = state.policy(at) == Some(Policy::FairShare);
+        if !fair && work.has() == 0 && state.allotment_left(at, work.process_quanta) == 0 {
             add(Reason::AllotmentExceeded);
         }
-        if fair && request.counted == 0 && request.cap.now > 0 {
+        if fair && work.counted == 0 && work.cap.now > 0 {
             add(Reason::ZeroShare);
         }
-        let near = self.nearest(books, at);
+        let near = self.nearest(state, at);
         // Where there is none, those that would do are closed.
         if near.map_or(has_host, |near| near.lacking > 0 || near.beside.is_some()) {
-            add(match books.policy(at) {
+            add(match state.policy(at) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
                 Some(Policy::Reserve) => Reason::ResourcesExhausted,
                 _ => Reason::InsufficientResources,
@@ -84,18 +84,18 @@ impl Explainer {
         also
     }
 
-    pub fn unblock(&mut self, books: &Books, at: usize, primary: Reason) -> Option<Unblock> {
-        let request = &books.requests[at];
-        let order = request.order;
-        if let Some(brake) = books.brake_on(at)
+    pub fn unblock(&mut self, state: &RoundState, at: usize, primary: Reason) -> Option<Unblock> {
+        let work = &state.work[at];
+        let order = work.process_quanta;
+        if let Some(budget_stop) = state.budget_stop_of(at)
             && primary == Reason::WaitingForPreemption
         {
-            let (user, percent) = (brake.user, brake.percent);
+            let (user, percent) = (budget_stop.is_user_budget, budget_stop.percent);
             return Some(Unblock::RaisePreemptionBudget { user, percent });
         }
         let exhausted = [Reason::InsufficientResources, Reason::ResourcesExhausted];
         if exhausted.contains(&primary)
-            && let Some(free_room) = structural::held_for_good(books, at)
+            && let Some(free_room) = structural::held_for_good(state, at)
         {
             return Some(free_room);
         }
@@ -105,49 +105,49 @@ impl Explainer {
             | Reason::NotAuthorised
             | Reason::PolicyMismatch => Unblock::NameClass,
             Reason::AllotmentExceeded => {
-                let (limit, used) = books.allotment(at)?;
-                let quantum = books.quantum_bytes(at).max(1);
+                let (limit, used) = state.allotment(at)?;
+                let quantum = state.quantum_bytes(at).max(1);
                 let left = limit.saturating_sub(used) / quantum;
-                if structural::has_no_host_of_size(books, at)
-                    && let Some(quanta) = structural::smaller(books, at, left)
+                if structural::has_no_host_of_size(state, at)
+                    && let Some(quanta) = structural::smaller(state, at, left)
                 {
                     return Some(Unblock::AskForLess { quanta });
                 }
-                let needed = structural::least(books, at).saturating_mul(quantum);
+                let needed = structural::least(state, at).saturating_mul(quantum);
                 let bytes = used.saturating_add(needed).saturating_sub(limit);
                 Unblock::RaiseAllotment { bytes }
             }
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
-                if let Some(name) = not_offered(books, at) {
+                if let Some(name) = not_offered(state, at) {
                     let name = name.to_owned();
                     return Some(Unblock::OfferResource { name });
                 }
-                match self.smaller(books, at) {
+                match self.smaller(state, at) {
                     Some(quanta) => Unblock::AskForLess { quanta },
                     None => Unblock::AddNode { quanta: order },
                 }
             }
-            Reason::NoListedMachine => structural::listed_or_added(books, at),
+            Reason::NoListedMachine => structural::listed_or_added(state, at),
             Reason::AllBlocked => Unblock::OpenNode {
-                node: blocked(books, at)?,
+                node: blocked(state, at)?,
             },
-            Reason::KeptApart => match self.nearest(books, at) {
-                Some(near) if near.lacking > 0 => free_room(books, near),
+            Reason::KeptApart => match self.nearest(state, at) {
+                Some(near) if near.lacking > 0 => free_space(state, near),
                 _ => Unblock::AddNode { quanta: order },
             },
-            Reason::ZeroShare if self.has_rivals(books, at) => {
+            Reason::ZeroShare if self.has_rivals(state, at) => {
                 Unblock::RaiseShare { quanta: order }
             }
             Reason::ZeroShare => Unblock::AddNode { quanta: order },
-            Reason::WaitingForPreemption if request.coming > 0 => Unblock::Wait {
-                leaving_processes: request.coming,
+            Reason::WaitingForPreemption if work.reserved > 0 => Unblock::Wait {
+                leaving_processes: work.reserved,
             },
             Reason::WaitingForPreemption
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
-            | Reason::ResourcesExhausted => match self.nearest(books, at) {
-                None => structural::unblock(books, at),
-                Some(near) if near.lacking > 0 => free_room(books, near),
+            | Reason::ResourcesExhausted => match self.nearest(state, at) {
+                None => structural::unblock(state, at),
+                Some(near) if near.lacking > 0 => free_space(state, near),
                 Some(near) if near.beside.is_some() => Unblock::AddNode { quanta: order },
                 Some(_) => Unblock::Wait {
                     leaving_processes: 1,
@@ -157,115 +157,124 @@ impl Explainer {
         })
     }
 
-    pub fn never(&mut self, books: &Books, at: usize) -> Option<Reason> {
-        let reason = || never(books, at).map(|(reason, _)| reason);
-        if books.requests[at].listed {
+    pub fn never(&mut self, state: &RoundState, at: usize) -> Option<Reason> {
+        let reason = || never(state, at).map(|(reason, _)| reason);
+        if state.work[at].has_node_list {
             return reason();
         }
-        *self.never.entry(shape(books, at)).or_insert_with(reason)
+        *self.never.entry(shape(state, at)).or_insert_with(reason)
     }
 
-    pub fn nearest(&mut self, books: &Books, at: usize) -> Option<Near> {
-        let near = |(machine, lacking)| Near {
-            machine,
+    pub fn nearest(&mut self, state: &RoundState, at: usize) -> Option<NearestNode> {
+        let near = |(node, lacking)| NearestNode {
+            node,
             lacking,
-            beside: beside(books, at, machine).filter(|_| lacking == 0),
+            beside: uncounted_dimension(state, at, node).filter(|_| lacking == 0),
         };
-        if books.demand(at).is_picky() {
-            return nearest(books, at).map(near);
+        if state.work_record(at).is_constrained() {
+            return nearest(state, at).map(near);
         }
-        let known = self.nearest.entry(shape(books, at));
-        *known.or_insert_with(|| nearest_alike(books, at).map(near))
+        let known = self.nearest.entry(shape(state, at));
+        *known.or_insert_with(|| nearest_alike(state, at).map(near))
     }
 
     /// The same for work of this shape that may go wherever its class may, and asks for parts of
     /// nodes.
-    pub fn nearest_to_shape(&mut self, books: &Books, (at, shape): (usize, usize)) -> Option<Near> {
-        let order = books.register.shapes[shape].2;
-        let known = self.nearest.get(&(shape, false, order));
-        known.copied().unwrap_or_else(|| self.nearest(books, at))
+    pub fn nearest_to_shape(
+        &mut self,
+        state: &RoundState,
+        (at, shape): (usize, usize),
+    ) -> Option<NearestNode> {
+        let quanta = state.index.shapes[shape].2;
+        let known = self.nearest.get(&(shape, false, quanta));
+        known.copied().unwrap_or_else(|| self.nearest(state, at))
     }
 
     /// Weights divide among classes of one priority: a class that the policy gives no other
     /// beside it has all there is for it already, whatever its weight.
-    fn has_rivals(&mut self, books: &Books, at: usize) -> bool {
-        let Some(class) = books.requests[at].class else {
+    fn has_rivals(&mut self, state: &RoundState, at: usize) -> bool {
+        let Some(class) = state.work[at].class else {
             return false;
         };
         let group = |class: usize| {
-            let book = &books.classes[class];
-            let tree = book.pool.map(|pool| books.forest.root(pool));
-            (tree, book.class.policy, book.class.priority)
+            let class_state = &state.classes[class];
+            let tree = class_state.pool.map(|pool| state.forest.root(pool));
+            (tree, class_state.class.policy, class_state.class.priority)
         };
-        let others = || (0..books.classes.len()).filter(|other| *other != class);
+        let others = || (0..state.classes.len()).filter(|other| *other != class);
         let known = self.rivals.entry(class);
         *known.or_insert_with(|| others().any(|other| group(other) == group(class)))
     }
 
-    fn smaller(&mut self, books: &Books, at: usize) -> Option<u64> {
-        let smaller = || structural::smaller(books, at, u64::MAX);
-        if books.demand(at).is_picky() {
+    fn smaller(&mut self, state: &RoundState, at: usize) -> Option<u64> {
+        let smaller = || structural::smaller(state, at, u64::MAX);
+        if state.work_record(at).is_constrained() {
             return smaller();
         }
-        *self.smaller.entry(shape(books, at)).or_insert_with(smaller)
+        *self.smaller.entry(shape(state, at)).or_insert_with(smaller)
     }
 }
 
-fn shape(books: &Books, at: usize) -> Shape {
-    let request = &books.requests[at];
-    let whole = books.policy(at) == Some(Policy::Reserve);
-    (request.shape, whole, request.order)
+fn shape(state: &RoundState, at: usize) -> Shape {
+    let work = &state.work[at];
+    let whole = state.policy(at) == Some(Policy::Reserve);
+    (work.shape, whole, work.process_quanta)
 }
 
-fn free_room(books: &Books, near: Near) -> Unblock {
+fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
     Unblock::FreeRoom {
-        node: books.station(near.machine).name.clone(),
+        node: state.node_record(near.node).name.clone(),
         quanta: near.lacking,
     }
 }
 
 /// What is too little on a node, once everything that leaves has left, whatever its quanta.
-fn beside(books: &Books, at: usize, machine: usize) -> Option<Beside> {
-    let (room, size) = (books.coming_room(machine), books.size(at));
-    let lacks = |name: &_, amount: &u64| room.size.extras.get(name).is_none_or(|it| it < amount);
+fn uncounted_dimension(state: &RoundState, at: usize, node: usize) -> Option<UncountedDimension> {
+    let (space, size) = (state.future_free(node), state.size(at));
+    let lacks = |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
-    if size.cpu_milli > room.size.cpu_milli {
-        Some(Beside::Cpu)
-    } else if room.fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > room.size.gpu_milli {
-        Some(Beside::Gpu)
+    if size.cpu_milli > space.size.cpu_milli {
+        Some(UncountedDimension::Cpu)
+    } else if space.fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > space.size.gpu_milli {
+        Some(UncountedDimension::Gpu)
     } else if extras.any(|(name, amount)| lacks(name, amount)) {
-        Some(Beside::Other)
+        Some(UncountedDimension::Other)
     } else {
-        (size.memory_bytes > room.size.memory_bytes).then_some(Beside::Memory)
+        (size.memory_bytes > space.size.memory_bytes).then_some(UncountedDimension::Memory)
     }
 }
 
 /// For all of its shape: by what will be free and is meant for nobody.
-fn nearest_alike(books: &Books, at: usize) -> Option<(usize, u64)> {
-    let (home, order) = (books.home(at)?, books.requests[at].order);
-    let pools = match books.policy(at)? {
-        Policy::FairShare => books.forest.subtree(home),
+fn nearest_alike(state: &RoundState, at: usize) -> Option<(usize, u64)> {
+    let (home, quanta) = (state.home(at)?, state.work[at].process_quanta);
+    let pools = match state.policy(at)? {
+        Policy::FairShare => state.forest.subtree(home),
         Policy::FixedShare => std::slice::from_ref(&home),
-        Policy::Reserve => return nearest(books, at),
+        Policy::Reserve => return nearest(state, at),
     };
-    books.sets.rooms.prospects.nearest(books, pools, order)
+    state
+        .derived
+        .node_index
+        .future_holes
+        .nearest(state, pools, quanta)
 }
 
 /// By what will be free once everything that leaves has left.
-fn nearest(books: &Books, at: usize) -> Option<(usize, u64)> {
-    let request = &books.requests[at];
-    let whole = books.policy(at) == Some(Policy::Reserve);
-    let could = (0..books.machines.len()).filter(|machine| {
-        let place = &books.machines[*machine];
-        let large = place.order >= request.order && (!whole || place.order == request.order);
-        large && place.is_schedulable() && books.is_permitted(at, *machine)
+fn nearest(state: &RoundState, at: usize) -> Option<(usize, u64)> {
+    let work = &state.work[at];
+    let whole = state.policy(at) == Some(Policy::Reserve);
+    let could = (0..state.nodes.len()).filter(|node| {
+        let node_state = &state.nodes[*node];
+        let large = node_state.quanta >= work.process_quanta
+            && (!whole || node_state.quanta == work.process_quanta);
+        large && node_state.is_schedulable() && state.is_permitted(at, *node)
     });
     let mut nearest: Option<(usize, u64)> = None;
-    for machine in could {
-        let coming = books.coming_order_for(machine, Some(at));
-        let lacking = request.order.saturating_sub(coming);
+    for node in could {
+        let coming = state.future_quanta_for(node, Some(at));
+        let lacking = work.process_quanta.saturating_sub(coming);
         if nearest.is_none_or(|(_, least)| lacking < least) {
-            nearest = Some((machine, lacking));
+            nearest = Some((node, lacking));
         }
         if lacking == 0 {
             break;
@@ -274,16 +283,16 @@ fn nearest(books: &Books, at: usize) -> Option<(usize, u64)> {
     nearest
 }
 
-fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {
-    let request = &books.requests[at];
-    let found = (0..books.machines.len()).find(|machine| {
-        let place = &books.machines[*machine];
-        let avoided = books.avoids(at, *machine);
-        (books.station(*machine).node.block.is_some() || avoided)
-            && place.order >= request.order
-            && (avoided || books.is_permitted(at, *machine))
+fn blocked(state: &RoundState, at: usize) -> Option<hayward_vocabulary::NodeName> {
+    let work = &state.work[at];
+    let found = (0..state.nodes.len()).find(|node| {
+        let node_state = &state.nodes[*node];
+        let avoided = state.avoids(at, *node);
+        (state.node_record(*node).node.block.is_some() || avoided)
+            && node_state.quanta >= work.process_quanta
+            && (avoided || state.is_permitted(at, *node))
     });
-    found.map(|machine| books.station(machine).name.clone())
+    found.map(|node| state.node_record(node).name.clone())
 }
 
 #[cfg(test)]
@@ -291,20 +300,20 @@ mod tests {
     use crate::{
         input::{settings::Settings, snapshot::Policy},
         output::plan::{Reason, Unblock},
-        tests::fixture::{GIB, World, node_name},
+        tests::fixture::{Fixture, GIB, node_name},
     };
 
     #[test]
     fn the_smallest_change_and_what_else_would_block() {
-        let mut world = World::eager().nodes(&[4, 4]);
-        world.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
-        world.service("holds", "a", 2);
-        world.service("over", "a", 2);
-        world.job("huge", "b", 9);
-        world.service("late", "c", 3);
-        world.step();
-        world.service("later", "e", 3);
-        let plan = world.step();
+        let mut fixture = Fixture::eager().nodes(&[4, 4]);
+        fixture.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
+        fixture.service("holds", "a", 2);
+        fixture.service("over", "a", 2);
+        fixture.job("huge", "b", 9);
+        fixture.service("late", "c", 3);
+        fixture.step();
+        fixture.service("later", "e", 3);
+        let plan = fixture.step();
         let unblock = |id: &str| plan.verdicts[id].unblock.clone().unwrap();
         assert_eq!(plan.verdicts["over"].reason, Reason::AllotmentExceeded);
         assert_eq!(unblock("over"), Unblock::RaiseAllotment { bytes: GIB });
@@ -319,38 +328,38 @@ mod tests {
     /// against, room where there is not.
     #[test]
     fn whoever_is_due_nothing_is_told_what_gives_a_share() {
-        for (beside, helps) in [
+        for (dimension, helps) in [
             (10, Unblock::RaiseShare { quanta: 2 }),
             (5, Unblock::AddNode { quanta: 2 }),
         ] {
-            let mut world = World::eager().nodes(&[4]);
-            world.snapshot.tunables.settings = Settings::reference();
-            world.class("heavy", (Policy::FairShare, beside, 100), "default");
-            world.job_in("heavy", "has", "a", 2).max_processes = 2;
-            world.job("lacks", "b", 2);
-            world.snapshot.classes.get_mut("fair").unwrap().weight = 1;
-            world.step();
-            let plan = world.step();
+            let mut fixture = Fixture::eager().nodes(&[4]);
+            fixture.snapshot.tunables.settings = Settings::reference();
+            fixture.class("heavy", (Policy::FairShare, dimension, 100), "default");
+            fixture.job_in("heavy", "has", "a", 2).max_processes = 2;
+            fixture.job("lacks", "b", 2);
+            fixture.snapshot.classes.get_mut("fair").unwrap().weight = 1;
+            fixture.step();
+            let plan = fixture.step();
             assert_eq!(plan.verdicts["lacks"].reason, Reason::ZeroShare);
             assert_eq!(plan.verdicts["lacks"].unblock.as_ref(), Some(&helps));
             match helps {
-                Unblock::AddNode { quanta } => world.node_in("default", "n01", quanta),
-                _ => world.snapshot.classes.get_mut("fair").unwrap().weight = 100,
+                Unblock::AddNode { quanta } => fixture.node_in("default", "n01", quanta),
+                _ => fixture.snapshot.classes.get_mut("fair").unwrap().weight = 100,
             }
-            assert!(world.current("lacks", 3).contains(&1), "{helps:?}");
+            assert!(fixture.current("lacks", 3).contains(&1), "{helps:?}");
         }
     }
 
     #[test]
     fn d_6_what_no_quantum_counts_is_named_where_it_is_what_lacks() {
-        let mut world = World::eager().nodes(&[8]);
-        world.node("n00").capacity.cpu_milli = 2_000;
+        let mut fixture = Fixture::eager().nodes(&[8]);
+        fixture.node("n00").capacity.cpu_milli = 2_000;
         for (id, user) in [("first", "a"), ("second", "b")] {
-            world.job(id, user, 1).size.cpu_milli = 1_000;
-            world.step();
-            world.step();
+            fixture.job(id, user, 1).size.cpu_milli = 1_000;
+            fixture.step();
+            fixture.step();
         }
-        let verdict = world.plan().verdicts["second"].clone();
+        let verdict = fixture.plan().verdicts["second"].clone();
         let named = "too little cpu, which the quantum of the policy does not count";
         assert!(
             verdict.detail.to_string().ends_with(named),
@@ -362,11 +371,11 @@ mod tests {
 
     #[test]
     fn a_receipt_says_who_gave_what_for_whom() {
-        let mut world = World::eager().nodes(&[2]);
-        world.job("old", "a", 1);
-        world.step();
-        world.job("new", "b", 1);
-        let plan = world.step();
+        let mut fixture = Fixture::eager().nodes(&[2]);
+        fixture.job("old", "a", 1);
+        fixture.step();
+        fixture.job("new", "b", 1);
+        let plan = fixture.step();
         let receipt = &plan.receipts[0];
         assert_eq!(plan.receipts.len(), 1);
         assert_eq!((receipt.work.as_str(), receipt.user.as_str()), ("old", "a"));

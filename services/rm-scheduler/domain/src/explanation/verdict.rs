@@ -7,19 +7,19 @@ use hayward_vocabulary::{
     counted::{processes, quanta},
 };
 
-use super::unblock::Explainer;
+use super::unblock::UnblockFinder;
 use crate::{
     entitlement::reachable::{never, nowhere},
-    index::Served,
+    index::ClassRecord,
     input::snapshot::Policy,
     output::{
         plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
         reason::Deferral,
-        sentence::{Beside, Detail, Sentence},
+        sentence::{Detail, Sentence, UncountedDimension},
         shares::Counts,
     },
-    preemption::budget::Brake,
-    state::{Books, Request},
+    preemption::budget::BudgetStop,
+    state::{RoundState, WorkState},
 };
 
 /// What no node can take, by home pool, policy and size of one process.
@@ -32,12 +32,12 @@ pub(crate) struct Finding {
     refused: bool,
     waits: bool,
     detail: Detail,
-    help: Option<Box<Help>>,
+    details: Option<Box<Suggestion>>,
 }
 
 /// What is said only of work that waits.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Help {
+struct Suggestion {
     budget: Option<BudgetNumbers>,
     also: Vec<Reason>,
     unblock: Option<Unblock>,
@@ -71,8 +71,8 @@ impl From<Deferral> for Answer {
 }
 
 impl Finding {
-    pub fn told(&self, class: Option<&Served>, counts: &Counts) -> Verdict {
-        let help = self.help.as_deref().cloned().unwrap_or_default();
+    pub fn verdict(&self, class: Option<&ClassRecord>, counts: &Counts) -> Verdict {
+        let help = self.details.as_deref().cloned().unwrap_or_default();
         Verdict {
             reason: self.reason,
             waits: self.waits,
@@ -95,92 +95,98 @@ impl Finding {
 }
 
 /// Somebody waits or is refused, which can depend on anything.
-pub(crate) fn is_unsettled(books: &Books, (at, wait): (usize, Option<Reason>)) -> bool {
-    let request = &books.requests[at];
-    let nowhere = request.has() == 0 && request.reach == 0;
-    request.deferral.is_some()
+pub(crate) fn is_unsettled(state: &RoundState, (at, wait): (usize, Option<Reason>)) -> bool {
+    let work = &state.work[at];
+    let nowhere = work.has() == 0 && work.reach == 0;
+    work.deferral.is_some()
         || wait.is_some()
-        || books.brake_on(at).is_some()
+        || state.budget_stop_of(at).is_some()
         || nowhere
-        || !books.promised_to(at).is_empty()
+        || !state.whole_nodes_for(at).is_empty()
 }
 
 /// Answers that many pieces of work share, in one round.
 #[derive(Default)]
-pub(crate) struct Finder<'a> {
+pub(crate) struct VerdictBuilder<'a> {
     never: Never<'a>,
-    pub explainer: Explainer,
+    pub explainer: UnblockFinder,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> VerdictBuilder<'a> {
     /// What is found about this work, which waits for that.
-    pub fn find(&mut self, books: &Books<'a>, (at, wait): (usize, Option<Reason>)) -> Finding {
-        let request = &books.requests[at];
-        let has = request.has();
-        let answer = match &request.deferral {
+    pub fn find(&mut self, state: &RoundState<'a>, (at, wait): (usize, Option<Reason>)) -> Finding {
+        let work = &state.work[at];
+        let has = work.has();
+        let answer = match &work.deferral {
             Some(deferral) => Deferral::clone(deferral).into(),
-            None => open(books, (at, wait), self),
+            None => first_blocker(state, (at, wait), self),
         };
-        let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
-        let waits =
-            request.deferral.is_some() || books.brake_on(at).is_some() || wait.is_some_and(told);
-        let explainer = &mut self.explainer;
-        let help = waits.then(|| Box::new(help(books, at, answer.reason, explainer)));
+        let user_totals = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
+        let waits = work.deferral.is_some()
+            || state.budget_stop_of(at).is_some()
+            || wait.is_some_and(user_totals);
+        let unblock_finder = &mut self.explainer;
+        let help = waits.then(|| Box::new(suggest(state, at, answer.reason, unblock_finder)));
         Finding {
             reason: answer.reason,
             refused: answer.refused,
             waits,
             detail: answer.detail,
-            help,
+            details: help,
         }
     }
 }
 
-fn help(books: &Books, at: usize, why: Reason, explainer: &mut Explainer) -> Help {
-    Help {
-        budget: books.brake_on(at).map(|brake| BudgetNumbers {
-            allowed_quanta: brake.allowed,
-            spent_quanta: brake.spent,
-            needed_quanta: brake.needed,
+fn suggest(
+    state: &RoundState,
+    at: usize,
+    why: Reason,
+    unblock_finder: &mut UnblockFinder,
+) -> Suggestion {
+    Suggestion {
+        budget: state.budget_stop_of(at).map(|budget_stop| BudgetNumbers {
+            allowed_quanta: budget_stop.allowed,
+            spent_quanta: budget_stop.spent,
+            needed_quanta: budget_stop.needed,
         }),
-        also: explainer.also(books, at, why),
-        unblock: explainer.unblock(books, at, why),
+        also: unblock_finder.also(state, at, why),
+        unblock: unblock_finder.unblock(state, at, why),
     }
 }
 
 /// The verdict on work that took part, and waits for that.
-fn open<'a>(
-    books: &Books<'a>,
+fn first_blocker<'a>(
+    state: &RoundState<'a>,
     (at, wait): (usize, Option<Reason>),
-    finder: &mut Finder<'a>,
+    builder: &mut VerdictBuilder<'a>,
 ) -> Answer {
-    let request = &books.requests[at];
-    let has = request.has();
-    let fair = books.policy(at) == Some(Policy::FairShare);
-    if request.ended {
+    let work = &state.work[at];
+    let has = work.has();
+    let fair = state.policy(at) == Some(Policy::FairShare);
+    if work.ended {
         return Answer::of(Reason::Satisfied, Detail::ProcessGone);
     }
     if matches!(
         wait,
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
-        return why_never(books, at, &mut finder.never);
+        return why_never(state, at, &mut builder.never);
     }
-    if request.missing() > 0 {
-        return waiting(books, (at, wait), &mut finder.explainer);
+    if work.missing() > 0 {
+        return waiting(state, (at, wait), &mut builder.explainer);
     }
-    if books.demand(at).max_processes == 0 {
+    if state.work_record(at).max_processes == 0 {
         return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
     }
-    let base = request.cap.base;
+    let base = work.cap.base;
     if has >= base {
         return Answer::of(Reason::Satisfied, Detail::AllItCanUse);
     }
-    if has == 0 && fair && request.reach == 0 {
-        return why_never(books, at, &mut finder.never);
+    if has == 0 && fair && work.reach == 0 {
+        return why_never(state, at, &mut builder.never);
     }
-    if has >= request.cap.now && has > 0 {
-        return growing(request, has);
+    if has >= work.cap.now && has > 0 {
+        return growth_answer(work, has);
     }
     if has == 0 {
         return Answer::of(Reason::ZeroShare, Detail::NoProcess);
@@ -191,55 +197,58 @@ fn open<'a>(
     Answer::of(Reason::InsufficientResources, Detail::NoMoreRoom { base })
 }
 
-fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Never<'a>) -> Answer {
-    let request = &books.requests[at];
-    let here = || match never(books, at) {
+fn why_never<'a>(state: &RoundState<'a>, at: usize, known: &mut Never<'a>) -> Answer {
+    let work = &state.work[at];
+    let here = || match never(state, at) {
         Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
-        None => nowhere(books, at).into(),
+        None => nowhere(state, at).into(),
     };
-    if request.listed {
+    if work.has_node_list {
         return here();
     }
     let shape = (
-        books.home(at),
-        books.policy(at),
-        request.order,
-        books.size(at),
+        state.home(at),
+        state.policy(at),
+        work.process_quanta,
+        state.size(at),
     );
     known.entry(shape).or_insert_with(here).clone()
 }
 
 fn waiting(
-    books: &Books,
+    state: &RoundState,
     (at, wait): (usize, Option<Reason>),
-    explainer: &mut Explainer,
+    unblock_finder: &mut UnblockFinder,
 ) -> Answer {
-    let request = &books.requests[at];
-    let (due, has) = (request.counted, request.has());
-    if let Some(brake) = books.brake_on(at) {
-        let sentence = Detail::words(braked(books, brake, (due, has)));
+    let work = &state.work[at];
+    let (due, has) = (work.counted, work.has());
+    if let Some(budget_stop) = state.budget_stop_of(at) {
+        let sentence = Detail::words(budget_sentence(state, budget_stop, (due, has)));
         return Answer::of(Reason::WaitingForPreemption, sentence);
     }
-    let literal = !books.settings.evict_for_somebody;
-    if request.coming == 0
+    let literal = !state.settings.evict_for_somebody;
+    if work.reserved == 0
         && wait == Some(Reason::KeptApart)
-        && let Some(apart) = &books.demand(at).wishes().apart
+        && let Some(apart) = &state.work_record(at).constraints().apart
     {
-        return Answer::of(Reason::KeptApart, Detail::words(kept_apart(apart)));
+        return Answer::of(
+            Reason::KeptApart,
+            Detail::words(anti_affinity_sentence(apart)),
+        );
     }
     let counts_alone = wait == Some(Reason::WaitingForPreemption);
-    if request.coming > 0 || (counts_alone && literal) {
+    if work.reserved > 0 || (counts_alone && literal) {
         return Answer::of(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
     // Who does not wait is not told anew when nodes change.
     let near = wait
         .is_some()
-        .then(|| explainer.nearest(books, at))
+        .then(|| unblock_finder.nearest(state, at))
         .flatten();
     let detail = match near.and_then(|near| near.beside) {
-        Some(what) => Detail::LacksBeside {
+        Some(what) => Detail::LacksUncounted {
             what,
-            counted: is_counted(books, at, what),
+            counted: is_counted(state, at, what),
         },
         None => Detail::RoomIsSplit,
     };
@@ -247,25 +256,25 @@ fn waiting(
 }
 
 /// D6: does the quantum name it?
-fn is_counted(books: &Books, at: usize, what: Beside) -> bool {
-    let quantum = &books.register.quantum(books.home(at)).0;
+fn is_counted(state: &RoundState, at: usize, what: UncountedDimension) -> bool {
+    let quantum = &state.index.quantum(state.home(at)).0;
     match what {
-        Beside::Memory => quantum.memory_bytes > 0,
-        Beside::Cpu => quantum.cpu_milli > 0,
-        Beside::Gpu => quantum.gpu_milli > 0,
-        Beside::Other => !quantum.extras.is_empty(),
+        UncountedDimension::Memory => quantum.memory_bytes > 0,
+        UncountedDimension::Cpu => quantum.cpu_milli > 0,
+        UncountedDimension::Gpu => quantum.gpu_milli > 0,
+        UncountedDimension::Other => !quantum.extras.is_empty(),
     }
 }
 
 /// B5: fairness waits for natural churn.
-fn braked(books: &Books, brake: &Brake, (due, has): (u64, u64)) -> String {
-    let pool = books.forest.name(brake.pool);
-    let who = if brake.user {
+fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, (due, has): (u64, u64)) -> String {
+    let pool = state.forest.name(budget_stop.pool);
+    let who = if budget_stop.is_user_budget {
         format!("a user whose processes would have to leave pool {pool:?}")
     } else {
         format!("pool {pool:?}")
     };
-    let (spent, allowed, needed) = (brake.spent, brake.allowed, brake.needed);
+    let (spent, allowed, needed) = (budget_stop.spent, budget_stop.allowed, budget_stop.needed);
     format!(
         "due {}, has {has}: {who} has given up {spent} of {} an hour, and needs to give up \
          {needed} more; it waits until others end by themselves",
@@ -274,26 +283,26 @@ fn braked(books: &Books, brake: &Brake, (due, has): (u64, u64)) -> String {
     )
 }
 
-fn kept_apart(apart: &Apart) -> String {
+fn anti_affinity_sentence(apart: &Apart) -> String {
     let group = &apart.group;
     match &apart.by_label {
         None => format!(
-            "every node with room for it has {group} or what stands by for it, and it is kept \
+            "every node with space for it has {group} or what stands by for it, and it is kept \
              apart from them"
         ),
         Some(label) => format!(
-            "every node with room for it has the same value of label {label:?} as {group} or what \
+            "every node with space for it has the same value of label {label:?} as {group} or what \
              stands by for it, or none, and it is kept apart from them"
         ),
     }
 }
 
 /// Held back by start-up, by doubling or by prediction.
-fn growing(request: &Request, has: u64) -> Answer {
-    if request.cap.starting {
+fn growth_answer(work: &WorkState, has: u64) -> Answer {
+    if work.cap.starting {
         return Answer::of(Reason::InitializationCap, Detail::FirstTask);
     }
-    if request.cap.steady <= has {
+    if work.cap.steady <= has {
         return Answer::of(Reason::Satisfied, Detail::DoneBefore);
     }
     Answer::of(Reason::InitializationCap, Detail::Doubles)

@@ -23,14 +23,14 @@ pub(super) fn is_forecast(id: &AllocationId) -> bool {
     id.as_str().starts_with(FORECAST)
 }
 
-pub(super) struct Passing<'a> {
+pub(super) struct Advance<'a> {
     snapshot: Snapshot,
     /// Milliseconds of a task, for work that has not finished one.
     task_ms: &'a BTreeMap<WorkId, u64>,
     born: u64,
 }
 
-impl<'a> Passing<'a> {
+impl<'a> Advance<'a> {
     pub fn of(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
         Self {
             snapshot,

@@ -4,19 +4,19 @@ use super::*;
 use crate::{
     input::snapshot::{Demand, Policy, User},
     tests::{
-        fixture::{GIB, World, node_name, work_id},
+        fixture::{Fixture, GIB, node_name, work_id},
         properties::{add, asks, fleet, nodes},
     },
 };
 
-fn asked(world: &mut World, id: &str, user: &str, order: u64) -> (WorkId, Demand) {
-    world.job(id, user, order);
-    let demand = world.snapshot.demand.remove(&work_id(id)).unwrap();
+fn asked(fixture: &mut Fixture, id: &str, user: &str, order: u64) -> (WorkId, Demand) {
+    fixture.job(id, user, order);
+    let demand = fixture.snapshot.demand.remove(&work_id(id)).unwrap();
     (work_id(id), demand)
 }
 
-fn submit(world: &mut World, id: &str, user: &str, processes: u64) -> Changes {
-    let (work, mut demand) = asked(world, id, user, 1);
+fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Changes {
+    let (work, mut demand) = asked(fixture, id, user, 1);
     demand.max_processes = processes;
     Changes {
         submissions: BTreeMap::from([(work, demand)]),
@@ -25,20 +25,20 @@ fn submit(world: &mut World, id: &str, user: &str, processes: u64) -> Changes {
 }
 
 /// Two nodes of 4, all of it held by one job of one user.
-fn full() -> World {
-    let mut world = World::eager().nodes(&[4, 4]);
-    world.job("old", "ann", 1);
+fn full() -> Fixture {
+    let mut fixture = Fixture::eager().nodes(&[4, 4]);
+    fixture.job("old", "ann", 1);
     for _ in 0..6 {
-        world.step();
+        fixture.step();
     }
-    assert_eq!(world.snapshot.allocations.len(), 8);
-    world
+    assert_eq!(fixture.snapshot.allocations.len(), 8);
+    fixture
 }
 
 #[test]
 fn nothing_changed_is_nothing_moved() {
-    let world = full();
-    let seen = forecast(&world.snapshot, &Changes::default(), 10);
+    let fixture = full();
+    let seen = forecast(&fixture.snapshot, &Changes::default(), 10);
     assert_eq!(seen.with, seen.without);
     assert!(seen.with.settled && seen.with.starts.is_empty() && seen.with.leaves.is_empty());
     assert_eq!(seen.moves(), BTreeMap::new());
@@ -47,9 +47,9 @@ fn nothing_changed_is_nothing_moved() {
 
 #[test]
 fn a_newcomer_starts_where_others_were_taken_back_for_it() {
-    let mut world = full();
-    let changes = submit(&mut world, "new", "ben", 4);
-    let seen = forecast(&world.snapshot, &changes, 10);
+    let mut fixture = full();
+    let changes = submit(&mut fixture, "new", "ben", 4);
+    let seen = forecast(&fixture.snapshot, &changes, 10);
     assert!(seen.with.settled, "{seen:#?}");
     assert_eq!(seen.with.starts.len(), 4);
     assert!(
@@ -81,10 +81,10 @@ fn a_newcomer_starts_where_others_were_taken_back_for_it() {
 
 #[test]
 fn what_would_happen_anyway_is_not_laid_at_the_door_of_the_change() {
-    let mut world = World::eager().nodes(&[4, 4]);
-    world.job("old", "ann", 1).max_processes = 3;
-    let changes = submit(&mut world, "new", "ben", 2);
-    let seen = forecast(&world.snapshot, &changes, 10);
+    let mut fixture = Fixture::eager().nodes(&[4, 4]);
+    fixture.job("old", "ann", 1).max_processes = 3;
+    let changes = submit(&mut fixture, "new", "ben", 2);
+    let seen = forecast(&fixture.snapshot, &changes, 10);
     let moves = seen.moves();
     assert_eq!(moves.keys().collect::<Vec<_>>(), [&work_id("new")]);
     assert_eq!(seen.without.starts.len(), 3);
@@ -93,13 +93,13 @@ fn what_would_happen_anyway_is_not_laid_at_the_door_of_the_change() {
 
 #[test]
 fn who_cannot_start_waits_with_a_reason() {
-    let mut world = full();
-    let (work, demand) = asked(&mut world, "huge", "ben", 9);
+    let mut fixture = full();
+    let (work, demand) = asked(&mut fixture, "huge", "ben", 9);
     let changes = Changes {
         submissions: BTreeMap::from([(work.clone(), demand)]),
         ..Changes::default()
     };
-    let seen = forecast(&world.snapshot, &changes, 10);
+    let seen = forecast(&fixture.snapshot, &changes, 10);
     let (waiting, verdict) = seen.with.waiting().next().unwrap();
     assert_eq!(
         (waiting, verdict.reason),
@@ -110,18 +110,18 @@ fn who_cannot_start_waits_with_a_reason() {
 
 #[test]
 fn drained_and_lost_nodes_send_their_work_elsewhere() {
-    let mut world = World::eager().nodes(&[4, 4]);
-    world.job("old", "ann", 1).max_processes = 4;
-    world.job("more", "ann", 1).max_processes = 4;
+    let mut fixture = Fixture::eager().nodes(&[4, 4]);
+    fixture.job("old", "ann", 1).max_processes = 4;
+    fixture.job("more", "ann", 1).max_processes = 4;
     for _ in 0..4 {
-        world.step();
+        fixture.step();
     }
     for (lose, reason) in [
         (false, VacateReason::Blocked),
         (true, VacateReason::NodeLost),
     ] {
         let name = node_name("n00");
-        let here = world
+        let here = fixture
             .snapshot
             .allocations
             .values()
@@ -134,7 +134,7 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
             &mut changes.drain
         };
         set.insert(name.clone());
-        let seen = forecast(&world.snapshot, &changes, 10);
+        let seen = forecast(&fixture.snapshot, &changes, 10);
         let gone = seen
             .with
             .leaves
@@ -145,9 +145,9 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
         assert!(seen.with.starts.iter().all(|start| start.node != name));
         assert_eq!(seen.with.shares.capacity, 4);
 
-        let node = world.snapshot.nodes[&name].clone();
+        let node = fixture.snapshot.nodes[&name].clone();
         changes.add.insert(node_name("fresh"), node);
-        let helped = forecast(&world.snapshot, &changes, 10);
+        let helped = forecast(&fixture.snapshot, &changes, 10);
         assert_eq!(helped.with.shares.capacity, 8);
         assert_eq!(
             helped.moves(),
@@ -159,31 +159,31 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
 
 #[test]
 fn withdrawn_work_makes_room_and_more_of_it_is_found_with_more_rounds() {
-    let mut world = full();
-    world.job("poor", "ben", 1).max_processes = 8;
+    let mut fixture = full();
+    fixture.job("poor", "ben", 1).max_processes = 8;
     for _ in 0..6 {
-        world.step();
+        fixture.step();
     }
     let changes = Changes {
         withdraw: BTreeSet::from([work_id("old")]),
         ..Changes::default()
     };
-    let short = forecast(&world.snapshot, &changes, 1);
+    let short = forecast(&fixture.snapshot, &changes, 1);
     assert!(!short.with.settled);
-    let seen = forecast(&world.snapshot, &changes, 20);
+    let seen = forecast(&fixture.snapshot, &changes, 20);
     assert!(seen.with.settled && seen.with.rounds < 20);
     assert_eq!(seen.moves()[&work_id("poor")].with, 8);
 }
 
 #[test]
 fn who_has_no_more_time_is_told_how_far_it_went() {
-    let mut world = full();
-    let mut changed = world.snapshot.clone();
-    submit(&mut world, "new", "ben", 4).apply(&mut changed);
+    let mut fixture = full();
+    let mut changed = fixture.snapshot.clone();
+    submit(&mut fixture, "new", "ben", 4).apply(&mut changed);
     let mut asked = Vec::new();
     let seen = compare(
         &FairShare,
-        &world.snapshot,
+        &fixture.snapshot,
         (changed, &BTreeMap::new()),
         &mut |planned| {
             asked.push(planned);
@@ -197,13 +197,13 @@ fn who_has_no_more_time_is_told_how_far_it_went() {
 /// The forecast is what then happens, to the process, in the world of the planner's own tests.
 #[test]
 fn what_is_forecast_is_what_happens() {
-    let mut world = full();
-    let changes = submit(&mut world, "new", "ben", 3);
-    let seen = forecast(&world.snapshot, &changes, 10);
-    changes.apply(&mut world.snapshot);
+    let mut fixture = full();
+    let changes = submit(&mut fixture, "new", "ben", 3);
+    let seen = forecast(&fixture.snapshot, &changes, 10);
+    changes.apply(&mut fixture.snapshot);
     let (mut starts, mut leaves) = (Vec::new(), Vec::new());
     for round in 1..=seen.with.rounds {
-        let plan = world.step();
+        let plan = fixture.step();
         starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
         leaves.extend(plan.vacates.into_iter().map(|it| (round, it.allocation)));
     }
@@ -225,18 +225,18 @@ fn what_is_forecast_is_what_happens() {
 
 #[test]
 fn another_policy_is_compared_with_the_one_in_force() {
-    let mut world = World::eager().nodes(&[6, 6]);
-    world.class("other", (Policy::FairShare, 10, 100), "default");
-    world.job("old", "ann", 1);
-    world.job_in("other", "new", "ben", 1);
+    let mut fixture = Fixture::eager().nodes(&[6, 6]);
+    fixture.class("other", (Policy::FairShare, 10, 100), "default");
+    fixture.job("old", "ann", 1);
+    fixture.job_in("other", "new", "ben", 1);
     for _ in 0..8 {
-        world.step();
+        fixture.step();
     }
-    let mut changed = world.snapshot.clone();
+    let mut changed = fixture.snapshot.clone();
     changed.classes.get_mut("other").unwrap().weight = 200;
     let seen = compare(
         &FairShare,
-        &world.snapshot,
+        &fixture.snapshot,
         (changed, &BTreeMap::new()),
         &mut within(20),
     );
@@ -245,7 +245,7 @@ fn another_policy_is_compared_with_the_one_in_force() {
     assert_eq!(moves[&work_id("new")].with, 8);
     assert_eq!(moves[&work_id("old")].with, 4);
 
-    let mut limited = world.snapshot.clone();
+    let mut limited = fixture.snapshot.clone();
     let user = User {
         max_allotment_bytes: Some(GIB),
         ..User::default()
@@ -253,7 +253,7 @@ fn another_policy_is_compared_with_the_one_in_force() {
     limited.users.insert("ben".parse().unwrap(), user);
     let seen = compare(
         &FairShare,
-        &world.snapshot,
+        &fixture.snapshot,
         (limited, &BTreeMap::new()),
         &mut within(20),
     );
@@ -280,35 +280,35 @@ proptest! {
         age in 0..6_usize,
         (drained, lost, withdrawn) in (0..12_usize, 0..12_usize, 0..20_usize),
     ) {
-        let mut world = fleet(&nodes, &before, 1);
+        let mut fixture = fleet(&nodes, &before, 1);
         // How long a process takes to start is what no forecast knows.
-        world.start_ms = 0;
+        fixture.start_ms = 0;
         for _ in 0..age {
-            world.step();
+            fixture.step();
         }
         let mut changes = Changes::default();
         for (at, ask) in after.iter().enumerate() {
             let id = format!("x{at:02}");
-            add(&mut world, &id, ask);
-            let demand = world.snapshot.demand.remove(&work_id(&id)).unwrap();
+            add(&mut fixture, &id, ask);
+            let demand = fixture.snapshot.demand.remove(&work_id(&id)).unwrap();
             changes.submissions.insert(work_id(&id), demand);
         }
         changes.drain.insert(node_name(&format!("n{drained:02}")));
         changes.lose.insert(node_name(&format!("n{lost:02}")));
         changes.withdraw.insert(work_id(&format!("w{withdrawn:02}")));
-        let fresh = world.snapshot.nodes.values().next().unwrap().clone();
+        let fresh = fixture.snapshot.nodes.values().next().unwrap().clone();
         changes.add.insert(node_name("fresh"), fresh);
 
-        let mut changed = world.snapshot.clone();
+        let mut changed = fixture.snapshot.clone();
         changes.apply(&mut changed);
         // How long tasks take here is what a forecast is told and cannot know.
         let known: BTreeMap<WorkId, u64> =
             changed.demand.keys().map(|work| (work.clone(), 1_000)).collect();
-        let seen = compare(&FairShare, &world.snapshot, (changed, &known), &mut within(12));
-        changes.apply(&mut world.snapshot);
+        let seen = compare(&FairShare, &fixture.snapshot, (changed, &known), &mut within(12));
+        changes.apply(&mut fixture.snapshot);
         let (mut starts, mut leaves) = (Vec::new(), Vec::new());
         for round in 1..=seen.with.rounds {
-            let plan = world.step();
+            let plan = fixture.step();
             starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
             leaves.extend(plan.vacates.into_iter().map(|it| (round, it.reason)));
         }
@@ -317,7 +317,7 @@ proptest! {
         let told = seen.with.leaves.into_iter().map(|it| (it.round, it.reason));
         prop_assert_eq!(leaves, told.collect::<Vec<_>>());
         if seen.with.settled {
-            prop_assert!(world.step().is_empty(), "it was said to be at rest");
+            prop_assert!(fixture.step().is_empty(), "it was said to be at rest");
         }
     }
 }

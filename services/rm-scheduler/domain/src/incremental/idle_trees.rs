@@ -9,63 +9,63 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    collections::bit_set::Bits,
+    collections::bit_set::BitSet,
     input::snapshot::Policy,
     output::plan::Reason,
-    placement::serve_order::lacking_in_turn,
-    state::{Books, ClassBook},
+    placement::serve_order::lacking_in_order,
+    state::{ClassState, RoundState},
 };
 
 /// What the steps after counting found in one tree, beside rows.
 #[derive(Default)]
-pub(crate) struct Outcome {
+pub(crate) struct TreeOutcome {
     /// Work of which it is said in [`Waits`] why it waits, and some of which it was.
     waiting: Vec<usize>,
     /// For the next round.
-    pub needy: Bits,
+    pub needy: BitSet,
     /// It is the same again, as long as nothing is stirred.
-    lasts: bool,
+    is_stable: bool,
     /// This round left it as it was.
-    pub is_kept: bool,
+    pub is_reused: bool,
 }
 
 /// By work: why it waits, as the step said that left it waiting. It is no part of the rows, or work
 /// that waits would be stirred in every round.
 #[derive(Default)]
-pub(crate) struct Waits(Vec<Option<Reason>>);
+pub(crate) struct WaitReasons(Vec<Option<Reason>>);
 
-impl Books<'_> {
+impl RoundState<'_> {
     /// The tree this work belongs to.
-    pub fn tree_of(&self, request: usize) -> Option<usize> {
-        self.home(request).map(|home| self.forest.root(home))
+    pub fn tree_of(&self, work: usize) -> Option<usize> {
+        self.home(work).map(|home| self.forest.root(home))
     }
 
-    pub fn wait_of(&self, request: usize) -> Option<Reason> {
-        let known = self.sets.waits.0.get(request).copied().flatten();
-        debug_assert!(known.is_none() || self.tree_of(request).is_some());
+    pub fn wait_reason(&self, work: usize) -> Option<Reason> {
+        let known = self.derived.wait_reasons.0.get(work).copied().flatten();
+        debug_assert!(known.is_none() || self.tree_of(work).is_some());
         known
     }
 
-    pub fn note_wait(&mut self, request: usize, reason: Reason) {
-        let Some(tree) = self.tree_of(request) else {
+    pub fn set_wait_reason(&mut self, work: usize, reason: Reason) {
+        let Some(tree) = self.tree_of(work) else {
             return;
         };
-        let waits = &mut self.sets.waits.0;
-        if waits.len() <= request {
-            waits.resize(self.requests.len(), None);
+        let waits = &mut self.derived.wait_reasons.0;
+        if waits.len() <= work {
+            waits.resize(self.work.len(), None);
         }
-        if waits[request].replace(reason).is_none() {
-            self.outcomes[tree].waiting.push(request);
+        if waits[work].replace(reason).is_none() {
+            self.outcomes[tree].waiting.push(work);
         }
     }
 
     /// Of no work of this tree it is said any more.
-    fn forget_waits(&mut self, tree: usize) {
+    fn clear_wait_reasons(&mut self, tree: usize) {
         let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
         for at in &waiting {
             // Who went to another tree may have been told there already; only who is stirred did.
-            if !self.requests.is_stirred(*at) || self.tree_of(*at) == Some(tree) {
-                self.sets.waits.0[*at] = None;
+            if !self.work.is_dirty(*at) || self.tree_of(*at) == Some(tree) {
+                self.derived.wait_reasons.0[*at] = None;
             }
         }
         self.outcomes[tree].waiting = waiting;
@@ -73,176 +73,186 @@ impl Books<'_> {
     }
 
     /// Other work may have the number by now, or it belongs to another tree. Once in a round.
-    fn forget_touched(&mut self) {
-        for at in &self.register.touched {
-            if let Some(wait) = self.sets.waits.0.get_mut(*at) {
+    fn clear_touched_wait_reasons(&mut self) {
+        for at in &self.index.touched {
+            if let Some(wait) = self.derived.wait_reasons.0.get_mut(*at) {
                 *wait = None;
             }
         }
     }
 
     /// What was just looked at can be otherwise in the next round, without any news.
-    pub fn passes(&self) {
-        self.passes.store(true, Relaxed);
+    pub fn note_time_dependence(&self) {
+        self.depends_on_time.store(true, Relaxed);
     }
 
-    pub fn has_passed(&self) -> bool {
-        self.passes.load(Relaxed)
+    pub fn has_time_dependence(&self) -> bool {
+        self.depends_on_time.load(Relaxed)
     }
 
     /// Is all in this tree as it was, and stays so? To be asked after counting.
     pub fn begin_tree(&mut self, tree: usize) -> bool {
-        let rests = self.outcomes[tree].lasts && !self.is_stirred(tree);
+        let rests = self.outcomes[tree].is_stable && !self.is_dirty(tree);
         if self.forest.roots().first() == Some(&tree) {
-            self.forget_touched();
+            self.clear_touched_wait_reasons();
         }
-        self.outcomes[tree].is_kept = rests;
+        self.outcomes[tree].is_reused = rests;
         if !rests {
-            self.forget_waits(tree);
+            self.clear_wait_reasons(tree);
             self.outcomes[tree].needy.clear();
-            self.passes.store(false, Relaxed);
+            self.depends_on_time.store(false, Relaxed);
         }
         rests
     }
 
     pub fn end_tree(&mut self, tree: usize) {
-        let braked = || self.brakes.keys().any(|at| self.tree_of(*at) == Some(tree));
-        let waits = |(policy, at): &(Policy, usize)| {
-            let request = &self.requests[*at];
-            *policy != Policy::FairShare && (request.has() == 0 || request.missing() > 0)
+        let braked = || {
+            self.budget_stops
+                .keys()
+                .any(|at| self.tree_of(*at) == Some(tree))
         };
-        let is_fair = |book: &ClassBook| book.class.policy == Policy::FairShare;
+        let waits = |(policy, at): &(Policy, usize)| {
+            let work = &self.work[*at];
+            *policy != Policy::FairShare && (work.has() == 0 || work.missing() > 0)
+        };
+        let is_fair = |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
         let others_wait =
-            || !self.classes.iter().all(is_fair) && lacking_in_turn(self, tree).iter().any(waits);
-        let lasts = !self.has_passed() && !braked() && !others_wait();
-        self.outcomes[tree].lasts = lasts;
+            || !self.classes.iter().all(is_fair) && lacking_in_order(self, tree).iter().any(waits);
+        let lasts = !self.has_time_dependence() && !braked() && !others_wait();
+        self.outcomes[tree].is_stable = lasts;
     }
 
-    fn is_stirred(&self, tree: usize) -> bool {
-        let (register, forest) = (self.register, self.forest);
+    fn is_dirty(&self, tree: usize) -> bool {
+        let (index, forest) = (self.index, self.forest);
         let is_here = |pool: Option<usize>| pool.is_some_and(|pool| forest.root(pool) == tree);
-        let left = register.departed.iter();
-        register.anew
+        let left = index.departed.iter();
+        index.rebuilt
             || left.map(|it| self.classes[it.class].pool).any(is_here)
-            || register.left_pools.iter().any(|pool| is_here(Some(*pool)))
-            || self.requests.stirred().any(|at| is_here(self.home(at)))
+            || index.left_pools.iter().any(|pool| is_here(Some(*pool)))
+            || self.work.dirty_rows().any(|at| is_here(self.home(at)))
             || self
-                .machines
-                .stirred()
-                .any(|at| is_here(self.machines[at].pool))
+                .nodes
+                .dirty_rows()
+                .any(|at| is_here(self.nodes[at].pool))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{
-        News, Plan, Planner as _, Rounds,
+        Plan, Planner as _, Rounds, SnapshotDelta,
         input::snapshot::{Policy, Pool},
         planner::FairShare,
-        tests::fixture::{World, work_id},
+        tests::fixture::{Fixture, work_id},
     };
 
     /// Two trees in which more is asked for than there is, by name of the pool.
-    fn two_trees() -> World {
-        let mut world = World::eager().nodes(&[4, 4]);
-        world.snapshot.pools.insert("other".into(), Pool::default());
-        world.node_in("other", "m0", 4);
-        world.class("apart", (Policy::FairShare, 10, 100), "other");
+    fn two_trees() -> Fixture {
+        let mut fixture = Fixture::eager().nodes(&[4, 4]);
+        fixture
+            .snapshot
+            .pools
+            .insert("other".into(), Pool::default());
+        fixture.node_in("other", "m0", 4);
+        fixture.class("apart", (Policy::FairShare, 10, 100), "other");
         for (at, user) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
-            world.job(&format!("here{at}"), user, 3);
-            world.job_in("apart", &format!("there{at}"), user, 3);
+            fixture.job(&format!("here{at}"), user, 3);
+            fixture.job_in("apart", &format!("there{at}"), user, 3);
         }
-        world
+        fixture
     }
 
-    fn round(rounds: &mut Rounds, world: &World, news: &News) -> Plan {
-        let decided = rounds.decide(&world.snapshot, news);
-        let plan = rounds.whole(decided);
-        assert_eq!(plan, FairShare.schedule(&world.snapshot));
+    fn round(rounds: &mut Rounds, fixture: &Fixture, delta: &SnapshotDelta) -> Plan {
+        let decided = rounds.decide(&fixture.snapshot, delta);
+        let plan = rounds.full_plan(decided);
+        assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
         plan
     }
 
     fn rested(rounds: &Rounds) -> Vec<bool> {
         let outcomes = rounds.outcomes();
-        outcomes.iter().map(|outcome| outcome.is_kept).collect()
+        outcomes.iter().map(|outcome| outcome.is_reused).collect()
     }
 
     #[test]
     fn who_waits_in_a_tree_without_news_is_left_alone() {
-        let mut world = two_trees();
+        let mut fixture = two_trees();
         let mut rounds = Rounds::default();
         for _ in 0..6 {
-            let plan = round(&mut rounds, &world, &News::everything());
-            world.carry_out(&plan);
+            let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+            fixture.carry_out(&plan);
         }
         // What was read anew is looked at once more.
         for _ in 0..2 {
-            let plan = round(&mut rounds, &world, &News::default());
+            let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
             assert!(plan.is_empty(), "{plan:?}");
-            world.carry_out(&plan);
+            fixture.carry_out(&plan);
         }
-        let plan = round(&mut rounds, &world, &News::default());
+        let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
         assert_eq!(rested(&rounds), [true, true]);
         assert!(plan.verdicts.values().any(|verdict| verdict.waits));
-        world.carry_out(&plan);
+        fixture.carry_out(&plan);
 
-        world.of("there4").max_processes = 1;
-        let news = News::of_work(&world.snapshot, [work_id("there4")]);
-        round(&mut rounds, &world, &news);
+        fixture.of("there4").max_processes = 1;
+        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("there4")]);
+        round(&mut rounds, &fixture, &delta);
         assert_eq!(rested(&rounds), [true, false]);
     }
 
     #[test]
     fn of_a_tree_that_is_none_any_more_nothing_stays() {
-        let mut world = two_trees();
-        let node = world.node("m0");
+        let mut fixture = two_trees();
+        let node = fixture.node("m0");
         (node.capacity.cpu_milli, node.capacity.memory_bytes) =
             (2_000, 8 * crate::tests::fixture::GIB);
         for at in 0..5 {
-            let size = &mut world.of(&format!("there{at}")).size;
+            let size = &mut fixture.of(&format!("there{at}")).size;
             (size.cpu_milli, size.memory_bytes) = (1_000, crate::tests::fixture::GIB);
         }
         let mut rounds = Rounds::default();
         for _ in 0..4 {
-            let plan = round(&mut rounds, &world, &News::everything());
-            world.carry_out(&plan);
+            let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+            fixture.carry_out(&plan);
         }
-        let needy = |id: &str| world.snapshot.carried.needy.contains(id);
+        let needy = |id: &str| fixture.snapshot.carried.needy.contains(id);
         assert!(
             (0..5).any(|at| needy(&format!("there{at}"))),
             "some are needy there"
         );
         // Both trees become one, and most of the work goes, with its numbers.
-        let other = world.snapshot.pools.get_mut("other").unwrap();
+        let other = fixture.snapshot.pools.get_mut("other").unwrap();
         other.parent = Some("default".into());
-        world.snapshot.demand.retain(|id, _| id.as_str() == "here0");
-        world.snapshot.allocations.clear();
-        round(&mut rounds, &world, &News::everything());
-        round(&mut rounds, &world, &News::default());
+        fixture
+            .snapshot
+            .demand
+            .retain(|id, _| id.as_str() == "here0");
+        fixture.snapshot.allocations.clear();
+        round(&mut rounds, &fixture, &SnapshotDelta::everything());
+        round(&mut rounds, &fixture, &SnapshotDelta::default());
     }
 
     #[test]
     fn a_tree_whose_work_waits_for_a_budget_does_not_rest() {
-        let mut world = World::eager().nodes(&[4]);
-        let settings = &mut world.snapshot.tunables.settings;
+        let mut fixture = Fixture::eager().nodes(&[4]);
+        let settings = &mut fixture.snapshot.tunables.settings;
         settings.preemption_pool_percent_per_hour = Some(25);
-        world.job("first", "a", 1);
+        fixture.job("first", "a", 1);
         let mut rounds = Rounds::default();
-        let plan = round(&mut rounds, &world, &News::everything());
-        world.carry_out(&plan);
-        world.job("second", "b", 1);
+        let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+        fixture.carry_out(&plan);
+        fixture.job("second", "b", 1);
         for _ in 0..4 {
-            let plan = round(&mut rounds, &world, &News::everything());
-            world.carry_out(&plan);
+            let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+            fixture.carry_out(&plan);
         }
         for _ in 0..3 {
-            let plan = round(&mut rounds, &world, &News::default());
+            let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
             assert_eq!(rested(&rounds), [false]);
-            world.carry_out(&plan);
+            fixture.carry_out(&plan);
         }
         // An hour later there is budget again, and nobody had to say so.
-        world.snapshot.now = world.snapshot.now.plus_ms(2 * 3_600_000);
-        world.snapshot.taken_back.clear();
-        assert!(!round(&mut rounds, &world, &News::default()).is_empty());
+        fixture.snapshot.now = fixture.snapshot.now.plus_ms(2 * 3_600_000);
+        fixture.snapshot.taken_back.clear();
+        assert!(!round(&mut rounds, &fixture, &SnapshotDelta::default()).is_empty());
     }
 }

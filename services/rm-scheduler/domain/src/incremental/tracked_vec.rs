@@ -5,53 +5,53 @@ use std::ops::{Index, IndexMut};
 
 const BITS: usize = u64::BITS as usize;
 
-pub(crate) struct Kept<T> {
+pub(crate) struct TrackedVec<T> {
     rows: Vec<T>,
     /// All rows are of this round, and count as written.
-    is_fresh: bool,
+    all_touched: bool,
     /// Of each so many rows, which are noted. They are as many as the rows ask for.
-    notes: Vec<Notes>,
+    dirty_words: Vec<DirtyWord>,
     /// Set right when this round began, or written since; each once.
-    stirred: Vec<usize>,
+    dirty: Vec<usize>,
     /// Written since this round began; each once.
-    written: Vec<usize>,
+    touched: Vec<usize>,
     /// What was written, as often as it was.
     journal: Vec<usize>,
 }
 
 #[derive(Default, Clone, Copy)]
-struct Notes {
-    stirred: u64,
-    written: u64,
+struct DirtyWord {
+    dirty: u64,
+    touched: u64,
 }
 
 fn split(at: usize) -> (usize, u64) {
     (at / BITS, 1 << (at % BITS))
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for TrackedVec<T> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
-            is_fresh: true,
-            notes: Vec::new(),
-            stirred: Vec::new(),
-            written: Vec::new(),
+            all_touched: true,
+            dirty_words: Vec::new(),
+            dirty: Vec::new(),
+            touched: Vec::new(),
             journal: Vec::new(),
         }
     }
 }
 
-impl<T> Kept<T> {
+impl<T> TrackedVec<T> {
     /// All rows anew, in the memory of the old ones.
     pub fn fill(&mut self, rows: impl Iterator<Item = T>) {
-        self.is_fresh = true;
+        self.all_touched = true;
         self.rows.clear();
         self.rows.extend(rows);
-        self.notes.clear();
-        self.stirred.clear();
-        self.stirred.extend(0..self.rows.len());
-        self.written.clear();
+        self.dirty_words.clear();
+        self.dirty.clear();
+        self.dirty.extend(0..self.rows.len());
+        self.touched.clear();
         self.journal.clear();
     }
 
@@ -64,24 +64,24 @@ impl<T> Kept<T> {
         again: impl Fn(usize, &mut T, bool),
     ) {
         self.journal.clear();
-        if !std::mem::take(&mut self.is_fresh) {
-            for at in self.stirred.drain(..) {
-                self.notes[at / BITS] = Notes::default();
+        if !std::mem::take(&mut self.all_touched) {
+            for at in self.dirty.drain(..) {
+                self.dirty_words[at / BITS] = DirtyWord::default();
             }
-            std::mem::swap(&mut self.stirred, &mut self.written);
+            std::mem::swap(&mut self.dirty, &mut self.touched);
         }
-        self.make_notes(self.rows.len());
-        for at in self.stirred.iter().copied() {
+        self.resize_dirty_words(self.rows.len());
+        for at in self.dirty.iter().copied() {
             let (word, bit) = split(at);
-            self.notes[word].stirred |= bit;
+            self.dirty_words[word].dirty |= bit;
             again(at, &mut self.rows[at], true);
         }
         let mut late: Vec<usize> = Vec::new();
         for at in named {
             if at >= self.rows.len() {
-                self.make_notes(at + 1);
+                self.resize_dirty_words(at + 1);
             }
-            if self.stir(at) {
+            if self.mark_dirty(at) {
                 match self.rows.get_mut(at) {
                     Some(place) => again(at, place, false),
                     None => late.push(at),
@@ -92,54 +92,54 @@ impl<T> Kept<T> {
         self.rows.extend(late.into_iter().map(fresh));
     }
 
-    fn make_notes(&mut self, rows: usize) {
+    fn resize_dirty_words(&mut self, rows: usize) {
         let words = rows.div_ceil(BITS);
-        if self.notes.len() < words {
-            self.notes.resize(words, Notes::default());
+        if self.dirty_words.len() < words {
+            self.dirty_words.resize(words, DirtyWord::default());
         }
     }
 
     /// True when it was not stirred.
-    fn stir(&mut self, at: usize) -> bool {
+    fn mark_dirty(&mut self, at: usize) -> bool {
         let (word, bit) = split(at);
-        let notes = &mut self.notes[word];
-        let is_new = notes.stirred & bit == 0;
+        let notes = &mut self.dirty_words[word];
+        let is_new = notes.dirty & bit == 0;
         if is_new {
-            notes.stirred |= bit;
-            self.stirred.push(at);
+            notes.dirty |= bit;
+            self.dirty.push(at);
         }
         is_new
     }
 
-    fn note_written(&mut self, at: usize) {
+    fn note_touched(&mut self, at: usize) {
         let (word, bit) = split(at);
-        self.notes[word].written |= bit;
-        self.written.push(at);
-        self.stir(at);
+        self.dirty_words[word].touched |= bit;
+        self.touched.push(at);
+        self.mark_dirty(at);
     }
 
     /// Those that may differ from what they were when the last round ended, each once.
-    pub fn stirred(&self) -> impl Iterator<Item = usize> {
-        self.stirred.iter().copied()
+    pub fn dirty_rows(&self) -> impl Iterator<Item = usize> {
+        self.dirty.iter().copied()
     }
 
-    pub fn is_stirred(&self, at: usize) -> bool {
+    pub fn is_dirty(&self, at: usize) -> bool {
         let (word, bit) = split(at);
-        self.is_fresh || self.notes[word].stirred & bit != 0
+        self.all_touched || self.dirty_words[word].dirty & bit != 0
     }
 
     /// Where it says no it is as this round began with it.
-    pub fn is_written(&self, at: usize) -> bool {
+    pub fn is_touched(&self, at: usize) -> bool {
         let (word, bit) = split(at);
-        self.is_fresh || self.notes[word].written & bit != 0
+        self.all_touched || self.dirty_words[word].touched & bit != 0
     }
 
     /// Written in this round.
-    pub fn written(&self) -> impl Iterator<Item = usize> {
-        let all = if self.is_fresh {
-            &self.stirred
+    pub fn touched_rows(&self) -> impl Iterator<Item = usize> {
+        let all = if self.all_touched {
+            &self.dirty
         } else {
-            &self.written
+            &self.touched
         };
         all.iter().copied()
     }
@@ -159,8 +159,8 @@ impl<T> Kept<T> {
 
     /// For what is right for the next round as well.
     pub fn settle(&mut self, at: usize) -> &mut T {
-        if !self.is_fresh {
-            self.stir(at);
+        if !self.all_touched {
+            self.mark_dirty(at);
         }
         &mut self.rows[at]
     }
@@ -174,7 +174,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T> Index<usize> for Kept<T> {
+impl<T> Index<usize> for TrackedVec<T> {
     type Output = T;
 
     fn index(&self, at: usize) -> &T {
@@ -182,12 +182,12 @@ impl<T> Index<usize> for Kept<T> {
     }
 }
 
-impl<T> IndexMut<usize> for Kept<T> {
+impl<T> IndexMut<usize> for TrackedVec<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
         let (word, bit) = split(at);
-        if !self.is_fresh && self.notes[word].written & bit == 0 {
-            self.note_written(at);
+        if !self.all_touched && self.dirty_words[word].touched & bit == 0 {
+            self.note_touched(at);
         }
         self.journal.push(at);
         &mut self.rows[at]

@@ -3,22 +3,22 @@
 
 use hayward_vocabulary::{Size, Timestamp};
 
-use super::{Register, Shape, Share, node_space::Room};
+use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
 
 const NONE: u32 = u32::MAX;
 
 /// Of shares anywhere it is one line of memory.
 #[derive(Clone)]
 #[repr(align(64))]
-pub(crate) struct Load {
-    pub order: u64,
+pub(crate) struct AllocationUsage {
+    pub quanta: u64,
     /// How long it took to start; 0 where it has not, or took no time.
     pub start_ms: u64,
     invested: Invested,
-    machine: u32,
-    request: u32,
+    node: u32,
+    work: u32,
     /// Number of its user.
-    pub user_at: u32,
+    pub user: u32,
     /// Number of the user whose work it is.
     owner_at: u32,
     /// The shape of its work, where it is a fair share of just that size, without gpus, named
@@ -38,14 +38,14 @@ enum Invested {
 }
 
 impl Invested {
-    fn of(share: &Share) -> Self {
-        let started = share.started_at.unwrap_or(share.granted_at);
-        if !share.running {
+    fn of(allocation: &AllocationRecord) -> Self {
+        let started = allocation.started_at.unwrap_or(allocation.granted_at);
+        if !allocation.running {
             return Self::Since(started, 0);
         }
-        let since = share.running_since.unwrap_or(started);
-        let since = Self::Since(since, share.item_ms.unwrap_or(0));
-        share.investment_ms.map_or(since, Self::Said)
+        let since = allocation.running_since.unwrap_or(started);
+        let since = Self::Since(since, allocation.item_ms.unwrap_or(0));
+        allocation.investment_ms.map_or(since, Self::Said)
     }
 }
 
@@ -58,7 +58,7 @@ fn large(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|_| number != NONE)
 }
 
-impl Load {
+impl AllocationUsage {
     /// Milliseconds that would be lost with the share.
     pub fn invested_ms(&self, now: Timestamp) -> u64 {
         match self.invested {
@@ -70,20 +70,20 @@ impl Load {
         }
     }
 
-    pub fn machine(&self) -> Option<usize> {
-        large(self.machine)
+    pub fn node(&self) -> Option<usize> {
+        large(self.node)
     }
 
     /// The work that it was of when it was brought up to date last.
-    pub(super) fn request(&self) -> Option<usize> {
-        large(self.request)
+    pub(super) fn work(&self) -> Option<usize> {
+        large(self.work)
     }
 
     /// It is no load of its node any more.
-    pub(super) fn leave(&mut self, taken: &mut [Taken], shapes: &[Shape]) {
-        if let Some(machine) = self.machine() {
-            taken[machine].remove(self, shapes);
-            self.machine = NONE;
+    pub(super) fn leave(&mut self, taken: &mut [NodeUsage], shapes: &[Shape]) {
+        if let Some(node) = self.node() {
+            taken[node].remove(self, shapes);
+            self.node = NONE;
         }
     }
 
@@ -91,7 +91,7 @@ impl Load {
         large(self.shape)
     }
 
-    pub fn owner_at(&self) -> Option<u32> {
+    pub fn owner(&self) -> Option<u32> {
         (self.owner_at != NONE).then_some(self.owner_at)
     }
 }
@@ -100,7 +100,7 @@ impl Load {
 /// over all of them when one comes or goes. Of nodes anywhere it is read in one line of memory.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
 #[repr(align(64))]
-pub(super) struct Taken {
+pub(super) struct NodeUsage {
     /// By shares with a shape.
     pub all: Sum,
     /// By those of them that are leaving, where any is.
@@ -111,16 +111,16 @@ pub(super) struct Taken {
 
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sum {
-    order: u64,
+    quanta: u64,
     memory_bytes: u64,
     cpu_milli: u64,
     gpu_milli: u64,
 }
 
 impl Sum {
-    fn of(order: u64, size: &Size) -> Self {
+    fn of(quanta: u64, size: &Size) -> Self {
         Self {
-            order,
+            quanta,
             memory_bytes: size.memory_bytes,
             cpu_milli: size.cpu_milli,
             gpu_milli: size.gpu_milli,
@@ -130,7 +130,7 @@ impl Sum {
     /// None where a part would be larger than it may be.
     fn and(self, other: Self) -> Option<Self> {
         Some(Self {
-            order: self.order.checked_add(other.order)?,
+            quanta: self.quanta.checked_add(other.quanta)?,
             memory_bytes: self.memory_bytes.checked_add(other.memory_bytes)?,
             cpu_milli: self.cpu_milli.checked_add(other.cpu_milli)?,
             gpu_milli: self.gpu_milli.checked_add(other.gpu_milli)?,
@@ -139,7 +139,7 @@ impl Sum {
 
     fn without(self, part: Self) -> Self {
         Self {
-            order: self.order - part.order,
+            quanta: self.quanta - part.quanta,
             memory_bytes: self.memory_bytes - part.memory_bytes,
             cpu_milli: self.cpu_milli - part.cpu_milli,
             gpu_milli: self.gpu_milli - part.gpu_milli,
@@ -147,27 +147,27 @@ impl Sum {
     }
 
     /// Does it come to no more than this room?
-    pub fn fits(&self, room: &Room) -> bool {
-        self.order <= room.order
-            && self.memory_bytes <= room.size.memory_bytes
-            && self.cpu_milli <= room.size.cpu_milli
-            && self.gpu_milli <= room.size.gpu_milli
+    pub fn fits(&self, space: &NodeSpace) -> bool {
+        self.quanta <= space.quanta
+            && self.memory_bytes <= space.size.memory_bytes
+            && self.cpu_milli <= space.size.cpu_milli
+            && self.gpu_milli <= space.size.gpu_milli
     }
 
     /// What it leaves of room that has no gpus and nothing named, in the memory of other room.
-    pub fn leave(&self, of: &Room, room: &mut Room) {
-        room.order = of.order.saturating_sub(self.order);
-        room.size.memory_bytes = of.size.memory_bytes.saturating_sub(self.memory_bytes);
-        room.size.cpu_milli = of.size.cpu_milli.saturating_sub(self.cpu_milli);
-        room.size.gpu_milli = 0;
-        if !room.size.extras.is_empty() {
-            room.size.extras.clear();
+    pub fn leave(&self, of: &NodeSpace, space: &mut NodeSpace) {
+        space.quanta = of.quanta.saturating_sub(self.quanta);
+        space.size.memory_bytes = of.size.memory_bytes.saturating_sub(self.memory_bytes);
+        space.size.cpu_milli = of.size.cpu_milli.saturating_sub(self.cpu_milli);
+        space.size.gpu_milli = 0;
+        if !space.size.extras.is_empty() {
+            space.size.extras.clear();
         }
-        room.gpus.clear();
+        space.gpus.clear();
     }
 
     pub fn quanta(&self) -> u64 {
-        self.order
+        self.quanta
     }
 
     /// Quanta and size.
@@ -177,15 +177,15 @@ impl Sum {
             gpu_milli: self.gpu_milli,
             ..Size::memory(self.memory_bytes)
         };
-        (self.order, size)
+        (self.quanta, size)
     }
 }
 
-impl Taken {
+impl NodeUsage {
     /// What would make the sum larger than it may be has no shape here, and is looked at by itself.
-    fn add(&mut self, load: &mut Load, shapes: &[Shape]) {
+    fn add(&mut self, load: &mut AllocationUsage, shapes: &[Shape]) {
         let sum = |shape: usize| {
-            let part = Sum::of(load.order, &shapes[shape].3);
+            let part = Sum::of(load.quanta, &shapes[shape].3);
             Some((part, self.all.and(part)?))
         };
         let Some((part, all)) = load.shape().and_then(sum) else {
@@ -199,12 +199,12 @@ impl Taken {
         }
     }
 
-    fn remove(&mut self, load: &Load, shapes: &[Shape]) {
+    fn remove(&mut self, load: &AllocationUsage, shapes: &[Shape]) {
         let Some(shape) = load.shape() else {
             self.others -= 1;
             return;
         };
-        let part = Sum::of(load.order, &shapes[shape].3);
+        let part = Sum::of(load.quanta, &shapes[shape].3);
         self.all = self.all.without(part);
         if load.leaving {
             self.set_leaving(self.leaving().without(part));
@@ -225,79 +225,79 @@ impl Taken {
     }
 }
 
-impl Register {
+impl FleetIndex {
     /// Takes what a share holds from room of its node.
-    pub fn take_from(&self, room: &mut Room, held: usize) {
-        let load = &self.loads[held];
+    pub fn take_from(&self, space: &mut NodeSpace, allocation: usize) {
+        let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
-            room.take(load.order, &self.shapes[shape].3, &[]);
+            space.take(load.quanta, &self.shapes[shape].3, &[]);
         } else {
-            let share = &self.shares[held];
-            room.take(share.order, &share.size, &share.gpus);
+            let record = &self.allocations[allocation];
+            space.take(record.quanta, &record.size, &record.gpus);
         }
     }
 
     /// Gives what a share held back to room of its node.
-    pub fn give_to(&self, room: &mut Room, held: usize) {
-        let load = &self.loads[held];
+    pub fn give_to(&self, space: &mut NodeSpace, allocation: usize) {
+        let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
-            room.give(load.order, &self.shapes[shape].3, &[]);
+            space.give(load.quanta, &self.shapes[shape].3, &[]);
         } else {
-            let share = &self.shares[held];
-            room.give(share.order, &share.size, &share.gpus);
+            let record = &self.allocations[allocation];
+            space.give(record.quanta, &record.size, &record.gpus);
         }
     }
 
     /// Takes the load of a share off its node.
     fn unload(&mut self, at: usize) {
-        if let Some(load) = self.loads.get_mut(at) {
-            load.leave(&mut self.taken, &self.shapes);
+        if let Some(load) = self.usage.get_mut(at) {
+            load.leave(&mut self.node_usage, &self.shapes);
         }
     }
 
     /// Brings the load of a share up to the share and to its work.
     pub(super) fn reload(&mut self, at: usize) {
         self.unload(at);
-        let share = &self.shares[at];
-        let owner = share.request.map(|request| &self.requests[request]);
-        let is_plain = |owner: &&super::Asked| {
-            !share.fixed
+        let allocation = &self.allocations[at];
+        let owner = allocation.work.map(|work| &self.work[work]);
+        let is_plain = |owner: &&super::WorkRecord| {
+            !allocation.fixed
                 && owner.class.is_some()
-                && owner.wishes().service.is_none()
-                && share.gpus.is_empty()
-                && share.size.extras.is_empty()
-                && share.size == self.shapes[owner.shape].3
+                && owner.constraints().service.is_none()
+                && allocation.gpus.is_empty()
+                && allocation.size.extras.is_empty()
+                && allocation.size == self.shapes[owner.shape].3
         };
-        let mut load = Load {
-            order: share.order,
-            start_ms: share.start_ms(),
-            invested: Invested::of(share),
-            machine: small(share.machine),
-            request: small(share.request),
-            user_at: small(Some(share.user_at)),
-            owner_at: small(owner.map(|owner| owner.user_at)),
+        let mut load = AllocationUsage {
+            quanta: allocation.quanta,
+            start_ms: allocation.start_ms(),
+            invested: Invested::of(allocation),
+            node: small(allocation.node),
+            work: small(allocation.work),
+            user: small(Some(allocation.user)),
+            owner_at: small(owner.map(|owner| owner.user)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
-            leaving: share.leaving,
-            fixed: share.fixed,
+            leaving: allocation.leaving,
+            fixed: allocation.fixed,
         };
-        if let Some(machine) = load.machine() {
-            self.taken[machine].add(&mut load, &self.shapes);
+        if let Some(node) = load.node() {
+            self.node_usage[node].add(&mut load, &self.shapes);
         }
-        match self.loads.get_mut(at) {
-            Some(place) => *place = load,
-            None => self.loads.push(load),
+        match self.usage.get_mut(at) {
+            Some(position) => *position = load,
+            None => self.usage.push(load),
         }
     }
 
     /// What is kept of the nodes is what adding up all their shares gives.
     #[cfg(test)]
     pub(super) fn assert_taken(&self) {
-        for (station, known) in self.machines.iter().zip(&self.taken) {
-            let mut taken = Taken::default();
-            for held in station.held.iter() {
-                taken.add(&mut self.loads[held].clone(), &self.shapes);
+        for (node_record, known) in self.nodes.iter().zip(&self.node_usage) {
+            let mut taken = NodeUsage::default();
+            for allocation in node_record.allocations.iter() {
+                taken.add(&mut self.usage[allocation].clone(), &self.shapes);
             }
-            assert_eq!(taken, *known, "on {}", station.name);
+            assert_eq!(taken, *known, "on {}", node_record.name);
         }
     }
 }

@@ -5,39 +5,39 @@ use std::sync::Arc;
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    Load, Register, Shape, Share, Station, allocation_usage::Taken, apply_delta::Stirred,
-    derive::set, lookup::OfShare,
+    AllocationRecord, AllocationUsage, FleetIndex, NodeRecord, Shape, allocation_usage::NodeUsage,
+    apply_delta::DirtyRows, derive::set, lookup::OfAllocation,
 };
 use crate::{
-    collections::id_list::Numbers,
-    incremental::{join::both, prefetch::fetch_rows},
+    collections::id_list::IdList,
+    incremental::{join::join, prefetch::fetch_rows},
     input::snapshot::Allocation,
 };
 
-impl Register {
-    pub(super) fn set_share(&mut self, found: &OfShare, stirred: &mut Stirred) {
-        let (id, Some(allocation)) = (found.name, found.said) else {
+impl FleetIndex {
+    pub(super) fn set_share(&mut self, found: &OfAllocation, dirty: &mut DirtyRows) {
+        let (id, Some(allocation)) = (found.name, found.stated) else {
             return;
         };
-        let request = self.request(&allocation.work);
-        let machine = self.machine(&allocation.node);
-        let user_at = self.user(&allocation.user);
+        let work = self.find_work(&allocation.work);
+        let node = self.find_node(&allocation.node);
+        let user_at = self.user_number(&allocation.user);
         let user = (self.user_names[user_at].clone(), user_at);
-        let mut share = share((id, user), allocation, (request, machine));
+        let mut share = share((id, user), allocation, (work, node));
         self.leave_remnant(&mut share);
-        let at = if let Some(at) = found.at {
-            self.unlink(at, stirred);
-            self.shares[at] = share;
+        let at = if let Some(at) = found.row {
+            self.unlink(at, dirty);
+            self.allocations[at] = share;
             at
-        } else if let Some(at) = self.vacant_shares.pop() {
-            self.shares[at] = share;
+        } else if let Some(at) = self.free_allocations.pop() {
+            self.allocations[at] = share;
             at
         } else {
-            self.shares.push(share);
-            self.shares.len() - 1
+            self.allocations.push(share);
+            self.allocations.len() - 1
         };
-        if found.at.is_none() {
-            self.share_at.insert(found.hash, at);
+        if found.row.is_none() {
+            self.allocation_by_name.insert(found.hash, at);
         }
         if allocation.fixed {
             self.fixed.insert(at);
@@ -45,96 +45,98 @@ impl Register {
         if allocation.leaving || allocation.purged {
             self.leaving.insert(at);
         }
-        let shares = &self.shares;
-        let link = |list: &mut Numbers| {
+        let shares = &self.allocations;
+        let link = |list: &mut IdList| {
             // News of allocations mostly is of the newest, so the search ends soon.
             let after = list.iter().rposition(|other| shares[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
         };
-        match request {
-            Some(request) => link(&mut self.requests[request].held),
-            None => link(self.orphans.entry(allocation.work.clone()).or_default()),
+        match work {
+            Some(work) => link(&mut self.work[work].allocations),
+            None => link(
+                self.without_demand
+                    .entry(allocation.work.clone())
+                    .or_default(),
+            ),
         }
-        if let Some(machine) = machine {
-            link(&mut self.machines[machine].held);
+        if let Some(node) = node {
+            link(&mut self.nodes[node].allocations);
         }
-        stirred.machines.extend(machine);
-        stirred.requests.extend(request);
-        stirred.shares.insert(at);
+        dirty.nodes_by_load.extend(node);
+        dirty.work.extend(work);
+        dirty.allocations.insert(at);
     }
 
     /// Takes out what is gone by the news; off its nodes beside what is done `then`, which does not
     /// look at nodes: most of the time goes into waiting for lists in memory.
     pub(super) fn remove_shares(
         &mut self,
-        news: &[OfShare],
-        stirred: &mut Stirred,
-        then: impl FnOnce(&mut Self, &mut Stirred),
+        delta: &[OfAllocation],
+        dirty: &mut DirtyRows,
+        then: impl FnOnce(&mut Self, &mut DirtyRows),
     ) {
-        let said = news.iter().filter(|it| it.said.is_none());
-        let mut gone: Vec<Gone> = Vec::with_capacity(news.len());
-        gone.extend(said.filter_map(|it| self.gone(it)));
+        let stated = delta.iter().filter(|it| it.stated.is_none());
+        let mut gone: Vec<RemovedAllocation> = Vec::with_capacity(delta.len());
+        gone.extend(stated.filter_map(|it| self.removed(it)));
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
-            let work = || gone.iter().filter_map(Gone::request);
-            fetch_rows(work().map(|at| self.requests[at].held.len()));
-            fetch_first(work().map(|at| &self.requests[at].held));
+            let work = || gone.iter().filter_map(RemovedAllocation::work);
+            fetch_rows(work().map(|at| self.work[at].allocations.len()));
+            fetch_first(work().map(|at| &self.work[at].allocations));
             for it in &gone {
-                let at = it.at();
-                self.take_off_work((at, it.request()), stirred);
+                let at = it.allocation();
+                self.take_off_work((at, it.work()), dirty);
                 set(&mut self.faulty, at, false);
-                stirred.shares.remove(at);
-                self.vacant_shares.push(at);
+                dirty.allocations.remove(at);
+                self.free_allocations.push(at);
             }
-            then(self, stirred);
+            then(self, dirty);
         };
         let off_nodes = || {
             nodes.fetch(&gone);
             for it in &gone {
-                nodes.take_off((it.at(), it.machine()), &shapes);
+                nodes.take_off((it.allocation(), it.node()), &shapes);
             }
         };
-        both(gone.len(), off_work, off_nodes);
+        join(gone.len(), off_work, off_nodes);
         self.return_nodes(nodes);
-        let machines = gone.iter().filter_map(Gone::machine);
-        stirred.machines.extend(machines);
+        let machines = gone.iter().filter_map(RemovedAllocation::node);
+        dirty.nodes_by_load.extend(machines);
     }
 
     /// What is known of a share that goes, from its load alone. That says whose it was before the
     /// news, and so does the share until work is taken up; what has no node there may have got one.
-    fn gone(&self, share: &OfShare) -> Option<Gone> {
-        let at = share.at?;
-        let load = &self.loads[at];
-        let machine = load.machine().or_else(|| self.shares[at].machine);
-        Some(Gone {
-            share: number(at)?,
-            request: load.request().and_then(number),
-            machine: machine.and_then(number),
+    fn removed(&self, share: &OfAllocation) -> Option<RemovedAllocation> {
+        let at = share.row?;
+        let load = &self.usage[at];
+        let node = load.node().or_else(|| self.allocations[at].node);
+        Some(RemovedAllocation {
+            allocation: number(at)?,
+            work: load.work().and_then(number),
+            node: node.and_then(number),
         })
     }
 
     /// Takes a share out of all lists.
-    fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
-        let Share {
-            request, machine, ..
-        } = self.shares[at];
-        self.take_off_work((at, request), stirred);
+    fn unlink(&mut self, at: usize, dirty: &mut DirtyRows) {
+        let AllocationRecord { work, node, .. } = self.allocations[at];
+        self.take_off_work((at, work), dirty);
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
-        nodes.take_off((at, machine), &shapes);
+        nodes.take_off((at, node), &shapes);
         self.return_nodes(nodes);
-        stirred.machines.extend(machine);
+        dirty.nodes_by_load.extend(node);
     }
 
-    fn take_off_work(&mut self, (at, request): (usize, Option<usize>), stirred: &mut Stirred) {
+    fn take_off_work(&mut self, (at, request): (usize, Option<usize>), dirty: &mut DirtyRows) {
         if let Some(request) = request {
-            self.requests[request].held.take_out(at);
-            stirred.requests.insert(request);
+            self.work[request].allocations.take_out(at);
+            dirty.work.insert(request);
         } else {
-            let work = &self.shares[at].work;
-            if let Some(held) = self.orphans.get_mut(work) {
-                held.take_out(at);
-                if held.is_empty() {
-                    self.orphans.remove(work);
+            let work = &self.allocations[at].work_id;
+            if let Some(allocation) = self.without_demand.get_mut(work) {
+                allocation.take_out(at);
+                if allocation.is_empty() {
+                    self.without_demand.remove(work);
                 }
             }
         }
@@ -142,7 +144,7 @@ impl Register {
             &mut self.fixed,
             &mut self.leaving,
             &mut self.squatters,
-            &mut self.strays,
+            &mut self.orphans,
             &mut self.unplaced,
             &mut self.unclassed,
         ] {
@@ -152,93 +154,93 @@ impl Register {
 
     fn lend_nodes(&mut self) -> Nodes {
         Nodes {
-            machines: std::mem::take(&mut self.machines),
-            loads: std::mem::take(&mut self.loads),
-            taken: std::mem::take(&mut self.taken),
+            rows: std::mem::take(&mut self.nodes),
+            usage: std::mem::take(&mut self.usage),
+            node_usage: std::mem::take(&mut self.node_usage),
         }
     }
 
     fn return_nodes(&mut self, nodes: Nodes) {
-        (self.machines, self.loads, self.taken) = (nodes.machines, nodes.loads, nodes.taken);
+        (self.nodes, self.usage, self.node_usage) = (nodes.rows, nodes.usage, nodes.node_usage);
     }
 }
 
 /// A share that goes, with the work and the node whose lists it is in.
-struct Gone {
-    share: u32,
-    request: Option<u32>,
-    machine: Option<u32>,
+struct RemovedAllocation {
+    allocation: u32,
+    work: Option<u32>,
+    node: Option<u32>,
 }
 
 fn number(at: usize) -> Option<u32> {
     u32::try_from(at).ok()
 }
 
-impl Gone {
-    fn at(&self) -> usize {
-        self.share as usize
+impl RemovedAllocation {
+    fn allocation(&self) -> usize {
+        self.allocation as usize
     }
 
-    fn request(&self) -> Option<usize> {
-        self.request.map(|at| at as usize)
+    fn work(&self) -> Option<usize> {
+        self.work.map(|at| at as usize)
     }
 
-    fn machine(&self) -> Option<usize> {
-        self.machine.map(|at| at as usize)
+    fn node(&self) -> Option<usize> {
+        self.node.map(|at| at as usize)
     }
 }
 
 /// What nodes hold, while it is brought up to date beside everything else.
 struct Nodes {
-    machines: Vec<Station>,
-    loads: Vec<Load>,
-    taken: Vec<Taken>,
+    rows: Vec<NodeRecord>,
+    usage: Vec<AllocationUsage>,
+    node_usage: Vec<NodeUsage>,
 }
 
 impl Nodes {
     /// Has the memory come of what these are taken out of.
-    fn fetch(&self, gone: &[Gone]) {
-        let machines = || gone.iter().filter_map(Gone::machine);
-        fetch_rows(machines().map(|at| self.machines[at].held.len()));
-        fetch_rows(machines().map(|at| self.taken[at].others));
-        fetch_first(machines().map(|at| &self.machines[at].held));
+    fn fetch(&self, gone: &[RemovedAllocation]) {
+        let nodes = || gone.iter().filter_map(RemovedAllocation::node);
+        fetch_rows(nodes().map(|at| self.rows[at].allocations.len()));
+        fetch_rows(nodes().map(|at| self.node_usage[at].others));
+        fetch_first(nodes().map(|at| &self.rows[at].allocations));
     }
 
     /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
-    fn take_off(&mut self, (at, machine): (usize, Option<usize>), shapes: &[Shape]) {
-        if let Some(machine) = machine {
-            self.machines[machine].held.take_out(at);
+    fn take_off(&mut self, (at, node): (usize, Option<usize>), shapes: &[Shape]) {
+        if let Some(node) = node {
+            self.rows[node].allocations.take_out(at);
         }
-        if let Some(load) = self.loads.get_mut(at) {
-            load.leave(&mut self.taken, shapes);
+        if let Some(load) = self.usage.get_mut(at) {
+            load.leave(&mut self.node_usage, shapes);
         }
     }
 }
 
-fn fetch_first<'l>(lists: impl Iterator<Item = &'l Numbers>) {
-    fetch_rows(lists.filter_map(Numbers::first));
+fn fetch_first<'l>(lists: impl Iterator<Item = &'l IdList>) {
+    fetch_rows(lists.filter_map(IdList::first));
 }
 
 fn share(
     (id, (user, user_at)): (&AllocationId, (UserName, usize)),
     it: &Allocation,
-    (request, machine): (Option<usize>, Option<usize>),
-) -> Share {
-    Share {
+    (work, node): (Option<usize>, Option<usize>),
+) -> AllocationRecord {
+    AllocationRecord {
         id: id.clone(),
-        work: it.work.clone(),
-        request,
+        work_id: it.work.clone(),
+        work,
         kind: it.kind,
-        user,
-        user_at,
+        user_name: user,
+        user: user_at,
         class: if it.fixed {
             it.class.clone()
         } else {
             String::new()
         },
-        node: it.node.clone(),
-        machine,
-        order: it.order,
+        node_name: it.node.clone(),
+        node,
+        quanta: it.order,
         size: it.size.clone(),
         gpus: it.gpus.clone(),
         fixed: it.fixed,

@@ -3,98 +3,99 @@
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, ByName, Hash, Holding, Laws, Register, Served, Users,
-    allocation_usage::Taken,
+    ByName, ClassRecord, FleetIndex, Hash, PolicyInputs, Users, WorkRecord, WorkUsage,
+    allocation_usage::NodeUsage,
     derive::set,
-    growth_cap::Rules,
+    growth_cap::GrowthRules,
     lookup::{Entry, OfWork, look_up},
     pool_tree::Forest,
 };
 use crate::{
-    collections::{dense_set::Marks, id_list::Numbers},
-    incremental::join::both,
+    collections::{dense_set::DenseSet, id_list::IdList},
+    incremental::join::join,
     input::{
-        delta::News,
+        delta::SnapshotDelta,
         snapshot::{Demand, Snapshot},
     },
 };
 
 /// What has to be derived anew. Its memory is kept for the next news.
 #[derive(Default)]
-pub(super) struct Stirred {
+pub(super) struct DirtyRows {
     /// Nodes that differ themselves, and not just in what they hold.
-    pub nodes: Marks,
-    pub machines: Marks,
-    pub requests: Marks,
+    pub nodes: DenseSet,
+    pub nodes_by_load: DenseSet,
+    pub work: DenseSet,
     /// Work that asks for something else than before.
-    pub moved: Marks,
-    pub shares: Marks,
+    pub changed_demand: DenseSet,
+    pub allocations: DenseSet,
 }
 
-impl Stirred {
+impl DirtyRows {
     fn clear(&mut self) {
         self.nodes.clear();
-        self.machines.clear();
-        self.requests.clear();
-        self.moved.clear();
-        self.shares.clear();
+        self.nodes_by_load.clear();
+        self.work.clear();
+        self.changed_demand.clear();
+        self.allocations.clear();
     }
 }
 
-impl Register {
+impl FleetIndex {
     /// Brings the register up to a snapshot of which only the news differs from the last one.
-    pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) {
+    pub fn apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
         #[cfg(test)]
-        news.assert_true(snapshot);
-        let laws = &self.laws;
+        delta.assert_true(snapshot);
+        let laws = &self.policy;
         let same_laws = laws.quantum == snapshot.quantum
             && laws.tunables == snapshot.tunables
             && laws.pools == snapshot.pools
             && laws.classes == snapshot.classes;
-        if news.everything || !same_laws {
+        if delta.everything || !same_laws {
             self.read_all(snapshot);
             return;
         }
-        self.anew = false;
-        self.kinds_moved = false;
+        self.rebuilt = false;
+        self.node_kinds_changed = false;
         self.touched.clear();
         self.departed.clear();
         self.left_pools.clear();
-        self.nodes_moved = false;
-        self.splices.clear();
+        self.nodes_changed = false;
+        self.work_list_edits.clear();
         self.withdrawn.clear();
-        self.vacated.clear();
-        let mut stirred = std::mem::take(&mut self.stirred);
-        stirred.clear();
-        let Some(again) = self.absorb_nodes(snapshot, news, &mut stirred) else {
+        self.freed_work.clear();
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.clear();
+        let Some(again) = self.absorb_nodes(snapshot, delta, &mut dirty) else {
             self.read_all(snapshot);
             return;
         };
-        self.taken.resize(self.machines.len(), Taken::default());
-        let (work, shares) = look_up(self, snapshot, (news, &again));
+        self.node_usage
+            .resize(self.nodes.len(), NodeUsage::default());
+        let (work, shares) = look_up(self, snapshot, (delta, &again));
         // What ends takes its shares with it: gone first, they are no orphans in between.
-        self.remove_shares(&shares, &mut stirred, |register, stirred| {
-            register.absorb_work(snapshot, work, stirred);
+        self.remove_shares(&shares, &mut dirty, |index, dirty| {
+            index.absorb_work(snapshot, work, dirty);
         });
         for share in &shares {
-            self.set_share(share, &mut stirred);
+            self.set_share(share, &mut dirty);
         }
-        self.derive(snapshot, &mut stirred);
-        self.stirred = stirred;
+        self.derive(snapshot, &mut dirty);
+        self.dirty = dirty;
     }
 
     /// Everything, as on the first day.
     fn read_all(&mut self, snapshot: &Snapshot) {
         *self = Self {
-            laws: Laws {
+            policy: PolicyInputs {
                 quantum: snapshot.quantum.clone(),
                 tunables: snapshot.tunables.clone(),
                 pools: snapshot.pools.clone(),
                 classes: snapshot.classes.clone(),
             },
             forest: Forest::new(&snapshot.pools),
-            anew: true,
-            kinds_moved: true,
+            rebuilt: true,
+            node_kinds_changed: true,
             ..Self::default()
         };
         self.read_policy(snapshot);
@@ -107,40 +108,41 @@ impl Register {
             }
             numbers
         };
-        ((), self.request_at) = both(snapshot.demand.len(), || self.read_work(snapshot), numbers);
-        self.share_at.reserve(snapshot.allocations.len());
-        self.taken.resize(self.machines.len(), Taken::default());
-        let mut stirred = Stirred::default();
+        ((), self.work_by_name) = join(snapshot.demand.len(), || self.read_work(snapshot), numbers);
+        self.allocation_by_name.reserve(snapshot.allocations.len());
+        self.node_usage
+            .resize(self.nodes.len(), NodeUsage::default());
+        let mut dirty = DirtyRows::default();
         for (id, allocation) in &snapshot.allocations {
-            self.set_share(&Entry::new(id, Some(allocation)), &mut stirred);
+            self.set_share(&Entry::new(id, Some(allocation)), &mut dirty);
         }
-        stirred.machines.extend(0..self.machines.len());
-        stirred.requests.extend(0..self.requests.len());
-        self.derive(snapshot, &mut stirred);
+        dirty.nodes_by_load.extend(0..self.nodes.len());
+        dirty.work.extend(0..self.work.len());
+        self.derive(snapshot, &mut dirty);
     }
 
     /// All work but its numbers by id.
     fn read_work(&mut self, snapshot: &Snapshot) {
-        self.requests.reserve_exact(snapshot.demand.len());
+        self.work.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
         let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
         for (at, work) in snapshot.demand.iter().enumerate() {
-            let asked = self.asked(snapshot, work, false);
-            if let Some(class) = asked.class {
+            let work_record = self.asked(snapshot, work, false);
+            if let Some(class) = work_record.class {
                 let users = &mut groups[class];
-                users.resize_with(users.len().max(asked.user_at + 1), Vec::new);
-                users[asked.user_at].push(at);
+                users.resize_with(users.len().max(work_record.user + 1), Vec::new);
+                users[work_record.user].push(at);
             }
-            self.requests.push(asked);
+            self.work.push(work_record);
             self.join_group(at);
             self.note_avoiding(at);
         }
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
                 if let Some(first) = group.first() {
-                    let first = &self.requests[*first];
-                    let user = (first.user.clone(), first.user_at);
-                    group.sort_by_key(|at| self.requests[*at].submitted_at);
+                    let first = &self.work[*first];
+                    let user = (first.user_name.clone(), first.user);
+                    group.sort_by_key(|at| self.work[*at].submitted_at);
                     served.users.insert(user, group.into_iter().collect());
                 }
             }
@@ -160,43 +162,43 @@ impl Register {
             .cloned()
             .collect();
         for (name, class) in &snapshot.classes {
-            self.class_at.insert(name.clone(), self.classes.len());
-            self.classes.push(Served {
+            self.class_by_name.insert(name.clone(), self.classes.len());
+            self.classes.push(ClassRecord {
                 name: name.as_str().into(),
                 class: class.clone(),
-                rules: Rules::of(&self.laws.tunables, class),
+                growth: GrowthRules::of(&self.policy.tunables, class),
                 pool: self.forest.find(&class.pool),
                 users: Users::default(),
             });
         }
     }
 
-    fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, stirred: &mut Stirred) {
+    fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, dirty: &mut DirtyRows) {
         self.fetch_work(&work);
         for work in work {
             let id = work.name;
-            match (work.at, work.said) {
+            match (work.row, work.stated) {
                 (Some(at), Some(demand)) => {
                     if let Some(before) = self.change_work(snapshot, at, (id, demand)) {
                         self.touched.push(at);
-                        stirred.requests.insert(at);
-                        if !self.requests[at].stands_as(&before) {
-                            stirred.moved.insert(at);
+                        dirty.work.insert(at);
+                        if !self.work[at].stands_as(&before) {
+                            dirty.changed_demand.insert(at);
                         }
                     }
                 }
                 (None, Some(demand)) => {
                     let at = self.new_work(snapshot, (id, demand));
-                    self.request_at.insert(work.hash, at);
+                    self.work_by_name.insert(work.hash, at);
                     self.touched.push(at);
-                    stirred.requests.insert(at);
-                    stirred.moved.insert(at);
+                    dirty.work.insert(at);
+                    dirty.changed_demand.insert(at);
                 }
                 (Some(at), None) => {
-                    self.remove_work(at, stirred);
+                    self.remove_work(at, dirty);
                     self.touched.push(at);
-                    stirred.requests.remove(at);
-                    stirred.moved.remove(at);
+                    dirty.work.remove(at);
+                    dirty.changed_demand.remove(at);
                 }
                 (None, None) => {}
             }
@@ -210,21 +212,21 @@ impl Register {
         snapshot: &Snapshot,
         at: usize,
         work: (&WorkId, &Demand),
-    ) -> Option<Asked> {
-        let asked = self.asked(snapshot, work, !self.requests[at].held.is_empty());
-        let before = &self.requests[at];
-        let keeps_turn = asked.turn() == before.turn();
-        let keeps_wishes = asked.wishes == before.wishes;
-        let is_alike = keeps_turn && keeps_wishes && asked.asks_as(before);
+    ) -> Option<WorkRecord> {
+        let work_record = self.asked(snapshot, work, !self.work[at].allocations.is_empty());
+        let before = &self.work[at];
+        let keeps_turn = work_record.turn() == before.turn();
+        let keeps_wishes = work_record.wishes == before.wishes;
+        let is_alike = keeps_turn && keeps_wishes && work_record.asks_as(before);
         let could_use = is_alike.then(|| self.cap(at));
         if !keeps_turn {
             self.leave_class(at);
         }
         self.leave_group(at);
-        let before = &mut self.requests[at];
-        let kept = (std::mem::take(&mut before.held), before.holding);
-        let before = std::mem::replace(before, asked);
-        (self.requests[at].held, self.requests[at].holding) = kept;
+        let before = &mut self.work[at];
+        let kept = (std::mem::take(&mut before.allocations), before.usage);
+        let before = std::mem::replace(before, work_record);
+        (self.work[at].allocations, self.work[at].usage) = kept;
         self.join_group(at);
         self.note_avoiding(at);
         if !keeps_turn {
@@ -236,22 +238,22 @@ impl Register {
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
-        let held = self.orphans_of(work.0);
-        let mut asked = self.asked(snapshot, work, !held.is_empty());
-        let at = self.vacant_requests.pop().unwrap_or(self.requests.len());
-        for share in held.iter() {
-            self.shares[share].request = Some(at);
+        let allocation = self.orphans_of(work.0);
+        let mut work_record = self.asked(snapshot, work, !allocation.is_empty());
+        let at = self.free_work.pop().unwrap_or(self.work.len());
+        for share in allocation.iter() {
+            self.allocations[share].work = Some(at);
         }
-        asked.held = held;
-        if at == self.requests.len() {
-            self.requests.push(asked);
+        work_record.allocations = allocation;
+        if at == self.work.len() {
+            self.work.push(work_record);
         } else {
-            let place = &mut self.requests[at];
-            if asked.held.is_empty() {
+            let position = &mut self.work[at];
+            if work_record.allocations.is_empty() {
                 // The list of who was there has memory already.
-                asked.held = std::mem::take(&mut place.held);
+                work_record.allocations = std::mem::take(&mut position.allocations);
             }
-            *place = asked;
+            *position = work_record;
         }
         self.join_group(at);
         self.note_avoiding(at);
@@ -260,43 +262,44 @@ impl Register {
     }
 
     /// Takes over what was held before its work came; mostly there is nothing of that kind.
-    fn orphans_of(&mut self, work: &WorkId) -> Numbers {
-        if self.orphans.is_empty() {
-            return Numbers::default();
+    fn orphans_of(&mut self, work: &WorkId) -> IdList {
+        if self.without_demand.is_empty() {
+            return IdList::default();
         }
-        self.orphans.remove(work).unwrap_or_default()
+        self.without_demand.remove(work).unwrap_or_default()
     }
 
-    fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
+    fn remove_work(&mut self, at: usize, dirty: &mut DirtyRows) {
         self.leave_class(at);
         self.leave_group(at);
         set(&mut self.avoiding, at, false);
-        let asked = &mut self.requests[at];
-        let held = if asked.held.is_empty() {
-            Numbers::default()
+        let work_record = &mut self.work[at];
+        let allocation = if work_record.allocations.is_empty() {
+            IdList::default()
         } else {
-            std::mem::take(&mut asked.held)
+            std::mem::take(&mut work_record.allocations)
         };
-        (asked.class, asked.deferral) = (None, None);
-        asked.holding = Holding::default();
-        self.withdrawn.push(asked.id.clone());
-        self.vacated.push(at);
-        self.vacant_requests.push(at);
-        for share in held.iter() {
-            self.shares[share].request = None;
-            stirred.shares.insert(share);
-            stirred.machines.extend(self.shares[share].machine);
+        (work_record.class, work_record.deferral) = (None, None);
+        work_record.usage = WorkUsage::default();
+        self.withdrawn.push(work_record.id.clone());
+        self.freed_work.push(at);
+        self.free_work.push(at);
+        for share in allocation.iter() {
+            self.allocations[share].work = None;
+            dirty.allocations.insert(share);
+            dirty.nodes_by_load.extend(self.allocations[share].node);
         }
-        if !held.is_empty() {
-            self.orphans.insert(asked.id.clone(), held);
+        if !allocation.is_empty() {
+            self.without_demand
+                .insert(work_record.id.clone(), allocation);
         }
     }
 }
 
-impl Asked {
+impl WorkRecord {
     /// What its turn goes by, but for its order and id.
     fn turn(&self) -> (Option<usize>, usize, Timestamp) {
-        (self.class, self.user_at, self.submitted_at)
+        (self.class, self.user, self.submitted_at)
     }
 
     /// Of two that have the same turn and wishes: do they differ in nothing but tasks, which matter
@@ -305,12 +308,12 @@ impl Asked {
         let Self {
             id: _,
             kind,
+            user_name: _,
             user: _,
-            user_at: _,
             class: _,
             deferral,
             submitted_at: _,
-            order,
+            process_quanta: quanta,
             shape,
             max_processes,
             remaining_tasks: _,
@@ -321,12 +324,12 @@ impl Asked {
             runnable: _,
             completing,
             keeps_what_it_holds,
-            held: _,
-            holding: _,
+            allocations: _,
+            usage: _,
         } = self;
         deferral.is_none()
             && other.deferral.is_none()
-            && (*kind, *order, *shape) == (other.kind, other.order, other.shape)
+            && (*kind, *quanta, *shape) == (other.kind, other.process_quanta, other.shape)
             && (*max_processes, *managed) == (other.max_processes, other.managed)
             && *completing == other.completing
             && *keeps_what_it_holds == other.keeps_what_it_holds
@@ -335,11 +338,18 @@ impl Asked {
     /// What it holds says the same of its nodes as before: mostly it is only further on with its
     /// tasks.
     fn stands_as(&self, before: &Self) -> bool {
-        let rules = |asked: &Self| (asked.class, asked.kind, asked.managed, asked.user_at);
-        let size = |asked: &Self| (asked.order, asked.shape);
+        let rules = |work_record: &Self| {
+            (
+                work_record.class,
+                work_record.kind,
+                work_record.managed,
+                work_record.user,
+            )
+        };
+        let size = |work_record: &Self| (work_record.process_quanta, work_record.shape);
         rules(self) == rules(before)
             && size(self) == size(before)
-            && self.wishes().service == before.wishes().service
+            && self.constraints().service == before.constraints().service
     }
 
     /// Of a service: where its class may not be any more, it leaves.
@@ -353,31 +363,31 @@ mod tests {
     use super::*;
     use crate::{
         FairShare, Planner, Rounds,
-        tests::fixture::{World, work_id},
+        tests::fixture::{Fixture, work_id},
     };
 
     /// Section 5: tasks matter to the cap alone.
     #[test]
     fn work_that_is_only_further_on_with_its_tasks_stirs_nothing() {
-        let mut world = World::eager().nodes(&[4]);
-        world.job("goes_on", "a", 1).max_processes = 2;
-        let goes_on = world.of("goes_on");
+        let mut fixture = Fixture::eager().nodes(&[4]);
+        fixture.job("goes_on", "a", 1).max_processes = 2;
+        let goes_on = fixture.of("goes_on");
         (goes_on.remaining_tasks, goes_on.task_ms) = (100, Some(1_000));
-        let mut register = Register::default();
-        register.absorb(&world.snapshot, &News::everything());
-        let mut said = |change: &dyn Fn(&mut Demand)| {
-            change(world.of("goes_on"));
-            let news = News::of_work(&world.snapshot, [work_id("goes_on")]);
-            register.absorb(&world.snapshot, &news);
-            (register.touched.len(), register.refreshed.len())
+        let mut index = FleetIndex::default();
+        index.apply(&fixture.snapshot, &SnapshotDelta::everything());
+        let mut stated = |change: &dyn Fn(&mut Demand)| {
+            change(fixture.of("goes_on"));
+            let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("goes_on")]);
+            index.apply(&fixture.snapshot, &delta);
+            (index.touched.len(), index.rederived.len())
         };
-        assert_eq!(said(&|it| it.remaining_tasks = 99), (0, 0));
-        assert_eq!(said(&|it| it.task_ms = Some(1_001)), (0, 0));
+        assert_eq!(stated(&|it| it.remaining_tasks = 99), (0, 0));
+        assert_eq!(stated(&|it| it.task_ms = Some(1_001)), (0, 0));
         // A second process would find nothing to do.
-        assert_eq!(said(&|it| it.remaining_tasks = 1), (1, 1));
-        assert_eq!(said(&|it| it.max_processes = 1), (1, 1));
+        assert_eq!(stated(&|it| it.remaining_tasks = 1), (1, 1));
+        assert_eq!(stated(&|it| it.max_processes = 1), (1, 1));
         assert_eq!(
-            said(&|it| it.submitted_at = it.submitted_at.plus_ms(1)),
+            stated(&|it| it.submitted_at = it.submitted_at.plus_ms(1)),
             (1, 1)
         );
     }
@@ -385,23 +395,28 @@ mod tests {
     /// what is held is of the service that its work is said to be of now.
     #[test]
     fn a_share_is_of_the_service_that_its_work_was_said_to_be_of_last() {
-        let mut world = World::new().nodes(&[4, 4]);
-        world.service("svc_x.0", "a", 1);
+        let mut fixture = Fixture::new().nodes(&[4, 4]);
+        fixture.service("svc_x.0", "a", 1);
         let mut rounds = Rounds::default();
-        let plan = rounds.decide(&world.snapshot, &News::everything()).plan;
-        world.carry_out(&plan);
-        let held = world.snapshot.allocations.clone();
-        let news = News {
-            allocations: held.into_iter().map(|(id, it)| (id, Some(it))).collect(),
-            ..News::default()
+        let plan = rounds
+            .decide(&fixture.snapshot, &SnapshotDelta::everything())
+            .plan;
+        fixture.carry_out(&plan);
+        let allocation = fixture.snapshot.allocations.clone();
+        let delta = SnapshotDelta {
+            allocations: allocation
+                .into_iter()
+                .map(|(id, it)| (id, Some(it)))
+                .collect(),
+            ..SnapshotDelta::default()
         };
-        rounds.decide(&world.snapshot, &news);
+        rounds.decide(&fixture.snapshot, &delta);
         for id in ["svc_x.0", "svc_x.1"] {
-            world.service(id, "a", 1).service = Some(work_id("svc_x"));
+            fixture.service(id, "a", 1).service = Some(work_id("svc_x"));
         }
-        let news = News::of_work(&world.snapshot, ["svc_x.0", "svc_x.1"].map(work_id));
-        let plan = rounds.decide(&world.snapshot, &news).plan;
+        let delta = SnapshotDelta::of_work(&fixture.snapshot, ["svc_x.0", "svc_x.1"].map(work_id));
+        let plan = rounds.decide(&fixture.snapshot, &delta).plan;
         assert_eq!(plan.grants[0].node.as_str(), "n01");
-        assert_eq!(plan.grants, FairShare.schedule(&world.snapshot).grants);
+        assert_eq!(plan.grants, FairShare.schedule(&fixture.snapshot).grants);
     }
 }

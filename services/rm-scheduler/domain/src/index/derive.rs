@@ -5,16 +5,16 @@ use std::{collections::BTreeSet, sync::Arc};
 use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
 use super::{
-    Asked, Holding, Register, Share, Wishes,
-    apply_delta::Stirred,
+    AllocationRecord, FleetIndex, PlacementConstraints, WorkRecord, WorkUsage,
+    apply_delta::DirtyRows,
     eligibility,
     growth_cap::{self, Cap},
     largest_nodes,
 };
 use crate::{
-    collections::id_list::Numbers,
+    collections::id_list::IdList,
     departures,
-    incremental::join::each,
+    incremental::join::map_in_parallel,
     input::snapshot::{Demand, Policy, Snapshot},
     output::plan::CapParts,
 };
@@ -25,28 +25,28 @@ const MEASURED: usize = 16;
 /// Kinds of work.
 const KINDS: usize = 3;
 
-impl Register {
+impl FleetIndex {
     pub(super) fn asked(
         &mut self,
         snapshot: &Snapshot,
         (id, demand): (&WorkId, &Demand),
         holds: bool,
-    ) -> Asked {
+    ) -> WorkRecord {
         let (class, deferral) = self.admit(snapshot, demand, holds);
         let policy = class.map(|class| self.classes[class].class.policy);
         let whole = policy == Some(Policy::Reserve);
-        let (order, shape) = self.measure(class, demand);
-        let user_at = self.user(&demand.user);
+        let (quanta, shape) = self.measure(class, demand);
+        let user_at = self.user_number(&demand.user);
         let wishes = wishes(snapshot, demand, whole);
-        Asked {
+        WorkRecord {
             id: id.clone(),
             kind: demand.kind,
-            user: self.user_names[user_at].clone(),
-            user_at,
+            user_name: self.user_names[user_at].clone(),
+            user: user_at,
             class,
             deferral,
             submitted_at: demand.submitted_at,
-            order,
+            process_quanta: quanta,
             shape,
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
@@ -57,8 +57,8 @@ impl Register {
             runnable: demand.runnable,
             completing: demand.completing,
             keeps_what_it_holds: demand.keeps_what_it_holds,
-            held: Numbers::default(),
-            holding: Holding::default(),
+            allocations: IdList::default(),
+            usage: WorkUsage::default(),
         }
     }
 
@@ -66,11 +66,11 @@ impl Register {
     /// class.
     fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, usize) {
         let kind = demand.kind as usize;
-        let place = class.map_or(0, |class| class + 1) * KINDS + kind;
-        if let Some(known) = self.measured.get(place) {
+        let position = class.map_or(0, |class| class + 1) * KINDS + kind;
+        if let Some(known) = self.known_sizes.get(position) {
             let known = known.iter().find(|(size, ..)| *size == demand.size);
-            if let Some((_, order, shape)) = known {
-                return (*order, *shape);
+            if let Some((_, quanta, shape)) = known {
+                return (*quanta, *shape);
             }
         }
         let home = class.and_then(|class| self.classes[class].pool);
@@ -78,20 +78,20 @@ impl Register {
         let quantum = self.quantum(home);
         // A reservation that names no size takes any machine; its order is known with its node.
         let fair = policy == Some(Policy::FairShare);
-        let order = self.order_of(&demand.size, home, fair);
+        let quanta = self.order_of(&demand.size, home, fair);
         let size = match demand.kind {
             WorkKind::Reservation if policy == Some(Policy::Reserve) => demand.size.clone(),
-            _ => quantum.granted_at(order, &demand.size),
+            _ => quantum.granted_at(quanta, &demand.size),
         };
-        let shape = self.shape((home, fair, order, size));
-        if self.measured.len() <= place {
-            self.measured.resize(place + 1, Vec::new());
+        let shape = self.shape((home, fair, quanta, size));
+        if self.known_sizes.len() <= position {
+            self.known_sizes.resize(position + 1, Vec::new());
         }
-        let known = &mut self.measured[place];
+        let known = &mut self.known_sizes[position];
         if known.len() < MEASURED {
-            known.push((demand.size.clone(), order, shape));
+            known.push((demand.size.clone(), quanta, shape));
         }
-        (order, shape)
+        (quanta, shape)
     }
 
     /// Quanta of one process. Fair-share work may use all below its home.
@@ -106,11 +106,11 @@ impl Register {
     }
 
     fn shape(&mut self, shape: super::Shape) -> usize {
-        if let Some(known) = self.shape_at.get(&shape) {
+        if let Some(known) = self.shape_by_value.get(&shape) {
             return *known;
         }
         Arc::make_mut(&mut self.shapes).push(shape.clone());
-        self.shape_at.insert(shape, self.shapes.len() - 1);
+        self.shape_by_value.insert(shape, self.shapes.len() - 1);
         self.shapes.len() - 1
     }
 
@@ -129,7 +129,7 @@ impl Register {
         }
         match eligibility::class_of(snapshot, demand, holds) {
             Ok(name) => {
-                let class = self.class(name);
+                let class = self.find_class(name);
                 let open = class.filter(|at| self.classes[*at].class.users.is_empty());
                 if let Some(at) = open.filter(|_| can_be_known) {
                     self.open_to_all[kind].insert(named.to_owned(), at);
@@ -140,178 +140,181 @@ impl Register {
         }
     }
 
-    pub(super) fn derive(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
-        self.admit_anew(snapshot, stirred);
-        for at in stirred.moved.listed() {
-            for share in self.requests[at].held.iter() {
-                stirred.shares.insert(share);
-                stirred.machines.extend(self.shares[share].machine);
+    pub(super) fn derive(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
+        self.admit_anew(snapshot, dirty);
+        for at in dirty.changed_demand.members() {
+            for allocation in self.work[at].allocations.iter() {
+                dirty.allocations.insert(allocation);
+                dirty
+                    .nodes_by_load
+                    .extend(self.allocations[allocation].node);
             }
         }
-        for at in stirred.nodes.listed() {
-            for share in self.machines[at].held.iter() {
-                stirred.shares.insert(share);
-                stirred.requests.extend(self.shares[share].request);
+        for at in dirty.nodes.members() {
+            for allocation in self.nodes[at].allocations.iter() {
+                dirty.allocations.insert(allocation);
+                dirty.work.extend(self.allocations[allocation].work);
             }
         }
-        for at in stirred.shares.listed() {
+        for at in dirty.allocations.members() {
             self.reload(at);
         }
         #[cfg(test)]
         self.assert_taken();
-        let machines: Vec<usize> = stirred.machines.listed().collect();
-        for at in self.take_stands(&machines) {
-            let owners = self.machines[at].held.iter();
-            let owners = owners.filter_map(|share| self.shares[share].request);
-            stirred.requests.extend(owners);
+        let nodes: Vec<usize> = dirty.nodes_by_load.members().collect();
+        for at in self.take_stands(&nodes) {
+            let owners = self.nodes[at].allocations.iter();
+            let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
+            dirty.work.extend(owners);
         }
-        for at in stirred.shares.listed() {
+        for at in dirty.allocations.members() {
             let faulty = departures::is_faulty(self, at);
             set(&mut self.faulty, at, faulty);
             let squats = self.squats(at);
             set(&mut self.squatters, at, squats);
             let strays = squats && self.strays(at);
-            set(&mut self.strays, at, strays);
-            let share = &self.shares[at];
-            let class = share.request.and_then(|at| self.requests[at].class);
-            set(&mut self.unplaced, at, share.machine.is_none());
+            set(&mut self.orphans, at, strays);
+            let allocation = &self.allocations[at];
+            let class = allocation.work.and_then(|at| self.work[at].class);
+            set(&mut self.unplaced, at, allocation.node.is_none());
             set(&mut self.unclassed, at, class.is_none());
         }
-        let requests: Vec<usize> = stirred.requests.listed().collect();
-        let holdings = each((&requests, 1), |at| self.holding(at));
-        for (at, holding) in requests.iter().copied().zip(holdings) {
-            self.requests[at].holding = holding;
+        let work: Vec<usize> = dirty.work.members().collect();
+        let holdings = map_in_parallel((&work, 1), |at| self.holding(at));
+        for (at, holding) in work.iter().copied().zip(holdings) {
+            self.work[at].usage = holding;
         }
-        if !self.anew {
-            (self.refreshed, self.changed_machines) = (requests, machines);
+        if !self.rebuilt {
+            (self.rederived, self.changed_nodes) = (work, nodes);
         }
     }
 
     /// An allow list is not asked about work that holds room, so what is held decides here.
-    fn admit_anew(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
-        for at in stirred.requests.listed() {
-            let asked = &self.requests[at];
-            let open = asked.class.is_some_and(|class| {
+    fn admit_anew(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
+        for at in dirty.work.members() {
+            let work_record = &self.work[at];
+            let open = work_record.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;
-                users.is_empty() || users.contains(asked.user.as_str())
+                users.is_empty() || users.contains(work_record.user_name.as_str())
             });
             if open {
                 continue;
             }
-            let Some(demand) = snapshot.demand.get(&asked.id) else {
+            let Some(demand) = snapshot.demand.get(&work_record.id) else {
                 continue;
             };
-            let before = asked.class;
-            let (id, held) = (asked.id.clone(), asked.held.clone());
+            let before = work_record.class;
+            let (id, allocation) = (work_record.id.clone(), work_record.allocations.clone());
             self.leave_class(at);
-            let asked = self.asked(snapshot, (&id, demand), !held.is_empty());
-            self.requests[at] = Asked { held, ..asked };
+            let work_record = self.asked(snapshot, (&id, demand), !allocation.is_empty());
+            self.work[at] = WorkRecord {
+                allocations: allocation,
+                ..work_record
+            };
             self.join_class(at);
             self.touched.push(at);
-            if self.requests[at].class != before {
-                stirred.moved.insert(at);
+            if self.work[at].class != before {
+                dirty.changed_demand.insert(at);
             }
         }
     }
 
     pub(super) fn open_for(&mut self, at: usize, open: bool) {
-        let station = &mut self.machines[at];
-        let was_open = std::mem::replace(&mut station.schedulable, open);
-        if let Some(pool) = station.pool.filter(|_| was_open != open) {
+        let node_record = &mut self.nodes[at];
+        let was_open = std::mem::replace(&mut node_record.schedulable, open);
+        if let Some(pool) = node_record.pool.filter(|_| was_open != open) {
             let quanta = &mut self.open_quanta[pool];
             *quanta = if open {
-                *quanta + station.order
+                *quanta + node_record.quanta
             } else {
-                *quanta - station.order
+                *quanta - node_record.quanta
             };
         }
     }
 
     pub(super) fn forget_kind(&mut self, at: usize) {
-        let station = &self.machines[at];
-        let Some(pool) = station.pool.filter(|_| station.schedulable) else {
+        let node_record = &self.nodes[at];
+        let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) else {
             return;
         };
-        let key = (pool, station.room.clone());
-        if let Some(nodes) = self.kinds.get_mut(&key) {
+        let key = (pool, node_record.space_without_fixed.clone());
+        if let Some(nodes) = self.node_kinds.get_mut(&key) {
             *nodes -= 1;
             if *nodes == 0 {
-                self.kinds.remove(&key);
+                self.node_kinds.remove(&key);
             }
-            self.kinds_moved = true;
+            self.node_kinds_changed = true;
         }
     }
 
     /// a share of a whole node holds its order in quanta. What made no quantum when it was
     /// taken is room again once the node has grown.
-    pub(super) fn leave_remnant(&self, share: &mut Share) {
-        let class = self.class(&share.class).map(|at| &self.classes[at]);
+    pub(super) fn leave_remnant(&self, allocation: &mut AllocationRecord) {
+        let class = self
+            .find_class(&allocation.class)
+            .map(|at| &self.classes[at]);
         if let Some(served) = class.filter(|it| it.class.policy == Policy::Reserve) {
             let quantum = self.quantum(served.pool);
-            share.size = quantum.whole(share.order, &share.size);
+            allocation.size = quantum.whole(allocation.quanta, &allocation.size);
         }
     }
 
     /// W-13: neither at home nor on its way out.
-    fn squats(&self, share: usize) -> bool {
-        let share = &self.shares[share];
-        let (home, pool) = self.pools(share);
-        let stays = !share.leaving && !share.fixed && share.machine.is_some();
+    fn squats(&self, allocation: usize) -> bool {
+        let allocation = &self.allocations[allocation];
+        let (home, pool) = self.pools(allocation);
+        let stays = !allocation.leaving && !allocation.fixed && allocation.node.is_some();
         stays && home.is_some() && home != pool
     }
 
     fn strays(&self, share: usize) -> bool {
-        let (home, pool) = self.pools(&self.shares[share]);
+        let (home, pool) = self.pools(&self.allocations[share]);
         let trees = home.zip(pool);
         trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
     }
 
     /// The home of its work and the pool of its node.
-    fn pools(&self, share: &Share) -> (Option<usize>, Option<usize>) {
-        let class = share
-            .request
-            .and_then(|request| self.requests[request].class);
-        let pool = share
-            .machine
-            .and_then(|machine| self.machines[machine].pool);
+    fn pools(&self, allocation: &AllocationRecord) -> (Option<usize>, Option<usize>) {
+        let class = allocation.work.and_then(|work| self.work[work].class);
+        let pool = allocation.node.and_then(|node| self.nodes[node].pool);
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
-    fn holding(&self, at: usize) -> Holding {
-        let mut holding = Holding::default();
-        let held = self.requests[at].held.iter();
+    fn holding(&self, at: usize) -> WorkUsage {
+        let mut holding = WorkUsage::default();
+        let allocation = self.work[at].allocations.iter();
         let (mut start_ms, mut started) = (0_u64, 0_u64);
-        for load in held.map(|held| &self.loads[held]) {
-            holding.quanta += load.order;
+        for load in allocation.map(|allocation| &self.usage[allocation]) {
+            holding.quanta += load.quanta;
             start_ms += load.start_ms;
             started += u64::from(load.start_ms > 0);
-            let machine = load.machine().map(|machine| &self.machines[machine]);
-            if machine.is_none_or(|machine| !machine.schedulable) {
-                holding.closed_quanta += load.order;
+            let node = load.node().map(|node| &self.nodes[node]);
+            if node.is_none_or(|node| !node.schedulable) {
+                holding.closed_quanta += load.quanta;
             }
             if load.leaving {
                 holding.leaving += 1;
-                holding.leaving_quanta += load.order;
+                holding.leaving_quanta += load.quanta;
                 continue;
             }
             holding.current += 1;
-            holding.resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
+            holding.resting += u64::from(node.is_some_and(|node| !node.schedulable));
         }
         holding.mean_start_ms = start_ms.checked_div(started).unwrap_or(0);
-        holding.cap = growth_cap::of(self, at, holding.has());
+        holding.cap = growth_cap::of(self, at, holding.counts());
         holding
     }
 
     /// What work can use with what it was known to hold last, and what that is made of.
     pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
-        let has = self.requests[at].holding.has();
+        let has = self.work[at].usage.counts();
         let cap = growth_cap::of(self, at, has);
         (cap, cap.parts(self, at, has))
     }
 
     /// May this request ever use nodes of this pool?
-    pub fn may_use(&self, request: usize, pool: usize) -> bool {
-        let Some(class) = self.requests[request].class else {
+    pub fn may_use(&self, work: usize, pool: usize) -> bool {
+        let Some(class) = self.work[work].class else {
             return false;
         };
         let served = &self.classes[class];
@@ -334,20 +337,20 @@ pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     }
 }
 
-fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Wishes>> {
+fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<PlacementConstraints>> {
     let may_go_anywhere = demand.machines.is_empty() && demand.avoids.is_empty();
     if may_go_anywhere && demand.service.is_none() && demand.apart.is_none() && !whole {
         return None;
     }
-    let (machines, avoids) = machines(snapshot, demand);
-    let wishes = Wishes {
-        machines,
+    let (nodes, avoids) = machines(snapshot, demand);
+    let wishes = PlacementConstraints {
+        nodes,
         avoids,
         service: demand.service.clone(),
         apart: demand.apart.clone(),
         node_size: whole.then(|| demand.size.clone()),
     };
-    (wishes != Wishes::default()).then(|| Box::new(wishes))
+    (wishes != PlacementConstraints::default()).then(|| Box::new(wishes))
 }
 
 /// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
@@ -363,10 +366,10 @@ fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Vec<No
         .filter(|name| !demand.avoids.contains(*name))
         .cloned()
         .collect();
-    let machines = if left.is_empty() {
+    let nodes = if left.is_empty() {
         avoids.iter().cloned().collect()
     } else {
         left
     };
-    (machines, avoids)
+    (nodes, avoids)
 }

@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::WorkKind;
 
-use super::{Asked, Register};
+use super::{FleetIndex, WorkRecord};
 use crate::{
     input::snapshot::{Class, Growth, Policy, Tunables},
     output::plan::CapParts,
@@ -41,11 +41,11 @@ impl Cap {
     }
 
     /// What it is made of, of work that has this.
-    pub fn parts(&self, register: &Register, at: usize, has: Has) -> CapParts {
-        let asked = &register.requests[at];
-        match asked.class {
-            Some(class) if is_held_back(asked) => {
-                self.parts_of_job(has, &register.classes[class].rules)
+    pub fn parts(&self, index: &FleetIndex, at: usize, has: HeldCounts) -> CapParts {
+        let work_record = &index.work[at];
+        match work_record.class {
+            Some(class) if is_held_back(work_record) => {
+                self.parts_of_job(has, &index.classes[class].growth)
             }
             _ => self.base_alone(),
         }
@@ -60,7 +60,7 @@ impl Cap {
 
     /// What was predicted is what it could use if it might grow at once, so nothing is
     /// reckoned twice.
-    fn parts_of_job(&self, has: Has, rules: &Rules) -> CapParts {
+    fn parts_of_job(&self, has: HeldCounts, rules: &GrowthRules) -> CapParts {
         let mut parts = self.base_alone();
         if self.starting {
             parts.initialization = (rules.initial > 0).then_some(rules.initial);
@@ -79,7 +79,7 @@ impl Cap {
 }
 
 /// The tunables of growth as they are for the work of one class (3.1).
-pub(crate) struct Rules {
+pub(crate) struct GrowthRules {
     initial: u64,
     doubling: bool,
     prediction: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Rules {
     keep_reached: bool,
 }
 
-impl Rules {
+impl GrowthRules {
     pub fn of(tunables: &Tunables, class: &Class) -> Self {
         // the growth of other work goes by the fleet's values.
         let fleet = Growth::default();
@@ -117,7 +117,7 @@ impl Rules {
 
 /// What a piece of work has.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Has {
+pub(crate) struct HeldCounts {
     pub current: u64,
     /// On their way out.
     pub leaving: u64,
@@ -125,35 +125,35 @@ pub(crate) struct Has {
     pub mean_start_ms: u64,
 }
 
-impl Has {
+impl HeldCounts {
     /// The most it has shown that it can use.
-    fn reached(&self, rules: &Rules) -> u64 {
+    fn reached(&self, rules: &GrowthRules) -> u64 {
         self.current + if rules.keep_reached { self.leaving } else { 0 }
     }
 }
 
 /// The cap of one piece of work that has this, before the room there is was looked at.
-pub(crate) fn of(register: &Register, at: usize, has: Has) -> Cap {
-    let asked = &register.requests[at];
-    let Some(class) = asked.class else {
+pub(crate) fn of(index: &FleetIndex, at: usize, has: HeldCounts) -> Cap {
+    let work_record = &index.work[at];
+    let Some(class) = work_record.class else {
         return Cap::default();
     };
-    if is_held_back(asked) {
-        cap_of_job(asked, has, &register.classes[class].rules)
-    } else if asked.completing {
+    if is_held_back(work_record) {
+        cap_of_job(work_record, has, &index.classes[class].growth)
+    } else if work_record.completing {
         Cap::all(has.current)
     } else {
         // Instances and reservations are one process; those held are never cut by start-up.
-        Cap::all(asked.max_processes.min(1))
+        Cap::all(work_record.max_processes.min(1))
     }
 }
 
 /// By start-up, by doubling or by prediction.
-fn is_held_back(asked: &Asked) -> bool {
-    asked.kind == WorkKind::Job && !asked.completing
+fn is_held_back(work_record: &WorkRecord) -> bool {
+    work_record.kind == WorkKind::Job && !work_record.completing
 }
 
-fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> Cap {
+fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap {
     let current = has.current;
     let threads = u64::from(demand.threads.max(1));
     // work is never asked to shrink because its tasks run out.
@@ -198,7 +198,7 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> Cap {
 }
 
 /// processes still useful once a new one could have started.
-fn predicted(demand: &Asked, current: u64, horizon_ms: u64, base: u64) -> u64 {
+fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
     let done = done_within(horizon_ms, (current, threads), demand.task_ms.max(1));
     let left = demand.remaining_tasks.saturating_sub(done);

@@ -23,19 +23,19 @@ pub struct LargestNodes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     capacity: Size,
-    order: u64,
+    quanta: u64,
 }
 
 impl Node {
     fn of(quantum: &Quantum, capacity: &Size) -> Self {
         Self {
             capacity: capacity.clone(),
-            order: quantum.node_order(capacity),
+            quanta: quantum.node_order(capacity),
         }
     }
 
     fn is_within(&self, other: &Self) -> bool {
-        self.order <= other.order && self.capacity.fits(&other.capacity)
+        self.quanta <= other.quanta && self.capacity.fits(&other.capacity)
     }
 }
 
@@ -46,7 +46,7 @@ impl LargestNodes {
             largest.add(quantum, capacity);
         }
         // The same nodes in any sequence give the same value.
-        let key = |node: &Node| (node.order, node.capacity.clone());
+        let key = |node: &Node| (node.quanta, node.capacity.clone());
         largest.nodes.sort_by_key(key);
         largest
     }
@@ -84,7 +84,7 @@ impl LargestNodes {
             return;
         }
         let node = Node::of(quantum, capacity);
-        self.caps |= quantum.work_order(capacity) > node.order;
+        self.caps |= quantum.work_order(capacity) > node.quanta;
         if self.nodes.iter().any(|it| node.is_within(it)) {
             return;
         }
@@ -95,7 +95,7 @@ impl LargestNodes {
     /// Quanta of the largest of these nodes that a process of this size fits on.
     fn holding(&self, size: &Size) -> Option<u64> {
         let nodes = self.nodes.iter().filter(|it| size.fits(&it.capacity));
-        nodes.map(|it| it.order).max()
+        nodes.map(|it| it.quanta).max()
     }
 
     /// False where every node is made of whole quanta: then no order is capped.
@@ -111,20 +111,20 @@ pub fn order_of<'a>(
     size: &Size,
     largest: impl IntoIterator<Item = &'a LargestNodes>,
 ) -> u64 {
-    let order = quantum.work_order(size);
+    let quanta = quantum.work_order(size);
     let holding = largest.into_iter().filter_map(|it| it.holding(size)).max();
     let cap = holding.filter(|largest| *largest > 0);
-    cap.map_or(order, |cap| order.min(cap))
+    cap.map_or(quanta, |cap| quanta.min(cap))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        News, Planner as _, Rounds, check,
+        Planner as _, Rounds, SnapshotDelta, check,
         input::snapshot::Node as Machine,
         planner::FairShare,
-        tests::fixture::{GIB, World, node_name},
+        tests::fixture::{Fixture, GIB, node_name},
     };
 
     const MIB: u64 = 1 << 20;
@@ -148,10 +148,10 @@ mod tests {
         let quantum = Quantum::default();
         let nodes = [Size::memory(8_500 * MIB), Size::memory(4_500 * MIB)];
         let largest = [LargestNodes::of(&quantum, &nodes)];
-        let order = |mib| order_of(&quantum, &Size::memory(mib * MIB), &largest);
-        assert_eq!((order(8_500), order(8_501)), (8, 9));
+        let quanta = |mib| order_of(&quantum, &Size::memory(mib * MIB), &largest);
+        assert_eq!((quanta(8_500), quanta(8_501)), (8, 9));
         // The larger node holds five quanta, so that is what it counts as.
-        assert_eq!(order(4_500), 5);
+        assert_eq!(quanta(4_500), 5);
         assert_eq!(order_of(&quantum, &Size::memory(5 * GIB), []), 5);
     }
 
@@ -159,10 +159,13 @@ mod tests {
     fn with_several_dimensions_the_order_is_capped_at_the_nodes_smallest() {
         let quantum = quantum_with_cpu();
         let largest = [LargestNodes::of(&quantum, &[size(8 * 1_024, 2_000)])];
-        let asked = size(8 * 1_024, 1_000);
-        let order = order_of(&quantum, &asked, &largest);
-        assert_eq!(order, 2);
-        assert_eq!(quantum.granted_at(order, &asked), size(8 * 1_024, 2_000));
+        let work_record = size(8 * 1_024, 1_000);
+        let quanta = order_of(&quantum, &work_record, &largest);
+        assert_eq!(quanta, 2);
+        assert_eq!(
+            quantum.granted_at(quanta, &work_record),
+            size(8 * 1_024, 2_000)
+        );
     }
 
     #[test]
@@ -173,8 +176,8 @@ mod tests {
         assert!(part.caps());
     }
 
-    fn with_memory(world: &mut World, name: &str, bytes: u64) -> Machine {
-        let node = world.node(name);
+    fn with_memory(fixture: &mut Fixture, name: &str, bytes: u64) -> Machine {
+        let node = fixture.node(name);
         node.capacity.memory_bytes = bytes;
         node.clone()
     }
@@ -183,42 +186,44 @@ mod tests {
     fn a_request_for_exactly_a_nodes_memory_runs() {
         let all = 8 * GIB + 300 * MIB;
         for id in ["service", "job", "reservation"] {
-            let mut world = World::eager().nodes(&[8, 4]);
-            with_memory(&mut world, "n00", all);
+            let mut fixture = Fixture::eager().nodes(&[8, 4]);
+            with_memory(&mut fixture, "n00", all);
             let demand = match id {
-                "service" => world.service(id, "a", 1),
-                "job" => world.job(id, "a", 1),
-                _ => world.reservation(id, "a", 1),
+                "service" => fixture.service(id, "a", 1),
+                "job" => fixture.job(id, "a", 1),
+                _ => fixture.reservation(id, "a", 1),
             };
             (demand.size.memory_bytes, demand.max_processes) = (all, 1);
-            let plan = world.plan();
+            let plan = fixture.plan();
             assert_eq!(plan.grants.len(), 1, "{id}");
             let grant = &plan.grants[0];
             assert_eq!((grant.order, grant.node.as_str()), (8, "n00"), "{id}");
             assert_eq!(grant.size.memory_bytes, all, "{id}");
-            assert_eq!(check(&world.snapshot, &plan), Ok(()), "{id}");
+            assert_eq!(check(&fixture.snapshot, &plan), Ok(()), "{id}");
         }
     }
 
     /// Whatever changes a node, a plan from news is the plan from everything.
     #[test]
     fn an_order_follows_the_nodes_as_they_come_change_and_go() {
-        let mut world = World::eager().nodes(&[8]);
+        let mut fixture = Fixture::eager().nodes(&[8]);
         let all = 8 * GIB + 300 * MIB;
-        let demand = world.job("j", "a", 1);
+        let demand = fixture.job("j", "a", 1);
         (demand.size.memory_bytes, demand.max_processes) = (all, 1);
         let mut rounds = Rounds::default();
-        let first = rounds.decide(&world.snapshot, &News::everything()).plan;
+        let first = rounds
+            .decide(&fixture.snapshot, &SnapshotDelta::everything())
+            .plan;
         assert!(first.grants.is_empty());
         let mut orders = Vec::new();
         for bytes in [all, 16 * GIB, 8 * GIB, all] {
-            with_memory(&mut world, "n00", bytes);
-            let news = News {
+            with_memory(&mut fixture, "n00", bytes);
+            let delta = SnapshotDelta {
                 nodes: [node_name("n00")].into(),
-                ..News::default()
+                ..SnapshotDelta::default()
             };
-            let plan = rounds.decide(&world.snapshot, &news).plan;
-            assert_eq!(plan.grants, FairShare.schedule(&world.snapshot).grants);
+            let plan = rounds.decide(&fixture.snapshot, &delta).plan;
+            assert_eq!(plan.grants, FairShare.schedule(&fixture.snapshot).grants);
             orders.push(plan.grants.first().map(|grant| grant.order));
         }
         assert_eq!(orders, [Some(8), Some(9), None, Some(8)]);

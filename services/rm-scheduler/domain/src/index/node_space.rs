@@ -8,15 +8,15 @@ use hayward_vocabulary::Size;
 use crate::input::snapshot::GPU_MILLI;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Room {
-    pub order: u64,
+pub struct NodeSpace {
+    pub quanta: u64,
     pub size: Size,
     /// Thousandths that are free, by gpu.
     pub gpus: Vec<u64>,
 }
 
-impl Room {
-    pub fn new(order: u64, capacity: &Size) -> Self {
+impl NodeSpace {
+    pub fn new(quanta: u64, capacity: &Size) -> Self {
         let whole = capacity.gpu_milli / GPU_MILLI;
         let rest = capacity.gpu_milli % GPU_MILLI;
         let gpus = (0..whole)
@@ -24,15 +24,15 @@ impl Room {
             .chain((rest > 0).then_some(rest))
             .collect();
         Self {
-            order,
+            quanta,
             size: capacity.clone(),
             gpus,
         }
     }
 
     /// How many processes of this order and size fit at the same time.
-    pub fn fitting(&self, order: u64, size: &Size) -> u64 {
-        let by_order = self.order / order.max(1);
+    pub fn fitting(&self, quanta: u64, size: &Size) -> u64 {
+        let by_order = self.quanta / quanta.max(1);
         if by_order == 0 || self.size.gpu_milli < size.gpu_milli {
             return 0;
         }
@@ -71,8 +71,8 @@ impl Room {
         whole.map(|(at, _)| at).take(count).collect()
     }
 
-    pub fn take(&mut self, order: u64, size: &Size, gpus: &[u64]) {
-        self.order = self.order.saturating_sub(order);
+    pub fn take(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
+        self.quanta = self.quanta.saturating_sub(quanta);
         self.size.take(size);
         self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
     }
@@ -85,7 +85,7 @@ impl Room {
             gpu_milli,
             extras,
         } = &to.size;
-        self.order = to.order;
+        self.quanta = to.quanta;
         (self.size.memory_bytes, self.size.cpu_milli) = (*memory_bytes, *cpu_milli);
         self.size.gpu_milli = *gpu_milli;
         if !self.size.extras.is_empty() || !extras.is_empty() {
@@ -94,8 +94,8 @@ impl Room {
         self.gpus.clone_from(&to.gpus);
     }
 
-    pub fn give(&mut self, order: u64, size: &Size, gpus: &[u64]) {
-        self.order += order;
+    pub fn give(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
+        self.quanta += quanta;
         self.size.add(size);
         self.each_gpu(gpus, size.gpu_milli, |free, milli| {
             (free + milli).min(GPU_MILLI)
@@ -114,14 +114,14 @@ impl Room {
 }
 
 /// How many of `size` fit into `room` at the same time, by the sums of each dimension.
-pub(crate) fn times(size: &Size, room: &Size) -> u64 {
-    let ratio = |size: u64, room: u64| room.checked_div(size).unwrap_or(u64::MAX);
-    let sums = ratio(size.memory_bytes, room.memory_bytes)
-        .min(ratio(size.cpu_milli, room.cpu_milli))
-        .min(ratio(size.gpu_milli, room.gpu_milli));
+pub(crate) fn times(size: &Size, space: &Size) -> u64 {
+    let ratio = |size: u64, space: u64| space.checked_div(size).unwrap_or(u64::MAX);
+    let sums = ratio(size.memory_bytes, space.memory_bytes)
+        .min(ratio(size.cpu_milli, space.cpu_milli))
+        .min(ratio(size.gpu_milli, space.gpu_milli));
     let extras = size.extras.iter();
     extras
-        .map(|(name, amount)| ratio(*amount, room.extras.get(name).copied().unwrap_or(0)))
+        .map(|(name, amount)| ratio(*amount, space.extras.get(name).copied().unwrap_or(0)))
         .fold(sums, u64::min)
 }
 
@@ -138,17 +138,17 @@ mod tests {
 
     #[test]
     fn parts_of_a_gpu_sit_on_one_and_whole_ones_are_taken_whole() {
-        let mut room = Room::new(100, &gpus(2_000));
-        assert_eq!(room.fitting(1, &gpus(600)), 2);
-        let first = room.choose_gpus(600);
-        room.take(1, &gpus(600), &first);
+        let mut space = NodeSpace::new(100, &gpus(2_000));
+        assert_eq!(space.fitting(1, &gpus(600)), 2);
+        let first = space.choose_gpus(600);
+        space.take(1, &gpus(600), &first);
         // 1400 of 2000 are free, and only one gpu is.
-        assert_eq!(room.fitting(1, &gpus(700)), 1);
-        assert_eq!(room.fitting(1, &gpus(1_000)), 1);
-        assert_eq!(room.fitting(1, &gpus(2_000)), 0);
-        assert_eq!((first, room.choose_gpus(400)), (vec![0], vec![0]));
-        assert_eq!(room.choose_gpus(1_000), [1]);
-        room.give(1, &gpus(600), &[0]);
-        assert_eq!(room, Room::new(100, &gpus(2_000)));
+        assert_eq!(space.fitting(1, &gpus(700)), 1);
+        assert_eq!(space.fitting(1, &gpus(1_000)), 1);
+        assert_eq!(space.fitting(1, &gpus(2_000)), 0);
+        assert_eq!((first, space.choose_gpus(400)), (vec![0], vec![0]));
+        assert_eq!(space.choose_gpus(1_000), [1]);
+        space.give(1, &gpus(600), &[0]);
+        assert_eq!(space, NodeSpace::new(100, &gpus(2_000)));
     }
 }

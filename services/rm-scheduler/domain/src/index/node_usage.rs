@@ -4,191 +4,207 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::WorkId;
 
-use super::{Register, Station, allocation_usage::Taken, derive::set, node_space::Room};
-use crate::incremental::join::change;
+use super::{
+    FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set, node_space::NodeSpace,
+};
+use crate::incremental::join::change_in_parallel;
 
 /// Where what the shares of a node come to does not say it.
 pub(super) struct Counted {
-    free: Room,
+    free: NodeSpace,
     /// Once everything that leaves has left.
-    coming: Room,
+    future: NodeSpace,
 }
 
 struct Stand {
     /// It takes new work.
     open: bool,
     over: bool,
-    free: Room,
+    free: NodeSpace,
     /// Without what nobody may take back.
-    room: Room,
-    coming: Room,
+    space: NodeSpace,
+    future: NodeSpace,
     held_quanta: u64,
     services: BTreeSet<WorkId>,
 }
 
 impl Stand {
-    fn of(register: &Register, station: &Station, taken: &Taken) -> Self {
-        let early = register.laws.tunables.settings.count_what_fits;
-        let mut open = station.pool.is_some() && station.node.is_schedulable();
-        let mut free = Room::new(station.order, &station.node.capacity);
-        let mut room = free.clone();
+    fn of(index: &FleetIndex, node_record: &NodeRecord, taken: &NodeUsage) -> Self {
+        let early = index.policy.tunables.settings.count_what_fits;
+        let mut open = node_record.pool.is_some() && node_record.node.is_schedulable();
+        let mut free = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
+        let mut space = free.clone();
         let mut services = BTreeSet::new();
         let mut coming = free.clone();
         let (mut held_quanta, all) = taken.all.load();
         free.take(held_quanta, &all, &[]);
-        let (mut order, mut size) = taken.staying().load();
-        coming.take(order, &size, &[]);
+        let (mut quanta, mut size) = taken.staying().load();
+        coming.take(quanta, &size, &[]);
         let some = taken.others > 0;
-        let others = some.then(|| station.held.iter()).into_iter().flatten();
-        let has_shape = |held: usize| register.loads[held].shape().is_some();
-        for held in others.filter(|held| !has_shape(*held)) {
-            let share = &register.shares[held];
-            held_quanta = held_quanta.saturating_add(share.order);
-            free.take(share.order, &share.size, &share.gpus);
-            if share.fixed && !(share.leaving && early) {
-                room.take(share.order, &share.size, &share.gpus);
+        let others = some
+            .then(|| node_record.allocations.iter())
+            .into_iter()
+            .flatten();
+        let has_shape = |allocation: usize| index.usage[allocation].shape().is_some();
+        for allocation in others.filter(|allocation| !has_shape(*allocation)) {
+            let record = &index.allocations[allocation];
+            held_quanta = held_quanta.saturating_add(record.quanta);
+            free.take(record.quanta, &record.size, &record.gpus);
+            if record.fixed && !(record.leaving && early) {
+                space.take(record.quanta, &record.size, &record.gpus);
             }
-            if !share.leaving {
-                coming.take(share.order, &share.size, &share.gpus);
-                order = order.saturating_add(share.order);
-                size.add(&share.size);
+            if !record.leaving {
+                coming.take(record.quanta, &record.size, &record.gpus);
+                quanta = quanta.saturating_add(record.quanta);
+                size.add(&record.size);
             }
-            let Some(request) = share.request else {
+            let Some(work) = record.work else {
                 continue;
             };
-            services.extend(register.requests[request].wishes().service.clone());
+            services.extend(index.work[work].constraints().service.clone());
             // room held by work that belongs to no class, or may not be there any
             // more and stays all the same, closes its node until it goes. What leaves does not.
-            let misplaced = share.fixed
-                && !register.requests[request].is_instance()
-                && station
+            let misplaced = record.fixed
+                && !index.work[work].is_instance()
+                && node_record
                     .pool
-                    .is_none_or(|pool| !register.may_use(request, pool));
-            open &= register.requests[request].class.is_some() && !misplaced;
+                    .is_none_or(|pool| !index.may_use(work, pool));
+            open &= index.work[work].class.is_some() && !misplaced;
         }
         Self {
             open,
-            over: order > station.order || !size.fits(&station.node.capacity),
+            over: quanta > node_record.quanta || !size.fits(&node_record.node.capacity),
             free,
-            room,
-            coming,
+            space,
+            future: coming,
             held_quanta,
             services,
         }
     }
 
     /// Others are told where it is not so.
-    fn is_seen_here_alone(&self, station: &Station) -> bool {
-        let (open, over) = (station.schedulable, station.over);
-        (self.open, self.over) == (open, over) && self.room == station.room
+    fn is_seen_here_alone(&self, node_record: &NodeRecord) -> bool {
+        let (open, over) = (node_record.schedulable, node_record.is_overfull);
+        (self.open, self.over) == (open, over) && self.space == node_record.space_without_fixed
     }
 
-    fn write(self, station: &mut Station) {
-        (station.room, station.services) = (self.room, self.services);
-        (station.over, station.is_plain) = (self.over, false);
-        station.held_quanta = self.held_quanta;
-        let (free, coming) = (self.free, self.coming);
-        station.counted = Some(Box::new(Counted { free, coming }));
+    fn write(self, node_record: &mut NodeRecord) {
+        (node_record.space_without_fixed, node_record.services) = (self.space, self.services);
+        (node_record.is_overfull, node_record.is_simple_sum) = (self.over, false);
+        node_record.held_quanta = self.held_quanta;
+        let (free, coming) = (self.free, self.future);
+        node_record.counted = Some(Box::new(Counted {
+            free,
+            future: coming,
+        }));
     }
 
     #[cfg(test)]
-    fn assert_is(&self, station: &Station, taken: &Taken) {
-        assert!(self.is_seen_here_alone(station));
+    fn assert_is(&self, node_record: &NodeRecord, taken: &NodeUsage) {
+        assert!(self.is_seen_here_alone(node_record));
         assert_eq!(
-            (&self.free, &self.coming),
-            (&station.free(taken), &station.coming(taken))
+            (&self.free, &self.future),
+            (&node_record.free(taken), &node_record.coming(taken))
         );
-        assert_eq!(self.held_quanta, station.held_quanta);
-        assert_eq!(self.services, station.services);
+        assert_eq!(self.held_quanta, node_record.held_quanta);
+        assert_eq!(self.services, node_record.services);
     }
 }
 
 /// Nothing stands there that has to be looked at by itself, and what others are told of the node is
 /// as it was: then what its shares come to says all.
-fn is_plain(station: &mut Station, taken: &Taken) -> bool {
+fn is_plain(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
     if taken.others > 0 {
         return false;
     }
     // Found once, most of the node is not waited for again.
-    station.is_plain = station.is_plain || has_plain_room(station);
-    station.is_plain && station.over != taken.staying().fits(&station.room)
+    node_record.is_simple_sum = node_record.is_simple_sum || has_plain_room(node_record);
+    node_record.is_simple_sum
+        && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
 }
 
 /// Nothing there is counted one by one, and where nothing stands in the way nothing is known to.
-fn has_plain_room(station: &Station) -> bool {
-    let capacity = &station.node.capacity;
+fn has_plain_room(node_record: &NodeRecord) -> bool {
+    let capacity = &node_record.node.capacity;
     capacity.gpu_milli == 0
         && capacity.extras.is_empty()
-        && station.schedulable == (station.pool.is_some() && station.node.is_schedulable())
-        && station.room.order == station.order
-        && station.room.size == *capacity
-        && station.services.is_empty()
+        && node_record.schedulable
+            == (node_record.pool.is_some() && node_record.node.is_schedulable())
+        && node_record.space_without_fixed.quanta == node_record.quanta
+        && node_record.space_without_fixed.size == *capacity
+        && node_record.services.is_empty()
 }
 
-impl Station {
-    fn set_free(&self, taken: &Taken, free: &mut Room) {
+impl NodeRecord {
+    fn set_free(&self, taken: &NodeUsage, free: &mut NodeSpace) {
         match &self.counted {
             Some(counted) => free.set(&counted.free),
-            None => taken.all.leave(&self.room, free),
+            None => taken.all.leave(&self.space_without_fixed, free),
         }
     }
 
-    fn coming(&self, taken: &Taken) -> Room {
+    fn coming(&self, taken: &NodeUsage) -> NodeSpace {
         if let Some(counted) = &self.counted {
-            return counted.coming.clone();
+            return counted.future.clone();
         }
-        let mut coming = Room::default();
-        taken.staying().leave(&self.room, &mut coming);
+        let mut coming = NodeSpace::default();
+        taken
+            .staying()
+            .leave(&self.space_without_fixed, &mut coming);
         coming
     }
 
     #[cfg(test)]
-    fn free(&self, taken: &Taken) -> Room {
-        let mut free = Room::default();
+    fn free(&self, taken: &NodeUsage) -> NodeSpace {
+        let mut free = NodeSpace::default();
         self.set_free(taken, &mut free);
         free
     }
 }
 
-impl Register {
+impl FleetIndex {
     /// Makes this the room on a node that nothing is held in.
-    pub fn set_free(&self, at: usize, free: &mut Room) {
-        self.machines[at].set_free(&self.taken[at], free);
+    pub fn set_free(&self, at: usize, free: &mut NodeSpace) {
+        self.nodes[at].set_free(&self.node_usage[at], free);
     }
 
     /// Room on a node once everything that leaves has left.
-    pub fn coming(&self, at: usize) -> Room {
-        self.machines[at].coming(&self.taken[at])
+    pub fn coming(&self, at: usize) -> NodeSpace {
+        self.nodes[at].coming(&self.node_usage[at])
     }
 
     /// The quanta of it.
     pub fn coming_order(&self, at: usize) -> u64 {
-        let station = &self.machines[at];
-        let staying = || self.taken[at].staying().quanta();
-        let counted = station.counted.as_ref().map(|counted| counted.coming.order);
-        counted.unwrap_or_else(|| station.order.saturating_sub(staying()))
+        let node_record = &self.nodes[at];
+        let staying = || self.node_usage[at].staying().quanta();
+        let counted = node_record
+            .counted
+            .as_ref()
+            .map(|counted| counted.future.quanta);
+        counted.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
     }
 
     /// Brings nodes to what stands on them. Returns those that take new work now and did not
     /// before, or the other way round.
     pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
-        let mut stations = std::mem::take(&mut self.machines);
-        let told = change(&mut stations, nodes, |at, station| {
-            if is_plain(station, &self.taken[at]) {
-                station.held_quanta = self.taken[at].all.quanta();
-                station.counted = None;
+        let mut stations = std::mem::take(&mut self.nodes);
+        let told = change_in_parallel(&mut stations, nodes, |at, node_record| {
+            if is_plain(node_record, &self.node_usage[at]) {
+                node_record.held_quanta = self.node_usage[at].all.quanta();
+                node_record.counted = None;
                 #[cfg(test)]
-                Stand::of(self, station, &self.taken[at]).assert_is(station, &self.taken[at]);
+                Stand::of(self, node_record, &self.node_usage[at])
+                    .assert_is(node_record, &self.node_usage[at]);
                 return None;
             }
-            let stand = Stand::of(self, station, &self.taken[at]);
-            if stand.is_seen_here_alone(station) {
-                stand.write(station);
+            let stand = Stand::of(self, node_record, &self.node_usage[at]);
+            if stand.is_seen_here_alone(node_record) {
+                stand.write(node_record);
                 return None;
             }
             Some((at, stand))
         });
-        self.machines = stations;
+        self.nodes = stations;
         let turned = told.into_iter().filter_map(|(at, stand)| {
             let turned = self.take_stand(at, stand);
             turned.then_some(at)
@@ -199,18 +215,21 @@ impl Register {
     /// True when the node takes new work now and did not before, or the other way round.
     fn take_stand(&mut self, at: usize, stand: Stand) -> bool {
         set(&mut self.overfull, at, stand.over);
-        let station = &self.machines[at];
-        let turned = station.schedulable != stand.open;
-        let moved = turned || station.room != stand.room;
+        let node_record = &self.nodes[at];
+        let turned = node_record.schedulable != stand.open;
+        let moved = turned || node_record.space_without_fixed != stand.space;
         if moved {
             self.forget_kind(at);
             self.open_for(at, stand.open);
         }
-        let (station, open) = (&mut self.machines[at], stand.open);
-        stand.write(station);
-        if let Some(pool) = station.pool.filter(|_| open && moved) {
-            *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
-            self.kinds_moved = true;
+        let (node_record, open) = (&mut self.nodes[at], stand.open);
+        stand.write(node_record);
+        if let Some(pool) = node_record.pool.filter(|_| open && moved) {
+            *self
+                .node_kinds
+                .entry((pool, node_record.space_without_fixed.clone()))
+                .or_default() += 1;
+            self.node_kinds_changed = true;
         }
         turned
     }

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{NodeName, Size, WorkId};
 
 use super::{
-    Register, Station, apply_delta::Stirred, derive::set, largest_nodes::LargestNodes,
-    node_space::Room,
+    FleetIndex, NodeRecord, apply_delta::DirtyRows, derive::set, largest_nodes::LargestNodes,
+    node_space::NodeSpace,
 };
 use crate::{
-    collections::id_list::Numbers,
+    collections::id_list::IdList,
     input::{
-        delta::News,
+        delta::SnapshotDelta,
         snapshot::{Node, Snapshot},
     },
 };
@@ -23,20 +23,20 @@ use crate::{
 /// After so many nodes one number is left free.
 const NODES_FOR_ONE_FREE: usize = 8;
 
-impl Register {
+impl FleetIndex {
     /// All of them, numbered anew.
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
         let free = snapshot.nodes.len() / NODES_FOR_ONE_FREE + 1;
-        self.machines.reserve_exact(snapshot.nodes.len() + free);
+        self.nodes.reserve_exact(snapshot.nodes.len() + free);
         for (at, (name, node)) in snapshot.nodes.iter().enumerate() {
-            self.machine_at.insert(name.clone(), self.machines.len());
-            let station = self.station(name, node);
-            if let Some(pool) = station.pool {
-                self.all_quanta[pool] += station.order;
+            self.node_by_name.insert(name.clone(), self.nodes.len());
+            let node_record = self.station(name, node);
+            if let Some(pool) = node_record.pool {
+                self.all_quanta[pool] += node_record.quanta;
             }
-            self.machines.push(station);
+            self.nodes.push(node_record);
             if at % NODES_FOR_ONE_FREE == NODES_FOR_ONE_FREE / 2 {
-                self.machines.push(Station::vacant(name));
+                self.nodes.push(NodeRecord::vacant(name));
             }
         }
         self.largest = self.largest_nodes(snapshot);
@@ -71,19 +71,18 @@ impl Register {
     pub(super) fn absorb_nodes(
         &mut self,
         snapshot: &Snapshot,
-        news: &News,
-        stirred: &mut Stirred,
+        delta: &SnapshotDelta,
+        dirty: &mut DirtyRows,
     ) -> Option<Vec<WorkId>> {
         let (mut are_others, mut are_sized_otherwise) = (false, false);
-        for name in &news.nodes {
-            let (known, said) = (self.machine(name), snapshot.nodes.get(name));
-            are_others |= known.is_some() != said.is_some();
-            are_sized_otherwise |=
-                known.map(|at| sized(&self.machines[at].node)) != said.map(sized);
-            match (known, said) {
-                (Some(at), Some(node)) => self.change_node(at, node, stirred),
-                (None, Some(node)) => self.add_node((name, node), stirred)?,
-                (Some(at), None) => self.remove_node(at, stirred),
+        for name in &delta.nodes {
+            let (known, stated) = (self.find_node(name), snapshot.nodes.get(name));
+            are_others |= known.is_some() != stated.is_some();
+            are_sized_otherwise |= known.map(|at| sized(&self.nodes[at].node)) != stated.map(sized);
+            match (known, stated) {
+                (Some(at), Some(node)) => self.change_node(at, node, dirty),
+                (None, Some(node)) => self.add_node((name, node), dirty)?,
+                (Some(at), None) => self.remove_node(at, dirty),
                 (None, None) => {}
             }
         }
@@ -91,122 +90,125 @@ impl Register {
             return None;
         }
         let numbers = self.avoiding.iter().filter(|_| are_others);
-        let again = numbers.map(|at| self.requests[*at].id.clone());
-        Some(again.filter(|id| !news.work.contains_key(id)).collect())
+        let again = numbers.map(|at| self.work[*at].id.clone());
+        Some(again.filter(|id| !delta.work.contains_key(id)).collect())
     }
 
     pub(super) fn note_avoiding(&mut self, at: usize) {
-        let avoids = !self.requests[at].wishes().avoids.is_empty();
+        let avoids = !self.work[at].constraints().avoids.is_empty();
         set(&mut self.avoiding, at, avoids);
     }
 
-    fn change_node(&mut self, at: usize, node: &Node, stirred: &mut Stirred) {
-        if self.machines[at].node != *node {
-            let name = self.machines[at].name.clone();
-            let mut station = self.station(&name, node);
-            station.held = std::mem::take(&mut self.machines[at].held);
-            self.put_station(at, station, stirred);
+    fn change_node(&mut self, at: usize, node: &Node, dirty: &mut DirtyRows) {
+        if self.nodes[at].node != *node {
+            let name = self.nodes[at].name.clone();
+            let mut node_record = self.station(&name, node);
+            node_record.allocations = std::mem::take(&mut self.nodes[at].allocations);
+            self.put_station(at, node_record, dirty);
         }
     }
 
-    fn add_node(&mut self, (name, node): (&NodeName, &Node), stirred: &mut Stirred) -> Option<()> {
+    fn add_node(&mut self, (name, node): (&NodeName, &Node), dirty: &mut DirtyRows) -> Option<()> {
         let at = self.number_for(name)?;
-        if at == self.machines.len() {
-            self.machines.push(Station::vacant(name));
+        if at == self.nodes.len() {
+            self.nodes.push(NodeRecord::vacant(name));
         }
-        self.machine_at.insert(name.clone(), at);
-        let mut station = self.station(name, node);
+        self.node_by_name.insert(name.clone(), at);
+        let mut node_record = self.station(name, node);
         // By id, as all lists of shares.
         let lost = self.unplaced.iter().copied();
-        let mut held: Vec<usize> = lost
-            .filter(|held| self.shares[*held].node == *name)
+        let mut allocation: Vec<usize> = lost
+            .filter(|allocation| self.allocations[*allocation].node_name == *name)
             .collect();
-        held.sort_by(|a, b| self.shares[*a].id.cmp(&self.shares[*b].id));
-        for held in held.iter().copied() {
-            self.shares[held].machine = Some(at);
+        allocation.sort_by(|a, b| self.allocations[*a].id.cmp(&self.allocations[*b].id));
+        for allocation in allocation.iter().copied() {
+            self.allocations[allocation].node = Some(at);
         }
-        station.held = held.into_iter().collect();
-        self.put_station(at, station, stirred);
+        node_record.allocations = allocation.into_iter().collect();
+        self.put_station(at, node_record, dirty);
         Some(())
     }
 
     /// A free number between those of its neighbours by name, or the next one.
     fn number_for(&self, name: &NodeName) -> Option<usize> {
-        let place = self.machines.partition_point(|it| it.name < *name);
-        let is_free = |at: &usize| self.machines[*at].is_vacant;
-        if place == self.machines.len() || is_free(&place) {
-            return Some(place);
+        let position = self.nodes.partition_point(|it| it.name < *name);
+        let is_free = |at: &usize| self.nodes[*at].is_vacant;
+        if position == self.nodes.len() || is_free(&position) {
+            return Some(position);
         }
-        place.checked_sub(1).filter(is_free)
+        position.checked_sub(1).filter(is_free)
     }
 
-    fn remove_node(&mut self, at: usize, stirred: &mut Stirred) {
-        let held = std::mem::take(&mut self.machines[at].held);
-        for held in held.iter() {
-            let share = &mut self.shares[held];
-            share.machine = None;
-            stirred.requests.extend(share.request);
-            stirred.shares.insert(held);
+    fn remove_node(&mut self, at: usize, dirty: &mut DirtyRows) {
+        let allocation = std::mem::take(&mut self.nodes[at].allocations);
+        for allocation in allocation.iter() {
+            let record = &mut self.allocations[allocation];
+            record.node = None;
+            dirty.work.extend(record.work);
+            dirty.allocations.insert(allocation);
         }
-        let name = self.machines[at].name.clone();
-        self.machine_at.remove(&name);
-        self.put_station(at, Station::vacant(&name), stirred);
+        let name = self.nodes[at].name.clone();
+        self.node_by_name.remove(&name);
+        self.put_station(at, NodeRecord::vacant(&name), dirty);
     }
 
     /// A station in the place of another.
-    fn put_station(&mut self, at: usize, station: Station, stirred: &mut Stirred) {
+    fn put_station(&mut self, at: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
         self.forget_kind(at);
         self.open_for(at, false);
-        let before = &self.machines[at];
+        let before = &self.nodes[at];
         if let Some(pool) = before.pool {
-            self.all_quanta[pool] -= before.order;
+            self.all_quanta[pool] -= before.quanta;
             self.left_pools.push(pool);
         }
-        if let Some(pool) = station.pool {
-            self.all_quanta[pool] += station.order;
+        if let Some(pool) = node_record.pool {
+            self.all_quanta[pool] += node_record.quanta;
         }
-        let packs = |it: &Station| {
+        let packs = |it: &NodeRecord| {
             let with_gpus = it.node.capacity.gpu_milli > 0;
             let pool = it.pool.filter(|pool| with_gpus || self.with_gpus[*pool]);
             (pool, pool.is_some() && with_gpus)
         };
-        let repacks = packs(&station) != packs(before);
-        self.nodes_moved = true;
+        let repacks = packs(&node_record) != packs(before);
+        self.nodes_changed = true;
         // Whether it holds too much is found anew, and noted where that is otherwise.
-        let over = before.over;
-        self.machines[at] = Station { over, ..station };
+        let over = before.is_overfull;
+        self.nodes[at] = NodeRecord {
+            is_overfull: over,
+            ..node_record
+        };
         if repacks {
             self.note_packable();
         }
-        stirred.nodes.insert(at);
-        stirred.machines.insert(at);
+        dirty.nodes.insert(at);
+        dirty.nodes_by_load.insert(at);
     }
 
-    fn station(&self, name: &NodeName, node: &Node) -> Station {
+    fn station(&self, name: &NodeName, node: &Node) -> NodeRecord {
         let pool = self.forest.find(&node.pool);
-        let order = self.quantum(pool).node_order(&node.capacity);
-        let room = Room::new(order, &node.capacity);
-        Station {
+        let quanta = self.quantum(pool).node_order(&node.capacity);
+        let space = NodeSpace::new(quanta, &node.capacity);
+        NodeRecord {
             pool,
-            order,
+            quanta,
             node: node.clone(),
-            room,
+            space_without_fixed: space,
             is_vacant: false,
-            ..Station::vacant(name)
+            ..NodeRecord::vacant(name)
         }
     }
 
     fn note_packable(&mut self) {
-        let stations = || self.machines.iter().enumerate();
+        let stations = || self.nodes.iter().enumerate();
         self.with_gpus = vec![false; self.forest.len()];
-        for (_, station) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
-            if let Some(pool) = station.pool {
+        for (_, node_record) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
+            if let Some(pool) = node_record.pool {
                 self.with_gpus[pool] = true;
             }
         }
-        let is_packable = |it: &Station| it.pool.is_some_and(|pool| self.with_gpus[pool]);
-        let packable = stations().filter(|(_, station)| is_packable(station));
-        self.packable = packable.map(|(at, _)| at).collect();
+        let is_packable = |it: &NodeRecord| it.pool.is_some_and(|pool| self.with_gpus[pool]);
+        let packable = stations().filter(|(_, node_record)| is_packable(node_record));
+        self.gpu_pool_nodes = packable.map(|(at, _)| at).collect();
     }
 }
 
@@ -214,7 +216,7 @@ fn sized(node: &Node) -> (&str, &Size) {
     (&node.pool, &node.capacity)
 }
 
-impl Station {
+impl NodeRecord {
     /// A number that is free. Its name keeps the order of names.
     fn vacant(name: &NodeName) -> Self {
         Self {
@@ -229,15 +231,15 @@ impl Station {
                 labels: BTreeMap::new(),
             },
             is_vacant: true,
-            is_plain: false,
+            is_simple_sum: false,
             pool: None,
-            order: 0,
+            quanta: 0,
             schedulable: false,
-            room: Room::default(),
+            space_without_fixed: NodeSpace::default(),
             counted: None,
-            held: Numbers::default(),
+            allocations: IdList::default(),
             held_quanta: 0,
-            over: false,
+            is_overfull: false,
             services: BTreeSet::new(),
         }
     }
@@ -250,41 +252,41 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::{
-        News, Planner as _, Rounds,
+        Planner as _, Rounds, SnapshotDelta,
         planner::FairShare,
-        tests::fixture::{World, node_name},
+        tests::fixture::{Fixture, node_name},
     };
 
     /// Takes up this node, and tells whether it found a number without reading all anew.
-    fn takes_up(rounds: &mut Rounds, world: &mut World, name: &str) -> bool {
-        let news = News {
+    fn takes_up(rounds: &mut Rounds, fixture: &mut Fixture, name: &str) -> bool {
+        let delta = SnapshotDelta {
             nodes: BTreeSet::from([node_name(name)]),
-            ..News::default()
+            ..SnapshotDelta::default()
         };
-        let decided = rounds.decide(&world.snapshot, &news);
+        let decided = rounds.decide(&fixture.snapshot, &delta);
         let found = decided.shares.is_some();
-        let plan = rounds.whole(decided);
-        assert_eq!(plan, FairShare.schedule(&world.snapshot));
+        let plan = rounds.full_plan(decided);
+        assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
         found
     }
 
     #[test]
     fn who_goes_leaves_its_number_and_what_it_held_waits_for_it() {
-        let mut world = World::eager().nodes(&[4, 4, 4]);
+        let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
         for user in ["a", "b", "c"] {
-            world.job(user, user, 6);
+            fixture.job(user, user, 6);
         }
-        world.step();
+        fixture.step();
         let mut rounds = Rounds::default();
-        rounds.decide(&world.snapshot, &News::everything());
-        let gone = world.snapshot.nodes.remove("n01").unwrap();
-        assert!(takes_up(&mut rounds, &mut world, "n01"));
+        rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
+        let gone = fixture.snapshot.nodes.remove("n01").unwrap();
+        assert!(takes_up(&mut rounds, &mut fixture, "n01"));
         let name = node_name("n01");
-        world.snapshot.nodes.insert(name, gone.clone());
-        assert!(takes_up(&mut rounds, &mut world, "n01"), "it comes back");
+        fixture.snapshot.nodes.insert(name, gone.clone());
+        assert!(takes_up(&mut rounds, &mut fixture, "n01"), "it comes back");
         for next in ["n03", "n04"] {
-            world.snapshot.nodes.insert(node_name(next), gone.clone());
-            assert!(takes_up(&mut rounds, &mut world, next), "one more");
+            fixture.snapshot.nodes.insert(node_name(next), gone.clone());
+            assert!(takes_up(&mut rounds, &mut fixture, next), "one more");
         }
     }
 
@@ -292,22 +294,22 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn nodes_come_and_go_in_any_order(names in prop::collection::vec(0..40_u8, 1..30)) {
-            let mut world = World::eager().nodes(&[3; 20]);
+            let mut fixture = Fixture::eager().nodes(&[3; 20]);
             for user in ["a", "b"] {
-                world.job(user, user, 40);
+                fixture.job(user, user, 40);
             }
-            world.step();
-            let node = world.node("n00").clone();
+            fixture.step();
+            let node = fixture.node("n00").clone();
             let mut rounds = Rounds::default();
-            rounds.decide(&world.snapshot, &News::everything());
+            rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
             for number in names {
                 // Every other one stands between two that are there.
                 let half = if number % 2 == 0 { "" } else { "x" };
                 let name = format!("n{:02}{half}", number / 2);
-                if world.snapshot.nodes.remove(name.as_str()).is_none() {
-                    world.snapshot.nodes.insert(node_name(&name), node.clone());
+                if fixture.snapshot.nodes.remove(name.as_str()).is_none() {
+                    fixture.snapshot.nodes.insert(node_name(&name), node.clone());
                 }
-                takes_up(&mut rounds, &mut world, &name);
+                takes_up(&mut rounds, &mut fixture, &name);
             }
         }
     }

@@ -106,7 +106,7 @@ impl Forest {
         &self.tops
     }
 
-    pub fn turn(&self, pool: usize) -> usize {
+    pub fn rank(&self, pool: usize) -> usize {
         self.turn[pool]
     }
 
@@ -128,13 +128,13 @@ impl Forest {
 
 /// Children go by ascending search order, then name.
 fn subtree(home: usize, children: &[Vec<usize>]) -> Vec<usize> {
-    let mut order = Vec::new();
+    let mut quanta = Vec::new();
     let mut stack = vec![home];
     while let Some(pool) = stack.pop() {
-        order.push(pool);
+        quanta.push(pool);
         stack.extend(children[pool].iter().rev());
     }
-    order
+    quanta
 }
 
 /// Numbers the pools of a tree, each after everything below it.

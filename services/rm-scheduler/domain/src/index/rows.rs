@@ -7,13 +7,13 @@ use hayward_vocabulary::{
 };
 
 use super::{
-    growth_cap::{Cap, Has, Rules},
-    node_space::Room,
+    growth_cap::{Cap, GrowthRules, HeldCounts},
+    node_space::NodeSpace,
     node_usage::Counted,
     users::Users,
 };
 use crate::{
-    collections::id_list::Numbers,
+    collections::id_list::IdList,
     input::snapshot::{Class, Node},
     output::reason::Deferral,
 };
@@ -22,11 +22,11 @@ use crate::{
 /// the same nodes.
 pub(crate) type Shape = (Option<usize>, bool, u64, Size);
 
-pub(crate) struct Served {
+pub(crate) struct ClassRecord {
     pub name: Arc<str>,
     pub class: Class,
     /// How its work grows.
-    pub rules: Rules,
+    pub growth: GrowthRules,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
     pub users: Users,
@@ -35,24 +35,24 @@ pub(crate) struct Served {
 /// What changes with what is held comes first, then what that is taken from: of nodes anywhere two
 /// lines of memory are read.
 #[repr(C, align(64))]
-pub(crate) struct Station {
-    pub held: Numbers,
+pub(crate) struct NodeRecord {
+    pub allocations: IdList,
     /// Quanta of all that is held.
     pub held_quanta: u64,
-    pub order: u64,
+    pub quanta: u64,
     pub pool: Option<usize>,
     /// and nothing of work without a class lies on it.
     pub schedulable: bool,
     /// More is held than there is (W-20).
-    pub over: bool,
+    pub is_overfull: bool,
     /// There is no such node: the number is free for one that comes.
     pub(super) is_vacant: bool,
     /// What its shares come to says all that stands here, as far as that is known.
-    pub(super) is_plain: bool,
+    pub(super) is_simple_sum: bool,
     /// What is left, where what its shares come to does not say that.
     pub(super) counted: Option<Box<Counted>>,
     /// Room without what nobody may take back.
-    pub room: Room,
+    pub space_without_fixed: NodeSpace,
     pub node: Node,
     /// Services with an instance here.
     pub services: BTreeSet<WorkId>,
@@ -61,9 +61,9 @@ pub(crate) struct Station {
 
 /// What little work asks for; there is a great deal of work, so it does not make all of it large.
 #[derive(Default, PartialEq)]
-pub(crate) struct Wishes {
+pub(crate) struct PlacementConstraints {
     /// Without what it avoids; of work that avoids nodes it is never empty.
-    pub machines: BTreeSet<NodeName>,
+    pub nodes: BTreeSet<NodeName>,
     /// Nodes it could use if they were not blocked for it, by name.
     pub avoids: Vec<NodeName>,
     pub service: Option<WorkId>,
@@ -72,8 +72,8 @@ pub(crate) struct Wishes {
     pub node_size: Option<Size>,
 }
 
-static NO_WISHES: Wishes = Wishes {
-    machines: BTreeSet::new(),
+static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
+    nodes: BTreeSet::new(),
     avoids: Vec::new(),
     service: None,
     apart: None,
@@ -83,15 +83,15 @@ static NO_WISHES: Wishes = Wishes {
 /// Whose it is, its turn and whether it asks for anything special come first: of work anywhere that
 /// is one line of memory, of four.
 #[repr(C, align(64))]
-pub(crate) struct Asked {
+pub(crate) struct WorkRecord {
     pub id: WorkId,
     pub submitted_at: Timestamp,
-    pub user_at: usize,
+    pub user: usize,
     pub class: Option<usize>,
     /// Before any upgrade that an earlier round promised.
-    pub order: u64,
+    pub process_quanta: u64,
     /// What most work does not ask for.
-    pub(super) wishes: Option<Box<Wishes>>,
+    pub(super) wishes: Option<Box<PlacementConstraints>>,
     /// Says what is granted to one process.
     pub shape: usize,
     pub deferral: Option<Box<Deferral>>,
@@ -105,36 +105,36 @@ pub(crate) struct Asked {
     pub runnable: bool,
     pub completing: bool,
     pub keeps_what_it_holds: bool,
-    pub holding: Holding,
-    pub held: Numbers,
-    pub user: UserName,
+    pub usage: WorkUsage,
+    pub allocations: IdList,
+    pub user_name: UserName,
 }
 
-impl Asked {
+impl WorkRecord {
     /// Others of its shape may go where it may not.
-    pub fn wishes(&self) -> &Wishes {
-        self.wishes.as_deref().unwrap_or(&NO_WISHES)
+    pub fn constraints(&self) -> &PlacementConstraints {
+        self.wishes.as_deref().unwrap_or(&UNCONSTRAINED)
     }
 
-    pub fn is_picky(&self) -> bool {
-        let wishes = self.wishes();
-        !wishes.machines.is_empty() || wishes.apart.is_some()
+    pub fn is_constrained(&self) -> bool {
+        let wishes = self.constraints();
+        !wishes.nodes.is_empty() || wishes.apart.is_some()
     }
 
     pub fn admits(&self, node: &NodeName) -> bool {
-        let listed = &self.wishes().machines;
-        (listed.is_empty() || listed.contains(node)) && !self.avoids(node)
+        let listed = &self.constraints().nodes;
+        (listed.is_empty() || listed.contains(node)) && !self.avoided(node)
     }
 
     /// Blocked for this work alone.
-    pub fn avoids(&self, node: &NodeName) -> bool {
-        self.wishes().avoids.binary_search(node).is_ok()
+    pub fn avoided(&self, node: &NodeName) -> bool {
+        self.constraints().avoids.binary_search(node).is_ok()
     }
 }
 
 /// What work holds, and what it can use with that.
 #[derive(Default, Clone, Copy)]
-pub(crate) struct Holding {
+pub(crate) struct WorkUsage {
     /// Quanta of all that is held.
     pub quanta: u64,
     /// Of those: told to leave, and on nodes that take no new work.
@@ -149,9 +149,9 @@ pub(crate) struct Holding {
     pub cap: Cap,
 }
 
-impl Holding {
-    pub fn has(&self) -> Has {
-        Has {
+impl WorkUsage {
+    pub fn counts(&self) -> HeldCounts {
+        HeldCounts {
             current: self.current,
             leaving: self.leaving,
             mean_start_ms: self.mean_start_ms,
@@ -163,17 +163,17 @@ impl Holding {
     clippy::struct_excessive_bools,
     reason = "each is said by another service on its own"
 )]
-pub(crate) struct Share {
+pub(crate) struct AllocationRecord {
     pub id: AllocationId,
-    pub work: WorkId,
-    pub request: Option<usize>,
+    pub work_id: WorkId,
+    pub work: Option<usize>,
     pub kind: WorkKind,
-    pub user: UserName,
-    pub user_at: usize,
+    pub user_name: UserName,
+    pub user: usize,
     pub class: String,
-    pub node: NodeName,
-    pub machine: Option<usize>,
-    pub order: u64,
+    pub node_name: NodeName,
+    pub node: Option<usize>,
+    pub quanta: u64,
     pub size: Size,
     pub gpus: Vec<u64>,
     pub fixed: bool,
@@ -188,7 +188,7 @@ pub(crate) struct Share {
     pub purged: bool,
 }
 
-impl Share {
+impl AllocationRecord {
     pub(super) fn start_ms(&self) -> u64 {
         let since = self.running_since.filter(|_| self.running);
         since.map_or(0, |since| {
@@ -198,26 +198,26 @@ impl Share {
 }
 
 /// Work that left its class.
-pub(crate) struct Departed {
-    pub at: usize,
+pub(crate) struct DepartedWork {
+    pub work: usize,
     pub class: usize,
     pub user: UserName,
-    pub work: WorkId,
+    pub work_id: WorkId,
 }
 
 /// Work of a user joined a class at this place of its work there, or left it.
-pub(crate) struct Splice {
+pub(crate) struct WorkListEdit {
     pub class: usize,
-    pub user_at: usize,
-    pub place: usize,
-    pub at: usize,
+    pub user: usize,
+    pub position: usize,
+    pub work: usize,
     pub joins: bool,
 }
 
-impl Splice {
+impl WorkListEdit {
     /// It leaves, and comes back to the same place.
     pub fn is_undone_by(&self, next: &Self) -> bool {
-        let whose = |splice: &Self| (splice.class, splice.user_at, splice.place, splice.at);
-        !self.joins && next.joins && whose(self) == whose(next)
+        let owner = |splice: &Self| (splice.class, splice.user, splice.position, splice.work);
+        !self.joins && next.joins && owner(self) == owner(next)
     }
 }

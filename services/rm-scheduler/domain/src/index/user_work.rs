@@ -2,66 +2,70 @@
 
 use hayward_vocabulary::Timestamp;
 
-use super::{Departed, Register, Splice};
-use crate::collections::id_list::Numbers;
+use super::{DepartedWork, FleetIndex, WorkListEdit};
+use crate::collections::id_list::IdList;
 
-impl Register {
+impl FleetIndex {
     pub(super) fn leave_class(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let Some(class) = asked.class else { return };
-        let user_at = asked.user_at;
-        self.departed.push(Departed {
-            at,
+        let work_record = &self.work[at];
+        let Some(class) = work_record.class else {
+            return;
+        };
+        let user_at = work_record.user;
+        self.departed.push(DepartedWork {
+            work: at,
             class,
-            user: asked.user.clone(),
-            work: asked.id.clone(),
+            user: work_record.user_name.clone(),
+            work_id: work_record.id.clone(),
         });
         let users = &mut self.classes[class].users;
         let Some(group) = users.get_mut(user_at) else {
             return;
         };
-        let guess = guess(group, |of| self.requests[of].submitted_at, at);
-        let Some(place) = place_of(group, at, guess) else {
+        let guess = guess(group, |of| self.work[of].submitted_at, at);
+        let Some(position) = place_of(group, at, guess) else {
             return;
         };
-        group.remove(place);
+        group.remove(position);
         if group.is_empty() {
             users.remove(user_at);
         }
-        self.splices.push(Splice {
+        self.work_list_edits.push(WorkListEdit {
             class,
-            user_at,
-            place,
-            at,
+            user: user_at,
+            position,
+            work: at,
             joins: false,
         });
     }
 
     pub(super) fn join_class(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let Some(class) = asked.class else { return };
-        let user_at = asked.user_at;
+        let work_record = &self.work[at];
+        let Some(class) = work_record.class else {
+            return;
+        };
+        let user_at = work_record.user;
         let users = &mut self.classes[class].users;
-        let place = if let Some(group) = users.get_mut(user_at) {
-            let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
+        let position = if let Some(group) = users.get_mut(user_at) {
+            let key = |at: usize| (self.work[at].submitted_at, &self.work[at].id);
             // What comes mostly is the youngest.
-            let place = if group.last().is_none_or(|last| key(last) < key(at)) {
+            let position = if group.last().is_none_or(|last| key(last) < key(at)) {
                 group.len()
             } else {
                 group.partition_point(|other| key(other) < key(at))
             };
-            group.insert(place, at);
-            place
+            group.insert(position, at);
+            position
         } else {
-            let user = (asked.user.clone(), user_at);
-            users.insert(user, Numbers::from_iter([at]));
+            let user = (work_record.user_name.clone(), user_at);
+            users.insert(user, IdList::from_iter([at]));
             0
         };
-        self.splices.push(Splice {
+        self.work_list_edits.push(WorkListEdit {
             class,
-            user_at,
-            place,
-            at,
+            user: user_at,
+            position,
+            work: at,
             joins: true,
         });
     }
@@ -69,19 +73,19 @@ impl Register {
 
 /// About where a piece of work stands among those of its user: most users send work evenly. To look
 /// for its time would be to wait for a row at each step, while numbers lie side by side.
-fn guess(group: &Numbers, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
+fn guess(group: &IdList, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
     };
     let since_first = |of: usize| submitted_at(of).ms_since(submitted_at(first));
     let part = u128::from(since_first(at)) * (group.len() as u128 - 1);
-    let place = part / u128::from(since_first(last).max(1));
-    usize::try_from(place).unwrap_or(0).min(group.len() - 1)
+    let position = part / u128::from(since_first(last).max(1));
+    usize::try_from(position).unwrap_or(0).min(group.len() - 1)
 }
 
 /// The place of a number that stands in no order, looked for from a guess on to both sides.
-fn place_of(group: &Numbers, at: usize, guess: usize) -> Option<usize> {
-    let stands = |place: &usize| group.get(*place) == Some(at);
+fn place_of(group: &IdList, at: usize, guess: usize) -> Option<usize> {
+    let stands = |position: &usize| group.get(*position) == Some(at);
     let farther = |far: usize| {
         let before = guess.checked_sub(far).filter(stands);
         before.or_else(|| Some(guess + far).filter(stands))
@@ -95,10 +99,10 @@ mod tests {
 
     #[test]
     fn a_place_is_found_wherever_it_is_guessed() {
-        let group = Numbers::from_iter([7, 3, 9, 4, 1]);
+        let group = IdList::from_iter([7, 3, 9, 4, 1]);
         for guess in 0..group.len() {
-            for (place, at) in group.iter().enumerate() {
-                assert_eq!(place_of(&group, at, guess), Some(place));
+            for (position, at) in group.iter().enumerate() {
+                assert_eq!(place_of(&group, at, guess), Some(position));
             }
             assert_eq!(place_of(&group, 5, guess), None);
         }
@@ -116,7 +120,7 @@ mod tests {
         };
         assert_eq!([0, 1, 3, 4].map(guessed), [0, 0, 1, 4]);
         assert_eq!(
-            guess(&Numbers::from_iter([3]), |_| Timestamp::from_unix_ms(5), 3),
+            guess(&IdList::from_iter([3]), |_| Timestamp::from_unix_ms(5), 3),
             0
         );
     }

@@ -3,21 +3,21 @@
 
 use hayward_vocabulary::UserName;
 
-use crate::collections::id_list::Numbers;
+use crate::collections::id_list::IdList;
 
 #[derive(Default)]
 pub(crate) struct Users {
     /// By name.
     rows: Vec<User>,
     /// By number: the place among them.
-    places: Vec<Option<u32>>,
+    positions: Vec<Option<u32>>,
 }
 
 struct User {
     name: UserName,
     number: usize,
     /// By time and id; never empty.
-    work: Numbers,
+    work: IdList,
 }
 
 impl Users {
@@ -38,11 +38,11 @@ impl Users {
         self.rows.iter().map(|user| user.number)
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &Numbers> {
+    pub fn values(&self) -> impl Iterator<Item = &IdList> {
         self.rows.iter().map(|user| &user.work)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &Numbers)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &IdList)> {
         self.rows.iter().map(|user| (&user.name, &user.work))
     }
 
@@ -51,49 +51,51 @@ impl Users {
     }
 
     pub fn name(&self, number: usize) -> Option<&UserName> {
-        let place = self.place(number)?;
-        Some(&self.rows[place].name)
+        let position = self.place(number)?;
+        Some(&self.rows[position].name)
     }
 
-    pub fn get(&self, number: usize) -> Option<&Numbers> {
-        let place = self.place(number)?;
-        Some(&self.rows[place].work)
+    pub fn get(&self, number: usize) -> Option<&IdList> {
+        let position = self.place(number)?;
+        Some(&self.rows[position].work)
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Numbers> {
-        let place = self.place(number)?;
-        Some(&mut self.rows[place].work)
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut IdList> {
+        let position = self.place(number)?;
+        Some(&mut self.rows[position].work)
     }
 
     /// The work of a user, who had none so far.
-    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: Numbers) {
-        let place = self.place_by_name(&name).unwrap_or_else(|place| place);
+    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: IdList) {
+        let position = self
+            .place_by_name(&name)
+            .unwrap_or_else(|position| position);
         let user = User { name, number, work };
-        self.rows.insert(place, user);
-        if self.places.len() <= number {
-            self.places.resize(number + 1, None);
+        self.rows.insert(position, user);
+        if self.positions.len() <= number {
+            self.positions.resize(number + 1, None);
         }
-        self.number_from(place);
+        self.number_from(position);
     }
 
     /// Forgets a user who has no work any more.
     pub(super) fn remove(&mut self, number: usize) {
-        if let Some(place) = self.place(number) {
-            self.rows.remove(place);
-            self.places[number] = None;
-            self.number_from(place);
+        if let Some(position) = self.place(number) {
+            self.rows.remove(position);
+            self.positions[number] = None;
+            self.number_from(position);
         }
     }
 
-    fn number_from(&mut self, place: usize) {
-        for (user, at) in self.rows.iter().zip(0..).skip(place) {
-            self.places[user.number] = Some(at);
+    fn number_from(&mut self, position: usize) {
+        for (user, at) in self.rows.iter().zip(0..).skip(position) {
+            self.positions[user.number] = Some(at);
         }
     }
 
     fn place(&self, number: usize) -> Option<usize> {
-        let place = self.places.get(number).copied().flatten();
-        place.map(|place| place as usize)
+        let position = self.positions.get(number).copied().flatten();
+        position.map(|position| position as usize)
     }
 
     fn place_by_name(&self, name: &UserName) -> Result<usize, usize> {
@@ -110,15 +112,15 @@ mod tests {
         let mut users = Users::default();
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {
-            users.insert((name.clone(), number), Numbers::from_iter([10 + number]));
+            users.insert((name.clone(), number), IdList::from_iter([10 + number]));
         }
         users.remove(0);
         users.remove(7);
         assert!(users.keys().map(UserName::as_str).eq(["a", "q", "z"]));
-        let found = [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(Numbers::first));
+        let found = [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(IdList::first));
         assert_eq!(found, [None, Some(11), Some(12), Some(13), None]);
         assert!(users.contains_key(&names[1]) && !users.contains_key(&names[0]));
-        users.insert((names[0].clone(), 0), Numbers::from_iter([5]));
-        assert!(users.values().flat_map(Numbers::iter).eq([12, 5, 13, 11]));
+        users.insert((names[0].clone(), 0), IdList::from_iter([5]));
+        assert!(users.values().flat_map(IdList::iter).eq([12, 5, 13, 11]));
     }
 }

@@ -11,7 +11,7 @@ use super::snapshot::{Allocation, Demand, Snapshot};
 /// the time, the number of the round and what is carried are looked at in every round and need not
 /// be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct News {
+pub struct SnapshotDelta {
     /// Nothing is known: the whole snapshot is read.
     pub everything: bool,
     pub nodes: BTreeSet<NodeName>,
@@ -21,7 +21,7 @@ pub struct News {
     pub allocations: BTreeMap<AllocationId, Option<Allocation>>,
 }
 
-impl News {
+impl SnapshotDelta {
     pub fn everything() -> Self {
         Self {
             everything: true,

@@ -76,10 +76,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn manner(&self) -> Manner {
-        Manner {
-            level: self.level_remainders,
-            rivals: self.holes_among_rivals,
+    pub(crate) fn division(&self) -> DivisionSettings {
+        DivisionSettings {
+            spread_remainders: self.level_remainders,
+            holes_among_rivals: self.holes_among_rivals,
         }
     }
 
@@ -143,10 +143,10 @@ impl Default for Settings {
 
 /// What a division does beyond R-9.1 (W-4).
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Manner {
+pub(crate) struct DivisionSettings {
     /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
     /// the first of the sort can gain one in each pass, and the last none.
-    pub level: bool,
+    pub spread_remainders: bool,
     /// Holes of an order are divided among those who want that order or a larger one.
-    pub rivals: bool,
+    pub holes_among_rivals: bool,
 }

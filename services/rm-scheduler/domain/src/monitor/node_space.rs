@@ -7,7 +7,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Size};
 
 use super::Sequence;
 use crate::{
-    check::{node_load::Load, quantum_of, totals::held_of},
+    check::{node_load::NodeLoad, quantum_of, totals::held_of},
     input::snapshot::Snapshot,
 };
 
@@ -26,7 +26,7 @@ type Late<'a> = (&'a AllocationId, Size, &'a [u64]);
 /// I2. A node that shrank below what stands on it is over-full and nobody's fault, as long as
 /// nothing was granted there since of what there is too little.
 pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
-    let mut loads: BTreeMap<&NodeName, (Load, Vec<Late>)> = BTreeMap::new();
+    let mut loads: BTreeMap<&NodeName, (NodeLoad, Vec<Late>)> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
         let (load, late) = loads.entry(&allocation.node).or_default();
         let size = held_of(snapshot, allocation);

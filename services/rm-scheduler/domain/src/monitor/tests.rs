@@ -10,7 +10,7 @@ use crate::{
         queues::{Gang, Queued},
         snapshot::{Allocation, Snapshot},
     },
-    tests::fixture::{GIB, World, node_name, work_id},
+    tests::fixture::{Fixture, GIB, node_name, work_id},
 };
 
 fn alc(text: &str) -> AllocationId {
@@ -18,16 +18,16 @@ fn alc(text: &str) -> AllocationId {
 }
 
 /// A job on node `n00` with an allocation of so many quanta for each id.
-fn fleet(orders: &[(&str, u64)]) -> World {
-    let mut world = World::eager().nodes(&[4, 4]);
-    world.job("job_1", "ann", 1);
+fn fleet(orders: &[(&str, u64)]) -> Fixture {
+    let mut fixture = Fixture::eager().nodes(&[4, 4]);
+    fixture.job("job_1", "ann", 1);
     for (id, order) in orders {
-        world
+        fixture
             .snapshot
             .allocations
             .insert(alc(id), held("job_1", "n00", *order));
     }
-    world
+    fixture
 }
 
 fn held(work: &str, node: &str, order: u64) -> Allocation {
@@ -97,7 +97,7 @@ fn i10_books_that_differ() {
 
 #[test]
 fn i13_a_gang_that_stays_torn() {
-    let mut world = fleet(&[("alc_1", 1)]);
+    let mut fixture = fleet(&[("alc_1", 1)]);
     let gang = |min| {
         let name = "workers".to_owned();
         let queued = Queued {
@@ -107,32 +107,33 @@ fn i13_a_gang_that_stays_torn() {
         Some(Box::new(queued))
     };
     let mut memory = Memory::default();
-    world.of("job_1").queued = gang(1);
+    fixture.of("job_1").queued = gang(1);
     assert!(
-        gangs_are_whole(&world.snapshot, |_| 1, &mut memory, 0).holds(),
+        gangs_are_whole(&fixture.snapshot, |_| 1, &mut memory, 0).holds(),
         "whole"
     );
-    world.of("job_1").queued = gang(2);
+    fixture.of("job_1").queued = gang(2);
     let granted = std::cell::Cell::new(1);
-    let mut look =
-        |world: &World, now| gangs_are_whole(&world.snapshot, |_| granted.get(), &mut memory, now);
-    assert!(look(&world, 1_000).holds(), "it has its grace");
-    let found = look(&world, 121_000);
+    let mut look = |fixture: &Fixture, now| {
+        gangs_are_whole(&fixture.snapshot, |_| granted.get(), &mut memory, now)
+    };
+    assert!(look(&fixture, 1_000).holds(), "it has its grace");
+    let found = look(&fixture, 121_000);
     assert_eq!(blamed(&found), Some("job_1"));
     // It had two once: how long its repair may take is not known here.
     granted.set(2);
-    assert!(look(&world, 121_500).holds());
+    assert!(look(&fixture, 121_500).holds());
     granted.set(1);
     // What is being released is not held back.
-    world
+    fixture
         .snapshot
         .allocations
         .get_mut(&alc("alc_1"))
         .unwrap()
         .leaving = true;
-    assert!(look(&world, 122_000).holds());
-    world.snapshot.allocations.clear();
-    assert!(look(&world, 300_000).holds(), "it holds nothing");
+    assert!(look(&fixture, 122_000).holds());
+    fixture.snapshot.allocations.clear();
+    assert!(look(&fixture, 300_000).holds(), "it holds nothing");
 }
 
 fn receipt(number: u64, (from, to): (&str, &str), outcome: Outcome) -> Receipt {

@@ -8,8 +8,8 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
 use super::{Memory, Sequence};
 use crate::{
-    check::{Holdings, Openings},
-    input::{delta::News, snapshot::Snapshot},
+    check::{CouldPlace, Holdings},
+    input::{delta::SnapshotDelta, snapshot::Snapshot},
     output::plan::{Reason, Verdict, Verdicts},
 };
 
@@ -35,7 +35,7 @@ pub struct Asked<'a> {
     pub snapshot: &'a Snapshot,
     pub verdicts: &'a Verdicts,
     /// What no round has seen yet: nothing can have been said of it.
-    pub unplanned: &'a News,
+    pub unplanned: &'a SnapshotDelta,
     /// No round is due: what the last one planned was carried out, and nothing of it dropped.
     pub settled: bool,
     /// Which nodes are as the last round saw them.
@@ -157,7 +157,7 @@ pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
     let as_planned = |node: &NodeName| asked.sequence.as_planned(node);
     let holdings = Holdings::of(asked.snapshot);
     let suits = |node: &NodeName| as_planned(node).is_some();
-    let mut openings = Openings::of(asked.snapshot, &holdings, suits);
+    let mut openings = CouldPlace::of(asked.snapshot, &holdings, suits);
     let mut inquiry = Inquiry::into(CONSERVING);
     let mut suspects = std::mem::take(&mut memory.overlooked);
     suspects.retain(|(work, node), suspicion| {

@@ -10,7 +10,7 @@ use crate::input::snapshot::{Allocation, Carried};
 
 pub use super::external as outside;
 pub use super::shares::{
-    CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
+    CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareDelta, Shares, Tally, Turn,
     UserShare, WorkShare,
 };
 pub use super::{
@@ -142,10 +142,10 @@ pub enum VacateReason {
 pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 
 /// Those that became different: each once, in no order.
-pub type VerdictNews = Vec<(WorkId, Verdict)>;
+pub type ChangedVerdicts = Vec<(WorkId, Verdict)>;
 
 /// As they go among all [`Verdicts`].
-pub fn apart(news: VerdictNews) -> impl Iterator<Item = (WorkId, Box<Verdict>)> {
+pub fn into_map(news: ChangedVerdicts) -> impl Iterator<Item = (WorkId, Box<Verdict>)> {
     let news = news.into_iter();
     news.map(|(work, verdict)| (work, Box::new(verdict)))
 }

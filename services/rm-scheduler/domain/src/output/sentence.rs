@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::shares::Counts;
 use detail::Named;
-pub(crate) use detail::{Beside, Detail};
+pub(crate) use detail::{Detail, UncountedDimension};
 
 /// One sentence for people. Written out it is text like any other.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use super::{
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShareNews {
+pub struct ShareDelta {
     /// Work that left a class and user; it may have come back to the same or another.
     pub gone: Vec<(Arc<str>, UserName, WorkId)>,
     /// Sums of the fleet and of all classes, and of users what may differ; no work.
@@ -33,7 +33,7 @@ pub struct OfUser {
     pub pieces: usize,
 }
 
-impl ShareNews {
+impl ShareDelta {
     /// Each user with its work.
     pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, PackedShare)])> {
         let mut rest = self.work.as_slice();
@@ -64,7 +64,7 @@ impl UserShare {
 }
 
 impl Shares {
-    pub fn absorb(&mut self, news: ShareNews) {
+    pub fn absorb(&mut self, news: ShareDelta) {
         for (class, user, work) in news.gone {
             let class = self.classes.get_mut(&*class);
             let Some(users) = class.map(|class| &mut class.users) else {

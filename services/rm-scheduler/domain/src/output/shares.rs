@@ -13,7 +13,7 @@
 //! * class and user: `given = left + what the level below was given` (of work: `divided`);
 //! * work: `counted` times `order` is due, and `wanted` is the least part of its cap.
 
-pub use super::share_delta::{OfUser, ShareNews};
+pub use super::share_delta::{OfUser, ShareDelta};
 
 use std::collections::BTreeMap;
 

@@ -2,140 +2,153 @@
 
 use super::{
     by_free_space::Search,
-    pass::{Walk, is_usable},
+    pass::{PlacementPass, is_usable},
 };
-use crate::{entitlement::whole_nodes, input::snapshot::Policy, state::Books};
+use crate::{entitlement::whole_nodes, input::snapshot::Policy, state::RoundState};
 
 /// Processes for which memory is asked for at once, at most.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
 
-pub(super) fn place_in_order(books: &mut Books, turns: &[(Policy, usize)]) {
-    reserve_memory(books, turns);
-    let mut walk = None;
-    serve(books, &mut walk, turns.iter());
-    if let Some(walk) = walk {
-        walk.close(books);
+pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, usize)]) {
+    reserve_memory(state, queue);
+    let mut pass = None;
+    serve(state, &mut pass, queue.iter());
+    if let Some(pass) = pass {
+        pass.close(state);
     }
 }
 
 /// For all that could be granted to these: grown bit by bit, it would be copied as often.
-pub(super) fn reserve_memory(books: &mut Books, turns: &[(Policy, usize)]) {
-    let missing = turns.iter().map(|(_, at)| books.requests[*at].missing());
+pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, usize)]) {
+    let missing = queue.iter().map(|(_, at)| state.work[*at].missing());
     let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
-    books.pending.reserve(usize::try_from(missing).unwrap_or(0));
+    state.granted.reserve(usize::try_from(missing).unwrap_or(0));
 }
 
 /// In this order. The walk is opened for the first who lacks anything.
 pub(super) fn serve<'a, 't>(
-    books: &mut Books<'a>,
-    walk: &mut Option<Walk<'a>>,
-    turns: impl Iterator<Item = &'t (Policy, usize)>,
+    state: &mut RoundState<'a>,
+    pass: &mut Option<PlacementPass<'a>>,
+    queue: impl Iterator<Item = &'t (Policy, usize)>,
 ) {
-    for (policy, at) in turns {
-        let request = &books.requests[*at];
-        if request.missing() == 0 {
+    for (policy, at) in queue {
+        let work = &state.work[*at];
+        if work.missing() == 0 {
             continue;
         }
         let fair = *policy == Policy::FairShare;
-        if fair && walk.as_ref().is_some_and(|walk| walk.is_in_vain(request)) {
+        if fair && pass.as_ref().is_some_and(|pass| pass.is_exhausted(work)) {
             continue;
         }
-        if request.is_out() {
+        if work.is_excluded() {
             continue;
         }
-        let walk = walk.get_or_insert_with(|| Walk::open(books, *at, false));
+        let pass = pass.get_or_insert_with(|| PlacementPass::open(state, *at, false));
         match policy {
             Policy::Reserve => {
-                let before = books.pending.len();
-                whole_nodes::place(books, *at);
-                walk.rooms.follow(books);
-                if let Some(packing) = &mut walk.packing {
-                    for granted in &books.pending[before..] {
-                        packing.changed(granted.machine);
+                let before = state.granted.len();
+                whole_nodes::place(state, *at);
+                pass.node_index.update(state);
+                if let Some(packing) = &mut pass.gpu_packing {
+                    for granted in &state.granted[before..] {
+                        packing.changed(granted.node);
                     }
                 }
                 // What it sends away may leave room to others than those it is meant for.
-                walk.spoken_for.clear();
+                pass.reserved_for_others.clear();
             }
-            Policy::FixedShare => place_fixed(books, walk, *at),
+            Policy::FixedShare => place_fixed(state, pass, *at),
             Policy::FairShare => {
-                let need = books.requests[*at].missing();
-                place(books, walk, *at, need);
+                let missing = state.work[*at].missing();
+                place(state, pass, *at, missing);
             }
         }
     }
 }
 
 /// one work fills a node before it moves on, home before the pools below.
-pub(crate) fn place<'a>(books: &mut Books<'a>, walk: &mut Walk<'a>, at: usize, need: u64) {
-    let Some(home) = books.home(at) else { return };
-    let mut left = need;
-    let forest = books.forest;
+pub(crate) fn place<'a>(
+    state: &mut RoundState<'a>,
+    pass: &mut PlacementPass<'a>,
+    at: usize,
+    missing: u64,
+) {
+    let Some(home) = state.home(at) else { return };
+    let mut left = missing;
+    let forest = state.forest;
     for pool in forest.subtree(home) {
         if left == 0 {
             return;
         }
-        left = place_in(books, walk, (at, *pool), left, true);
+        left = place_in(state, pass, (at, *pool), left, true);
     }
     if left > 0 {
-        walk.note_vain(books, at, home);
+        pass.note_exhausted(state, at, home);
     }
 }
 
 /// home pool only; first where no instance of the same service is, then anywhere [C-10].
-fn place_fixed<'a>(books: &mut Books<'a>, walk: &mut Walk<'a>, at: usize) {
-    let Some(home) = books.home(at) else { return };
-    let mut left = books.requests[at].missing();
-    if books.demand(at).wishes().service.is_some() {
-        left = place_in(books, walk, (at, home), left, false);
-        if books.requests[at].has() > 0 {
+fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at: usize) {
+    let Some(home) = state.home(at) else { return };
+    let mut left = state.work[at].missing();
+    if state.work_record(at).constraints().service.is_some() {
+        left = place_in(state, pass, (at, home), left, false);
+        if state.work[at].has() > 0 {
             return;
         }
     }
-    place_in(books, walk, (at, home), left, true);
+    place_in(state, pass, (at, home), left, true);
 }
 
 /// Places up to `need` processes in one pool; returns how many are left. Unless `beside` says so,
 /// never next to an instance of the same service.
 fn place_in<'a>(
-    books: &mut Books<'a>,
-    walk: &mut Walk<'a>,
+    state: &mut RoundState<'a>,
+    pass: &mut PlacementPass<'a>,
     (at, pool): (usize, usize),
-    need: u64,
-    beside: bool,
+    missing: u64,
+    next_to_siblings: bool,
 ) -> u64 {
-    let request = &books.requests[at];
-    let (order, size, shape) = (request.order, books.size(at), request.shape);
-    let (anywhere, is_apart) = (beside && !request.is_picky(), request.apart);
-    let is_meant = request.coming > 0;
-    let in_vain = |walk: &Walk| {
-        walk.exhausted.contains(&(pool, shape))
-            || !is_meant && walk.spoken_for.contains(&(pool, shape))
+    let work = &state.work[at];
+    let (quanta, size, shape) = (work.process_quanta, state.size(at), work.shape);
+    let (anywhere, is_apart) = (
+        next_to_siblings && !work.is_constrained(),
+        work.has_anti_affinity,
+    );
+    let is_meant = work.reserved > 0;
+    let in_vain = |pass: &PlacementPass| {
+        pass.exhausted.contains(&(pool, shape))
+            || !is_meant && pass.reserved_for_others.contains(&(pool, shape))
     };
-    if need == 0 || (anywhere && in_vain(walk)) {
-        return need;
+    if missing == 0 || (anywhere && in_vain(pass)) {
+        return missing;
     }
-    if walk.packing.as_ref().is_some_and(|it| it.covers(pool)) {
-        return place_packed(books, walk, (at, pool), need, beside);
+    if pass.gpu_packing.as_ref().is_some_and(|it| it.covers(pool)) {
+        return place_packed(state, pass, (at, pool), missing, next_to_siblings);
     }
-    let mut left = need;
+    let mut left = missing;
     let mut kept_for_others = false;
-    let mut search = Search::of(books, &walk.rooms, pool, at);
-    while let Some(machine) = search.next(&walk.rooms) {
-        if !is_usable(books, walk.lends, machine) {
+    let mut search = Search::of(state, &pass.node_index, pool, at);
+    while let Some(node) = search.next(&pass.node_index) {
+        if !is_usable(state, pass.lends, node) {
             continue;
         }
-        let place = &books.machines[machine];
-        let shunned = (!beside && has_sibling(books, at, machine))
-            || is_apart && books.is_parted(at, machine);
-        let mut count = place.free.fitting(order, size).min(left);
-        if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
+        let node_state = &state.nodes[node];
+        let shunned = (!next_to_siblings && has_sibling(state, at, node))
+            || is_apart && state.violates_anti_affinity(at, node);
+        let mut count = node_state.free.fitting(quanta, size).min(left);
+        if count > 0
+            && node_state
+                .reservations
+                .iter()
+                .any(|reservation| reservation.work != at)
+        {
             // What is leaving here is meant for others, who may find it where this one does not.
-            let unmeant = if books.coming_order_for(machine, Some(at)) < order {
+            let unmeant = if state.future_quanta_for(node, Some(at)) < quanta {
                 0
             } else {
-                let room = books.coming_room_for(machine, Some(at));
-                room.fitting(order, size)
+                let space = state.future_free_for(node, Some(at));
+                space.fitting(quanta, size)
             };
             kept_for_others |= unmeant < count;
             count = count.min(unmeant);
@@ -144,19 +157,19 @@ fn place_in<'a>(
             continue;
         }
         for _ in 0..count {
-            books.grant(at, machine, order, size);
+            state.grant(at, node, quanta, size);
         }
-        walk.changed(books, machine);
+        pass.node_changed(state, node);
         left -= count;
         if left == 0 {
             return 0;
         }
     }
     if anywhere && !kept_for_others {
-        walk.exhausted.insert((pool, shape));
+        pass.exhausted.insert((pool, shape));
     } else if anywhere && !is_meant && size.gpu_milli == 0 {
         // Which gpus a grant takes can differ from those that were meant; sums cannot.
-        walk.spoken_for.insert((pool, shape));
+        pass.reserved_for_others.insert((pool, shape));
     }
     left
 }
@@ -164,50 +177,53 @@ fn place_in<'a>(
 /// As [`place_in`] where gpus are in play: one process after the other, each on the node where what
 /// then stays free is of most use.
 fn place_packed<'a>(
-    books: &mut Books<'a>,
-    walk: &mut Walk<'a>,
+    state: &mut RoundState<'a>,
+    pass: &mut PlacementPass<'a>,
     (at, pool): (usize, usize),
-    need: u64,
-    beside: bool,
+    missing: u64,
+    next_to_siblings: bool,
 ) -> u64 {
-    let (order, size) = (books.requests[at].order, books.size(at));
-    let Some(packing) = walk.packing.as_mut() else {
-        return need;
+    let (quanta, size) = (state.work[at].process_quanta, state.size(at));
+    let Some(packing) = pass.gpu_packing.as_mut() else {
+        return missing;
     };
-    for placed in 0..need {
-        let suits = |machine: usize| {
-            let place = &books.machines[machine];
-            let shunned = !beside && has_sibling(books, at, machine);
-            let meant = place.spoken.iter().any(|meant| meant.request != at);
+    for placed in 0..missing {
+        let suits = |node: usize| {
+            let node_state = &state.nodes[node];
+            let shunned = !next_to_siblings && has_sibling(state, at, node);
+            let reservation = node_state
+                .reservations
+                .iter()
+                .any(|reservation| reservation.work != at);
             let kept_for_others = || {
-                let room = books.coming_room_for(machine, Some(at));
-                room.fitting(order, size) == 0
+                let space = state.future_free_for(node, Some(at));
+                space.fitting(quanta, size) == 0
             };
-            let may = books.admits(at, machine) && !books.is_parted(at, machine);
-            !shunned && may && !(meant && kept_for_others())
+            let may = state.admits(at, node) && !state.violates_anti_affinity(at, node);
+            !shunned && may && !(reservation && kept_for_others())
         };
-        let Some(machine) = packing.best(books, (at, pool), suits) else {
-            if packing.is_full(books, (at, pool)) {
-                walk.exhausted.insert((pool, books.requests[at].shape));
+        let Some(node) = packing.best(state, (at, pool), suits) else {
+            if packing.is_full(state, (at, pool)) {
+                pass.exhausted.insert((pool, state.work[at].shape));
             }
-            return need - placed;
+            return missing - placed;
         };
-        books.grant(at, machine, order, size);
-        packing.changed(machine);
-        walk.rooms.follow_one(books, machine);
+        state.grant(at, node, quanta, size);
+        packing.changed(node);
+        pass.node_index.update_one(state, node);
     }
     0
 }
 
 /// Is an instance of the same service there, or placed there in this round?
-fn has_sibling(books: &Books, at: usize, machine: usize) -> bool {
-    let place = &books.machines[machine];
-    let Some(service) = &books.demand(at).wishes().service else {
+fn has_sibling(state: &RoundState, at: usize, node: usize) -> bool {
+    let node_state = &state.nodes[node];
+    let Some(service) = &state.work_record(at).constraints().service else {
         return false;
     };
-    let is_sibling = |pending: &usize| {
-        let request = books.pending[*pending].request;
-        books.demand(request).wishes().service.as_ref() == Some(service)
+    let is_sibling = |grant: &usize| {
+        let work = state.granted[*grant].work;
+        state.work_record(work).constraints().service.as_ref() == Some(service)
     };
-    books.station(machine).services.contains(service) || place.pending.iter().any(is_sibling)
+    state.node_record(node).services.contains(service) || node_state.granted.iter().any(is_sibling)
 }

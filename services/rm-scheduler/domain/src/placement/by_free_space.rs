@@ -1,11 +1,11 @@
 //! Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
 
-use super::Rooms;
-use crate::{collections::buckets::Shelf, state::Books};
+use super::NodeIndex;
+use crate::{collections::buckets::Buckets, state::RoundState};
 
 /// By pool: nodes where anything is free, by how much.
 #[derive(Default)]
-pub(crate) struct FreeNodes(pub(super) Vec<Shelf>);
+pub(crate) struct FreeNodes(pub(super) Vec<Buckets>);
 
 impl FreeNodes {
     /// Nodes of a pool with at least so many quanta.
@@ -28,35 +28,35 @@ pub(crate) enum Search {
 
 impl Search {
     /// Nodes of a pool the request may use, smallest hole first, then by name.
-    pub fn of(books: &Books, rooms: &Rooms, pool: usize, request: usize) -> Self {
-        let work = &books.requests[request];
-        if !work.listed {
+    pub fn of(state: &RoundState, node_index: &NodeIndex, pool: usize, request: usize) -> Self {
+        let work = &state.work[request];
+        if !work.has_node_list {
             return Self::All {
                 pool,
-                free: work.order,
+                free: work.process_quanta,
                 from: 0,
             };
         }
-        let named = books.demand(request).wishes().machines.iter();
+        let named = state.work_record(request).constraints().nodes.iter();
         let mut listed: Vec<(u64, usize)> = named
-            .filter_map(|name| books.register.machine(name))
-            .filter_map(|at| Some((rooms.free_in(pool, at)?, at)))
+            .filter_map(|name| state.index.find_node(name))
+            .filter_map(|at| Some((node_index.free_in(pool, at)?, at)))
             .collect();
         listed.sort_unstable();
         Self::Listed(listed.into_iter())
     }
 
-    pub fn next(&mut self, rooms: &Rooms) -> Option<usize> {
+    pub fn next(&mut self, node_index: &NodeIndex) -> Option<usize> {
         match self {
-            Self::Listed(listed) => listed.next().map(|(_, machine)| machine),
+            Self::Listed(listed) => listed.next().map(|(_, node)| node),
             Self::All { pool, free, from } => loop {
-                let (size, nodes) = rooms.free.0[*pool].at_least(*free)?;
+                let (size, nodes) = node_index.free.0[*pool].at_least(*free)?;
                 if size > *free {
                     (*free, *from) = (size, 0);
                 }
-                if let Some(machine) = nodes.at_least(*from) {
-                    *from = machine + 1;
-                    return Some(machine);
+                if let Some(node) = nodes.at_least(*from) {
+                    *from = node + 1;
+                    return Some(node);
                 }
                 (*free, *from) = (size + 1, 0);
             },

@@ -13,7 +13,7 @@ use std::{
 
 use hayward_vocabulary::Size;
 
-use crate::{index::node_space::Room, input::snapshot::GPU_MILLI, state::Books};
+use crate::{index::node_space::NodeSpace, input::snapshot::GPU_MILLI, state::RoundState};
 
 /// Percent of the demand that the sizes which count make up; the rest is too rare to wait for.
 const POPULAR: u64 = 95;
@@ -34,21 +34,21 @@ struct Likely {
 
 impl Likely {
     /// Free gpu on this node that it could not use.
-    fn lost(&self, room: &Room, free: u64) -> u64 {
-        let fits = room.size.cpu_milli >= self.cpu_milli
-            && room.size.memory_bytes >= self.memory_bytes
-            && room.fitting_gpus(self.gpu_milli) > 0;
+    fn lost(&self, space: &NodeSpace, free: u64) -> u64 {
+        let fits = space.size.cpu_milli >= self.cpu_milli
+            && space.size.memory_bytes >= self.memory_bytes
+            && space.fitting_gpus(self.gpu_milli) > 0;
         if self.gpu_milli == 0 || !fits {
             return free;
         }
         let least = self.gpu_milli.min(GPU_MILLI);
-        room.gpus.iter().filter(|free| **free < least).sum()
+        space.gpus.iter().filter(|free| **free < least).sum()
     }
 }
 
 /// Processes that all work asks for, by shape; kept from round to round.
 #[derive(Default)]
-pub(crate) struct Asking {
+pub(crate) struct GpuDemand {
     by_shape: Vec<u128>,
     /// What each piece of work adds, and to which shape.
     parts: Vec<(usize, u64)>,
@@ -56,42 +56,39 @@ pub(crate) struct Asking {
     seen: usize,
 }
 
-impl Asking {
-    pub fn renew(&mut self, books: &Books) {
-        self.by_shape.resize(books.register.shapes.len(), 0);
-        self.parts.resize(books.requests.len(), (0, 0));
-        if books.register.anew {
-            (0..books.requests.len()).for_each(|at| self.enter(books, at));
+impl GpuDemand {
+    pub fn renew(&mut self, state: &RoundState) {
+        self.by_shape.resize(state.index.shapes.len(), 0);
+        self.parts.resize(state.work.len(), (0, 0));
+        if state.index.rebuilt {
+            (0..state.work.len()).for_each(|at| self.enter(state, at));
         } else {
-            books
-                .requests
-                .stirred()
-                .for_each(|at| self.enter(books, at));
+            state.work.dirty_rows().for_each(|at| self.enter(state, at));
         }
-        self.seen = books.requests.now();
+        self.seen = state.work.now();
     }
 
     /// The same after some of this round is decided, which changes nothing about what work asks for
     /// but that some of it is left out.
-    pub fn follow(&mut self, books: &Books) {
-        let news = books.requests.since(self.seen);
-        let out = news.filter(|at| books.requests[*at].is_out());
-        out.for_each(|at| self.enter(books, at));
+    pub fn follow(&mut self, state: &RoundState) {
+        let delta = state.work.since(self.seen);
+        let out = delta.filter(|at| state.work[*at].is_excluded());
+        out.for_each(|at| self.enter(state, at));
         #[cfg(test)]
-        for at in books.requests.since(self.seen) {
+        for at in state.work.since(self.seen) {
             let known = self.parts[at];
-            self.enter(books, at);
-            assert_eq!(self.parts[at].1, known.1, "of {}", books.id(at));
+            self.enter(state, at);
+            assert_eq!(self.parts[at].1, known.1, "of {}", state.id(at));
         }
-        self.seen = books.requests.now();
+        self.seen = state.work.now();
     }
 
-    fn enter(&mut self, books: &Books, at: usize) {
-        let request = &books.requests[at];
+    fn enter(&mut self, state: &RoundState, at: usize) {
+        let work = &state.work[at];
         // Work that is withdrawn leaves an empty row, which belongs to no class.
-        let asks = request.class.is_some() && !request.is_out();
-        let wanted = request.cap.base.min(request.reach).max(1);
-        let part = (request.shape, if asks { wanted } else { 0 });
+        let asks = work.class.is_some() && !work.is_excluded();
+        let wanted = work.cap.base.min(work.reach).max(1);
+        let part = (work.shape, if asks { wanted } else { 0 });
         let (shape, before) = std::mem::replace(&mut self.parts[at], part);
         if (shape, before) != part {
             self.by_shape[shape] -= u128::from(before);
@@ -99,8 +96,8 @@ impl Asking {
         }
     }
 
-    fn sizes<'b>(&'b self, books: &Books<'b>) -> impl Iterator<Item = (&'b Size, u128)> {
-        let shapes = books.register.shapes.iter().map(|(.., size)| size);
+    fn sizes<'b>(&'b self, state: &RoundState<'b>) -> impl Iterator<Item = (&'b Size, u128)> {
+        let shapes = state.index.shapes.iter().map(|(.., size)| size);
         let sizes = shapes.zip(self.by_shape.iter().copied());
         sizes.filter(|(_, wanted)| *wanted > 0)
     }
@@ -115,9 +112,9 @@ struct Mix {
 }
 
 impl Mix {
-    fn of(books: &Books) -> Self {
+    fn of(state: &RoundState) -> Self {
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
-        for (size, wanted) in books.sets.asking.sizes(books) {
+        for (size, wanted) in state.derived.gpu_demand.sizes(state) {
             let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
             let count = u64::try_from(wanted).unwrap_or(u64::MAX);
             sum.0 = sum.0.saturating_add(count);
@@ -146,24 +143,24 @@ impl Mix {
         Self { likely, weight }
     }
 
-    fn fragmentation(&self, room: &Room) -> i128 {
-        let free = room.gpus.iter().sum();
-        let lost = |it: &Likely| i128::from(it.lost(room, free)) * i128::from(it.weight);
+    fn fragmentation(&self, space: &NodeSpace) -> i128 {
+        let free = space.gpus.iter().sum();
+        let lost = |it: &Likely| i128::from(it.lost(space, free)) * i128::from(it.weight);
         self.likely.iter().map(lost).sum()
     }
 
     /// The higher, the better a place; nothing where it does not fit. `most` is the number of gpus
     /// of the largest node: among equals small nodes go first, for large ones can take what fits
     /// nowhere else.
-    fn score(&self, room: &Room, (order, size): (u64, &Size), most: usize) -> Option<i128> {
-        if room.fitting(order, size) == 0 {
+    fn score(&self, space: &NodeSpace, (quanta, size): (u64, &Size), most: usize) -> Option<i128> {
+        if space.fitting(quanta, size) == 0 {
             return None;
         }
-        let mut then = room.clone();
-        then.take(order, size, &room.choose_gpus(size.gpu_milli));
-        let won = self.fragmentation(room) - self.fragmentation(&then);
+        let mut then = space.clone();
+        then.take(quanta, size, &space.choose_gpus(size.gpu_milli));
+        let won = self.fragmentation(space) - self.fragmentation(&then);
         let steps = won.div_euclid(i128::from(STEP * self.weight.max(1)));
-        Some(steps * (most as i128 + 1) - room.gpus.len() as i128)
+        Some(steps * (most as i128 + 1) - space.gpus.len() as i128)
     }
 }
 
@@ -173,16 +170,16 @@ type Place = (Reverse<i128>, u64, usize);
 /// The nodes of one pool for processes of one size.
 #[derive(Default)]
 struct Ranking {
-    places: BTreeSet<Place>,
+    ranked: BTreeSet<Place>,
     by_node: BTreeMap<usize, Place>,
     /// Rooms alike are reckoned once.
-    known: BTreeMap<Room, Option<i128>>,
+    known: BTreeMap<NodeSpace, Option<i128>>,
     /// Changes that it has taken up.
     seen: usize,
 }
 
 /// Of one walk over the work that is to be placed.
-pub(crate) struct Packing<'a> {
+pub(crate) struct GpuPacking<'a> {
     mix: Mix,
     /// By pool: the nodes that may be used, where any of the pool has gpus.
     pools: Vec<Vec<usize>>,
@@ -192,32 +189,29 @@ pub(crate) struct Packing<'a> {
     changed: Vec<usize>,
 }
 
-impl<'a> Packing<'a> {
+impl<'a> GpuPacking<'a> {
     /// For work of one tree. None where it is not set, where nobody wants gpus, or where no node
     /// of the tree has any.
     pub fn open(
-        books: &Books<'a>,
+        state: &RoundState<'a>,
         tree: Option<usize>,
         usable: impl Fn(usize) -> bool,
     ) -> Option<Self> {
-        let mut pools = tree.into_iter().flat_map(|tree| books.forest.subtree(tree));
-        if !pools.any(|pool| books.register.has_gpus(*pool)) {
+        let mut pools = tree.into_iter().flat_map(|tree| state.forest.subtree(tree));
+        if !pools.any(|pool| state.index.has_gpus(*pool)) {
             return None;
         }
-        let mut sizes = books.sets.asking.sizes(books);
-        if !books.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
+        let mut sizes = state.derived.gpu_demand.sizes(state);
+        if !state.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }
-        let mut pools: Vec<Vec<usize>> = vec![Vec::new(); books.forest.len()];
+        let mut pools: Vec<Vec<usize>> = vec![Vec::new(); state.forest.len()];
         let mut most_of = vec![0; pools.len()];
-        for at in books.register.packable.iter().copied() {
-            let machine = &books.machines[at];
-            if let Some(pool) = machine
-                .pool
-                .filter(|_| machine.is_schedulable() && usable(at))
-            {
+        for at in state.index.gpu_pool_nodes.iter().copied() {
+            let node = &state.nodes[at];
+            if let Some(pool) = node.pool.filter(|_| node.is_schedulable() && usable(at)) {
                 pools[pool].push(at);
-                most_of[pool] = most_of[pool].max(machine.free.gpus.len());
+                most_of[pool] = most_of[pool].max(node.free.gpus.len());
             }
         }
         for (pool, most) in pools.iter_mut().zip(&most_of) {
@@ -227,7 +221,7 @@ impl<'a> Packing<'a> {
         }
         let most = most_of.into_iter().max().unwrap_or(0);
         (most > 0).then(|| Self {
-            mix: Mix::of(books),
+            mix: Mix::of(state),
             pools,
             most,
             rankings: BTreeMap::new(),
@@ -240,71 +234,71 @@ impl<'a> Packing<'a> {
     }
 
     /// The room of this node is another than before.
-    pub fn changed(&mut self, machine: usize) {
-        self.changed.push(machine);
+    pub fn changed(&mut self, node: usize) {
+        self.changed.push(node);
     }
 
     /// No node of the pool has room for one process of the request; asked after [`Packing::best`].
-    pub fn is_full(&self, books: &Books<'a>, (at, pool): (usize, usize)) -> bool {
-        let key = (pool, books.requests[at].order, books.size(at));
+    pub fn is_full(&self, state: &RoundState<'a>, (at, pool): (usize, usize)) -> bool {
+        let key = (pool, state.work[at].process_quanta, state.size(at));
         let known = self.rankings.get(&key);
-        known.is_some_and(|ranking| ranking.places.is_empty())
+        known.is_some_and(|ranking| ranking.ranked.is_empty())
     }
 
     /// The best node of the pool for one process of the request, among those that `suits` admits.
     pub fn best(
         &mut self,
-        books: &Books<'a>,
+        state: &RoundState<'a>,
         (at, pool): (usize, usize),
         suits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let (order, size) = (books.requests[at].order, books.size(at));
-        let key = (pool, order, size);
+        let (quanta, size) = (state.work[at].process_quanta, state.size(at));
+        let key = (pool, quanta, size);
         let fresh = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();
-        let news = if fresh {
+        let delta = if fresh {
             &self.pools[pool]
         } else {
             &self.changed[ranking.seen..]
         };
-        for machine in news {
-            let place = &books.machines[*machine];
-            if place.pool == Some(pool) {
+        for node in delta {
+            let node_state = &state.nodes[*node];
+            if node_state.pool == Some(pool) {
                 let (mix, most) = (&self.mix, self.most);
-                ranking.renew(*machine, &place.free, (order, size), |room| {
-                    mix.score(room, (order, size), most)
+                ranking.renew(*node, &node_state.free, (quanta, size), |space| {
+                    mix.score(space, (quanta, size), most)
                 });
             }
         }
         ranking.seen = self.changed.len();
-        let places = ranking.places.iter().map(|(_, _, machine)| *machine);
-        places.into_iter().find(|machine| suits(*machine))
+        let places = ranking.ranked.iter().map(|(_, _, node)| *node);
+        places.into_iter().find(|node| suits(*node))
     }
 }
 
 impl Ranking {
     fn renew(
         &mut self,
-        machine: usize,
-        room: &Room,
-        (order, size): (u64, &Size),
-        score: impl Fn(&Room) -> Option<i128>,
+        node: usize,
+        space: &NodeSpace,
+        (quanta, size): (u64, &Size),
+        score: impl Fn(&NodeSpace) -> Option<i128>,
     ) {
-        if let Some(old) = self.by_node.remove(&machine) {
-            self.places.remove(&old);
+        if let Some(old) = self.by_node.remove(&node) {
+            self.ranked.remove(&old);
         }
         // Most are full, which is seen sooner than that they were reckoned before.
-        if room.fitting(order, size) == 0 {
+        if space.fitting(quanta, size) == 0 {
             return;
         }
-        let score = match self.known.get(room) {
+        let score = match self.known.get(space) {
             Some(known) => *known,
-            None => *self.known.entry(room.clone()).or_insert(score(room)),
+            None => *self.known.entry(space.clone()).or_insert(score(space)),
         };
         if let Some(score) = score {
-            let place = (Reverse(score), room.order, machine);
-            self.places.insert(place);
-            self.by_node.insert(machine, place);
+            let place = (Reverse(score), space.quanta, node);
+            self.ranked.insert(place);
+            self.by_node.insert(node, place);
         }
     }
 }
@@ -312,7 +306,7 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{News, index::Register, state::Desk, tests::fixture::World};
+    use crate::{SnapshotDelta, index::FleetIndex, state::RoundCache, tests::fixture::Fixture};
 
     fn mix(likely: &[(u64, u64, u64)]) -> Mix {
         let likely: Vec<Likely> = likely
@@ -328,14 +322,14 @@ mod tests {
         Mix { likely, weight }
     }
 
-    fn room(cpu_milli: u64, gpus: &[u64]) -> Room {
+    fn room(cpu_milli: u64, gpus: &[u64]) -> NodeSpace {
         let size = Size {
             cpu_milli,
             gpu_milli: gpus.iter().sum(),
             ..Size::default()
         };
-        Room {
-            order: 8,
+        NodeSpace {
+            quanta: 8,
             size,
             gpus: gpus.to_vec(),
         }
@@ -343,21 +337,21 @@ mod tests {
 
     #[test]
     fn work_that_is_withdrawn_is_no_demand() {
-        let mut world = World::eager();
-        let stays = world.job("stays", "a", 1);
+        let mut fixture = Fixture::eager();
+        let stays = fixture.job("stays", "a", 1);
         (stays.size.gpu_milli, stays.max_processes) = (500, 1);
-        world.job("goes", "a", 1).size.gpu_milli = 1_000;
-        let (mut register, mut desk) = (Register::default(), Desk::default());
-        register.absorb(&world.snapshot, &News::everything());
-        let mut before = Books::open(&mut desk, &register, &world.snapshot);
-        before.take_up();
-        before.close(&mut desk, crate::state::Needy::default());
-        world.snapshot.demand.remove("goes");
-        let news = News::of_work(&world.snapshot, ["goes".parse().unwrap()]);
-        register.absorb(&world.snapshot, &news);
-        let mut books = Books::open(&mut desk, &register, &world.snapshot);
-        books.take_up();
-        let likely = Mix::of(&books).likely;
+        fixture.job("goes", "a", 1).size.gpu_milli = 1_000;
+        let (mut index, mut cache) = (FleetIndex::default(), RoundCache::default());
+        index.apply(&fixture.snapshot, &SnapshotDelta::everything());
+        let mut before = RoundState::open(&mut cache, &index, &fixture.snapshot);
+        before.refresh_derived();
+        before.close(&mut cache, crate::state::Needy::default());
+        fixture.snapshot.demand.remove("goes");
+        let delta = SnapshotDelta::of_work(&fixture.snapshot, ["goes".parse().unwrap()]);
+        index.apply(&fixture.snapshot, &delta);
+        let mut state = RoundState::open(&mut cache, &index, &fixture.snapshot);
+        state.refresh_derived();
+        let likely = Mix::of(&state).likely;
         let gpus: Vec<u64> = likely.iter().map(|it| it.gpu_milli).collect();
         assert_eq!(gpus, [500]);
     }

@@ -4,28 +4,28 @@
 
 use super::FreeNodes;
 use crate::{
-    collections::{buckets::Shelf, dense_set::Marks},
-    defragmentation::Prospects,
-    state::{Books, Machine},
+    collections::{buckets::Buckets, dense_set::DenseSet},
+    defragmentation::FutureHoles,
+    state::{NodeState, RoundState},
 };
 
 #[derive(Default)]
-pub(crate) struct Rooms {
+pub(crate) struct NodeIndex {
     pub free: FreeNodes,
-    pub prospects: Prospects,
+    pub future_holes: FutureHoles,
     /// By node.
-    filed: Vec<Free>,
-    coming: Vec<Coming>,
+    free_keys: Vec<FreeKey>,
+    coming: Vec<FutureKey>,
     /// Nodes where what will be free may be another than was filed. Mostly a round grants what left
     /// just before, so in the end it is not, and it is asked for late.
-    stale: Marks,
+    stale: DenseSet,
     /// What of this round is filed, or stale.
     seen: usize,
 }
 
 /// Of a node that takes work, where any quanta are free: its pool, and how many.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Free {
+struct FreeKey {
     pool: Option<u32>,
     quanta: u64,
 }
@@ -33,21 +33,21 @@ struct Free {
 /// Of a node that takes work: its pool, whether all of it will be free once everything that leaves
 /// has left, and the quanta that will be.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Coming {
+struct FutureKey {
     shelf: Option<(u32, bool)>,
     quanta: u64,
 }
 
 /// The pool of a node that takes work.
-fn pool_of(machine: &Machine) -> Option<u32> {
-    let pool = machine.pool.filter(|_| machine.is_schedulable());
+fn pool_of(node: &NodeState) -> Option<u32> {
+    let pool = node.pool.filter(|_| node.is_schedulable());
     pool.and_then(|pool| u32::try_from(pool).ok())
 }
 
-impl Free {
-    fn of(machine: &Machine) -> Self {
-        let quanta = machine.free.order;
-        match pool_of(machine).filter(|_| quanta > 0) {
+impl FreeKey {
+    fn of(node: &NodeState) -> Self {
+        let quanta = node.free.quanta;
+        match pool_of(node).filter(|_| quanta > 0) {
             Some(pool) => Self {
                 pool: Some(pool),
                 quanta,
@@ -61,70 +61,70 @@ impl Free {
     }
 }
 
-impl Coming {
-    fn of(books: &Books, at: usize) -> Self {
-        let machine = &books.machines[at];
-        let Some(pool) = pool_of(machine) else {
+impl FutureKey {
+    fn of(state: &RoundState, at: usize) -> Self {
+        let node = &state.nodes[at];
+        let Some(pool) = pool_of(node) else {
             return Self::default();
         };
-        let quanta = books.coming_order(at);
+        let quanta = state.future_quanta(at);
         Self {
-            shelf: Some((pool, quanta == machine.order)),
+            shelf: Some((pool, quanta == node.quanta)),
             quanta,
         }
     }
 
-    fn shelf(&self) -> Option<(usize, usize)> {
+    fn bucket(&self) -> Option<(usize, usize)> {
         self.shelf
             .map(|(pool, is_whole)| (pool as usize, usize::from(is_whole)))
     }
 }
 
-impl Rooms {
-    pub fn renew(&mut self, books: &Books) {
-        let is_first = self.filed.is_empty();
-        self.filed.resize(books.machines.len(), Free::default());
-        self.coming.resize(books.machines.len(), Coming::default());
+impl NodeIndex {
+    pub fn renew(&mut self, state: &RoundState) {
+        let is_first = self.free_keys.is_empty();
+        self.free_keys.resize(state.nodes.len(), FreeKey::default());
+        self.coming.resize(state.nodes.len(), FutureKey::default());
         if is_first {
-            let pools = books.forest.len();
-            self.free.0.resize_with(pools, Shelf::default);
-            self.prospects.0.resize_with(pools, Default::default);
-            (0..books.machines.len()).for_each(|at| self.file(books, at));
+            let pools = state.forest.len();
+            self.free.0.resize_with(pools, Buckets::default);
+            self.future_holes.0.resize_with(pools, Default::default);
+            (0..state.nodes.len()).for_each(|at| self.file(state, at));
         } else {
-            books.machines.stirred().for_each(|at| self.file(books, at));
+            state.nodes.dirty_rows().for_each(|at| self.file(state, at));
         }
-        self.seen = books.machines.now();
+        self.seen = state.nodes.now();
     }
 
     /// Where there is room, after some of this round is decided.
-    pub fn follow(&mut self, books: &Books) {
-        for at in books.machines.since(self.seen) {
-            self.file(books, at);
+    pub fn update(&mut self, state: &RoundState) {
+        for at in state.nodes.since(self.seen) {
+            self.file(state, at);
         }
-        self.seen = books.machines.now();
+        self.seen = state.nodes.now();
     }
 
     /// The same where this node alone was written since.
-    pub fn follow_one(&mut self, books: &Books, at: usize) {
-        debug_assert!(books.machines.since(self.seen).all(|other| other == at));
-        self.file(books, at);
-        self.seen = books.machines.now();
+    pub fn update_one(&mut self, state: &RoundState, at: usize) {
+        debug_assert!(state.nodes.since(self.seen).all(|other| other == at));
+        self.file(state, at);
+        self.seen = state.nodes.now();
     }
 
     /// The same, and where there will be room.
-    pub fn follow_prospects(&mut self, books: &Books) {
-        self.follow(books);
+    pub fn update_future_holes(&mut self, state: &RoundState) {
+        self.update(state);
         let mut stale = std::mem::take(&mut self.stale);
-        stale.listed().for_each(|at| self.file_prospect(books, at));
+        stale.members().for_each(|at| self.file_future(state, at));
         stale.clear();
         self.stale = stale;
     }
 
     /// Files a node anew where its room is another than before.
-    fn file(&mut self, books: &Books, at: usize) {
+    fn file(&mut self, state: &RoundState, at: usize) {
         self.stale.insert(at);
-        let now = Free::of(&books.machines[at]);
-        let before = std::mem::replace(&mut self.filed[at], now);
+        let now = FreeKey::of(&state.nodes[at]);
+        let before = std::mem::replace(&mut self.free_keys[at], now);
         if before == now {
             return;
         }
@@ -136,58 +136,64 @@ impl Rooms {
         }
     }
 
-    fn file_prospect(&mut self, books: &Books, at: usize) {
-        let now = Coming::of(books, at);
+    fn file_future(&mut self, state: &RoundState, at: usize) {
+        let now = FutureKey::of(state, at);
         let before = std::mem::replace(&mut self.coming[at], now);
         if before == now {
             return;
         }
-        let shelves = &mut self.prospects.0;
-        if let Some((pool, shelf)) = before.shelf() {
-            shelves[pool][shelf].remove(before.quanta, at);
+        let by_pool = &mut self.future_holes.0;
+        if let Some((pool, buckets)) = before.bucket() {
+            by_pool[pool][buckets].remove(before.quanta, at);
         }
-        if let Some((pool, shelf)) = now.shelf() {
-            shelves[pool][shelf].insert(now.quanta, at);
+        if let Some((pool, buckets)) = now.bucket() {
+            by_pool[pool][buckets].insert(now.quanta, at);
         }
     }
 
     /// The quanta that are free on a node, where it is of that pool and any are.
     pub fn free_in(&self, pool: usize, at: usize) -> Option<u64> {
-        let filed = &self.filed[at];
+        let filed = &self.free_keys[at];
         (filed.pool() == Some(pool)).then_some(filed.quanta)
     }
 
     /// Of a node that takes work: its pool, and the quanta that will be free there.
-    pub fn coming(&self, at: usize) -> Option<(usize, u64)> {
+    pub fn future_keys(&self, at: usize) -> Option<(usize, u64)> {
         let filed = &self.coming[at];
-        let (pool, _) = filed.shelf()?;
+        let (pool, _) = filed.bucket()?;
         Some((pool, filed.quanta))
     }
 
     /// What is kept is what filing all nodes anew gives.
     #[cfg(test)]
-    pub fn assert_recounted(&self, books: &Books) {
-        let mut anew = Self::default();
-        anew.free.0.resize_with(self.free.0.len(), Shelf::default);
-        let pools = self.prospects.0.len();
-        anew.prospects.0.resize_with(pools, Default::default);
-        let nodes = books.machines.len();
-        anew.filed.resize(nodes, Free::default());
-        anew.coming.resize(nodes, Coming::default());
-        (0..nodes).for_each(|at| anew.file(books, at));
-        (0..nodes).for_each(|at| anew.file_prospect(books, at));
-        assert_eq!((&self.filed, &self.coming), (&anew.filed, &anew.coming));
-        let all = |shelf: &Shelf| {
-            let rows = shelf.from(0);
+    pub fn assert_recounted(&self, state: &RoundState) {
+        let mut rebuilt = Self::default();
+        rebuilt
+            .free
+            .0
+            .resize_with(self.free.0.len(), Buckets::default);
+        let pools = self.future_holes.0.len();
+        rebuilt.future_holes.0.resize_with(pools, Default::default);
+        let nodes = state.nodes.len();
+        rebuilt.free_keys.resize(nodes, FreeKey::default());
+        rebuilt.coming.resize(nodes, FutureKey::default());
+        (0..nodes).for_each(|at| rebuilt.file(state, at));
+        (0..nodes).for_each(|at| rebuilt.file_future(state, at));
+        assert_eq!(
+            (&self.free_keys, &self.coming),
+            (&rebuilt.free_keys, &rebuilt.coming)
+        );
+        let all = |buckets: &Buckets| {
+            let rows = buckets.from(0);
             let rows = rows.map(|(quanta, nodes)| (quanta, nodes.iter().collect::<Vec<_>>()));
             rows.collect::<Vec<_>>()
         };
-        let free = |rooms: &Self| rooms.free.0.iter().map(all).collect::<Vec<_>>();
-        assert_eq!(free(self), free(&anew), "nodes by what is free");
-        let coming = |rooms: &Self| {
-            let shelves = rooms.prospects.0.iter().flatten();
-            shelves.map(all).collect::<Vec<_>>()
+        let free = |node_index: &Self| node_index.free.0.iter().map(all).collect::<Vec<_>>();
+        assert_eq!(free(self), free(&rebuilt), "nodes by what is free");
+        let coming = |node_index: &Self| {
+            let by_pool = node_index.future_holes.0.iter().flatten();
+            by_pool.map(all).collect::<Vec<_>>()
         };
-        assert_eq!(coming(self), coming(&anew), "nodes by what will be free");
+        assert_eq!(coming(self), coming(&rebuilt), "nodes by what will be free");
     }
 }

@@ -2,76 +2,76 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Rooms, gpu_packing::Packing};
+use super::{NodeIndex, gpu_packing::GpuPacking};
 use crate::{
-    collections::dense_set::Marks,
-    entitlement::whole_nodes::is_promised,
-    state::{Books, Request},
+    collections::dense_set::DenseSet,
+    entitlement::whole_nodes::is_whole_node_taken,
+    state::{RoundState, WorkState},
 };
 
 /// One walk over work that is to be placed.
-pub(crate) struct Walk<'a> {
-    pub rooms: Rooms,
+pub(crate) struct PlacementPass<'a> {
+    pub node_index: NodeIndex,
     /// Idle room is lent, and nothing is placed on nodes whose room is spoken for.
     pub lends: bool,
     /// By pool and shape: what did not fit once does not fit later, as room only shrinks here.
     pub exhausted: FxHashSet<(usize, usize)>,
     /// The same, of room that is meant for others: who is meant himself may still find some.
-    pub spoken_for: FxHashSet<(usize, usize)>,
+    pub reserved_for_others: FxHashSet<(usize, usize)>,
     /// Shapes for which all pools they may use are exhausted.
-    vain: Marks,
+    exhausted_shapes: DenseSet,
     /// Decides in its place in pools where gpus are in play.
-    pub packing: Option<Packing<'a>>,
+    pub gpu_packing: Option<GpuPacking<'a>>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> PlacementPass<'a> {
     /// For this work and other work of its tree.
-    pub fn open(books: &mut Books<'a>, at: usize, lends: bool) -> Self {
-        let mut rooms = std::mem::take(&mut books.sets.rooms);
-        rooms.follow(books);
-        let mut asking = std::mem::take(&mut books.sets.asking);
-        asking.follow(books);
-        books.sets.asking = asking;
+    pub fn open(state: &mut RoundState<'a>, at: usize, lends: bool) -> Self {
+        let mut node_index = std::mem::take(&mut state.derived.node_index);
+        node_index.update(state);
+        let mut asking = std::mem::take(&mut state.derived.gpu_demand);
+        asking.follow(state);
+        state.derived.gpu_demand = asking;
         Self {
-            rooms,
+            node_index,
             lends,
             exhausted: FxHashSet::default(),
-            spoken_for: FxHashSet::default(),
-            vain: Marks::default(),
-            packing: Packing::open(books, books.tree_of(at), |machine| {
-                is_usable(books, lends, machine)
+            reserved_for_others: FxHashSet::default(),
+            exhausted_shapes: DenseSet::default(),
+            gpu_packing: GpuPacking::open(state, state.tree_of(at), |node| {
+                is_usable(state, lends, node)
             }),
         }
     }
 
-    pub fn close(self, books: &mut Books) {
-        books.sets.rooms = self.rooms;
+    pub fn close(self, state: &mut RoundState) {
+        state.derived.node_index = self.node_index;
     }
 
     /// Nowhere was room for work of this shape.
-    pub fn is_in_vain(&self, request: &Request) -> bool {
-        self.vain.contains(request.shape) && !request.listed
+    pub fn is_exhausted(&self, work: &WorkState) -> bool {
+        self.exhausted_shapes.contains(work.shape) && !work.has_node_list
     }
 
     /// To be asked after one of a shape, which says its home, found less than it lacks.
-    pub fn note_vain(&mut self, books: &Books, at: usize, home: usize) {
-        let shape = books.requests[at].shape;
+    pub fn note_exhausted(&mut self, state: &RoundState, at: usize, home: usize) {
+        let shape = state.work[at].shape;
         let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));
-        if books.forest.subtree(home).iter().all(is_full) {
-            self.vain.insert(shape);
+        if state.forest.subtree(home).iter().all(is_full) {
+            self.exhausted_shapes.insert(shape);
         }
     }
 
     /// The room of this node alone is another than before.
-    pub fn changed(&mut self, books: &Books, machine: usize) {
-        self.rooms.follow_one(books, machine);
-        if let Some(packing) = &mut self.packing {
-            packing.changed(machine);
+    pub fn node_changed(&mut self, state: &RoundState, node: usize) {
+        self.node_index.update_one(state, node);
+        if let Some(packing) = &mut self.gpu_packing {
+            packing.changed(node);
         }
     }
 }
 
-pub(crate) fn is_usable(books: &Books, lends: bool, at: usize) -> bool {
-    let kept = lends || books.settings.clear_promised;
-    !(kept && is_promised(books, at) || lends && !books.machines[at].spoken.is_empty())
+pub(crate) fn is_usable(state: &RoundState, lends: bool, at: usize) -> bool {
+    let kept = lends || state.settings.clear_promised;
+    !(kept && is_whole_node_taken(state, at) || lends && !state.nodes[at].reservations.is_empty())
 }

@@ -6,67 +6,73 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     input::snapshot::{Carried, Deficits},
-    placement::serve_order::reserved,
-    state::{Books, Needy, Older},
+    placement::serve_order::reserve_work,
+    state::{Needy, OlderNames, RoundState},
 };
 
 /// With who is needy; `older` is who was before. What is owed has been noted, and nobody in this
 /// round asks for it any more.
-pub(super) fn carried(books: &Books, older: Option<Older>, deficits: Deficits) -> (Carried, Needy) {
-    let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
-    let needy = books.needy(older);
+pub(super) fn carried(
+    state: &RoundState,
+    older: Option<OlderNames>,
+    deficits: Deficits,
+) -> (Carried, Needy) {
+    let configured = state.snapshot.tunables.reserve_overage_bytes.is_some();
+    let needy = state.needy(older);
     let mut carried = Carried {
         needy: Arc::clone(&needy.names),
         deficits,
-        claims: claims(books),
-        last_hit: lately_hit(books),
+        claims: claims(state),
+        last_hit: lately_hit(state),
         ..Carried::default()
     };
-    if books.settings.churn_rounds.is_some() {
-        let given = books.receipts.iter().map(|receipt| &receipt.work);
-        let hit = given.filter(|work| books.register.request(work).is_some());
-        let round = books.snapshot.round;
+    if state.settings.churn_rounds.is_some() {
+        let given = state.receipts.iter().map(|receipt| &receipt.work);
+        let hit = given.filter(|work| state.index.find_work(work).is_some());
+        let round = state.snapshot.round;
         carried
             .last_hit
             .extend(hit.map(|work| (work.clone(), round)));
     }
-    let may_end = !books.settings.replace_lost || !books.snapshot.carried.ended.is_empty();
+    let may_end = !state.settings.replace_lost || !state.snapshot.carried.ended.is_empty();
     if !may_end && !configured {
         return (carried, needy);
     }
-    for at in books.requests.written() {
-        if books.requests[at].ended {
-            carried.ended.insert(books.id(at).clone());
+    for at in state.work.touched_rows() {
+        if state.work[at].ended {
+            carried.ended.insert(state.id(at).clone());
         }
     }
-    for at in reserved(books).filter(|_| configured) {
-        let request = &books.requests[at];
+    for at in reserve_work(state).filter(|_| configured) {
+        let request = &state.work[at];
         if request.upgraded {
-            carried.upgrades.insert(books.id(at).clone(), request.order);
+            carried
+                .upgrades
+                .insert(state.id(at).clone(), request.process_quanta);
         }
     }
     (carried, needy)
 }
 
 /// W-14: room that was made is not cleared twice.
-fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
+fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
-    for at in books.spoken_on.iter().copied() {
-        for meant in &books.machines[at].spoken {
-            let nodes = claims.entry(books.id(meant.request).clone()).or_default();
-            nodes.push(books.station(at).name.clone());
+    for at in state.nodes_with_reservations.iter().copied() {
+        for meant in &state.nodes[at].reservations {
+            let nodes = claims.entry(state.id(meant.work).clone()).or_default();
+            nodes.push(state.node_record(at).name.clone());
         }
     }
     claims
 }
 
 /// W-32: when each piece of work last gave something up before, as long as that matters.
-fn lately_hit(books: &Books) -> BTreeMap<WorkId, u64> {
-    let Some(rounds) = books.settings.churn_rounds else {
+fn lately_hit(state: &RoundState) -> BTreeMap<WorkId, u64> {
+    let Some(rounds) = state.settings.churn_rounds else {
         return BTreeMap::new();
     };
-    let round = books.snapshot.round;
-    let hits = books.snapshot.carried.last_hit.iter();
+    let round = state.snapshot.round;
+    let hits = state.snapshot.carried.last_hit.iter();
     hits.filter(|(_, last)| round.saturating_sub(**last) < rounds)
         .map(|(work, last)| (work.clone(), *last))
         .collect()

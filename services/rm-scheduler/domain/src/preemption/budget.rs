@@ -16,10 +16,10 @@ use rustc_hash::FxHashMap;
 
 pub use crate::input::snapshot::TakenBack;
 use crate::{
-    index::Share,
+    index::AllocationRecord,
     input::snapshot::{Node, Snapshot},
     output::plan::Receipt,
-    state::Books,
+    state::RoundState,
 };
 
 pub const HOUR_MS: i64 = 3_600_000;
@@ -123,12 +123,12 @@ pub fn allowed(quanta: u64, percent: u64) -> u64 {
 
 /// What one pool, or one user in a tree, may lose and has lost.
 #[derive(Debug, Clone, Copy, Default)]
-struct Account {
+struct Allowance {
     allowed: u64,
     spent: u64,
 }
 
-impl Account {
+impl Allowance {
     fn covers(self, quanta: u64) -> bool {
         quanta == 0 || self.spent.saturating_add(quanta) <= self.allowed
     }
@@ -136,7 +136,7 @@ impl Account {
 
 /// The budgets of one round.
 pub(crate) struct Budget {
-    pools: Vec<Account>,
+    pools: Vec<Allowance>,
     /// Quanta of each pool, and of each tree by its top.
     quanta: Vec<u64>,
     trees: Vec<u64>,
@@ -147,10 +147,10 @@ pub(crate) struct Budget {
 
 /// Why something stays for which somebody waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Brake {
+pub(crate) struct BudgetStop {
     pub pool: usize,
     /// It is the budget of one user, and not that of the pool.
-    pub user: bool,
+    pub is_user_budget: bool,
     pub allowed: u64,
     pub spent: u64,
     /// Quanta that would have to be taken back.
@@ -161,21 +161,21 @@ pub(crate) struct Brake {
 
 impl Budget {
     /// Nothing where neither is limited.
-    fn open(books: &Books) -> Option<Self> {
-        let settings = books.settings;
+    fn open(state: &RoundState) -> Option<Self> {
+        let settings = state.settings;
         let pool_percent = settings.preemption_pool_percent_per_hour;
         let user_percent = settings.preemption_user_percent_per_hour;
         if pool_percent.is_none() && user_percent.is_none() {
             return None;
         }
-        let forest = books.forest;
-        let quanta = books.register.all_quanta.clone();
+        let forest = state.forest;
+        let quanta = state.index.all_quanta.clone();
         let mut trees = vec![0_u64; forest.len()];
         for (pool, quanta) in quanta.iter().enumerate() {
             let tree = &mut trees[forest.root(pool)];
             *tree = tree.saturating_add(*quanta);
         }
-        let account = |quanta: &u64| Account {
+        let account = |quanta: &u64| Allowance {
             allowed: pool_percent.map_or(u64::MAX, |percent| allowed(*quanta, percent)),
             spent: 0,
         };
@@ -186,14 +186,14 @@ impl Budget {
             user_percent,
             spent: FxHashMap::default(),
         };
-        for (pool, users) in &books.snapshot.taken_back {
+        for (pool, users) in &state.snapshot.taken_back {
             let Some(pool) = forest.find(pool) else {
                 continue;
             };
             for (user, quanta) in users {
                 let spent = &mut budget.pools[pool].spent;
                 *spent = spent.saturating_add(*quanta);
-                if let Some(user) = books.register.number_of_user(user) {
+                if let Some(user) = state.index.find_user(user) {
                     budget.charge((forest.root(pool), user), *quanta);
                 }
             }
@@ -201,24 +201,24 @@ impl Budget {
         Some(budget)
     }
 
-    fn charge(&mut self, whose: (usize, usize), quanta: u64) {
-        let spent = self.spent.entry(whose).or_default();
+    fn charge(&mut self, owner: (usize, usize), quanta: u64) {
+        let spent = self.spent.entry(owner).or_default();
         *spent = spent.saturating_add(quanta);
     }
 
-    fn user(&self, whose: (usize, usize)) -> Account {
-        let tree = self.trees[whose.0];
-        Account {
+    fn user(&self, owner: (usize, usize)) -> Allowance {
+        let tree = self.trees[owner.0];
+        Allowance {
             allowed: self
                 .user_percent
                 .map_or(u64::MAX, |percent| allowed(tree, percent)),
-            spent: self.spent.get(&whose).copied().unwrap_or(0),
+            spent: self.spent.get(&owner).copied().unwrap_or(0),
         }
     }
 }
 
 /// What may be taken back at one node, while it is being chosen.
-pub(crate) struct Purse<'b> {
+pub(crate) struct PreemptionBudget<'b> {
     /// With the pool and its tree.
     budget: Option<(&'b Budget, usize, usize)>,
     quanta: u64,
@@ -228,7 +228,7 @@ pub(crate) struct Purse<'b> {
     pub declined: bool,
 }
 
-impl Purse<'_> {
+impl PreemptionBudget<'_> {
     /// For asking what would be taken if there were no budget.
     pub fn unlimited() -> Self {
         Self {
@@ -240,17 +240,17 @@ impl Purse<'_> {
     }
 
     /// Is there budget for this share beside those that were allowed before?
-    pub fn allows(&mut self, share: &Share) -> bool {
+    pub fn allows(&mut self, allocation: &AllocationRecord) -> bool {
         let Some((budget, pool, tree)) = self.budget else {
             return true;
         };
-        let at = self.users.iter().position(|(it, _)| *it == share.user_at);
+        let at = self.users.iter().position(|(it, _)| *it == allocation.user);
         let at = at.unwrap_or_else(|| {
-            self.users.push((share.user_at, 0));
+            self.users.push((allocation.user, 0));
             self.users.len() - 1
         });
         let (user, taken) = &mut self.users[at];
-        let (all, of_user) = (self.quanta + share.order, *taken + share.order);
+        let (all, of_user) = (self.quanta + allocation.quanta, *taken + allocation.quanta);
         if !budget.pools[pool].covers(all) || !budget.user((tree, *user)).covers(of_user) {
             self.declined = true;
             return false;
@@ -260,55 +260,56 @@ impl Purse<'_> {
     }
 }
 
-impl Books<'_> {
+impl RoundState<'_> {
     fn budget(&self) -> Option<&Budget> {
         self.budget.get_or_init(|| Budget::open(self)).as_ref()
     }
 
-    pub fn purse(&self, machine: usize) -> Purse<'_> {
-        let pool = self.machines[machine].pool;
+    pub fn preemption_budget(&self, node: usize) -> PreemptionBudget<'_> {
+        let pool = self.nodes[node].pool;
         let budget = pool.and_then(|pool| Some((self.budget()?, pool, self.forest.root(pool))));
-        Purse {
+        PreemptionBudget {
             budget,
-            ..Purse::unlimited()
+            ..PreemptionBudget::unlimited()
         }
     }
 
     /// May this share alone be taken back?
-    pub fn may_take_back(&self, held: usize) -> bool {
-        let share = &self.held[held];
-        let machine = share.machine;
-        machine.is_none_or(|machine| self.purse(machine).allows(share))
+    pub fn may_take_back(&self, allocation: usize) -> bool {
+        let record = &self.allocations[allocation];
+        let node = record.node;
+        node.is_none_or(|node| self.preemption_budget(node).allows(record))
     }
 
     /// Charges what is taken back to its pool and its user.
-    pub(crate) fn spend(&mut self, held: usize) {
+    pub(crate) fn spend(&mut self, allocation: usize) {
         if self.budget().is_none() {
             return;
         }
-        let share = &self.held[held];
-        let pool = share
-            .machine
-            .and_then(|machine| self.machines[machine].pool);
+        let record = &self.allocations[allocation];
+        let pool = record.node.and_then(|node| self.nodes[node].pool);
         if let (Some(pool), Some(Some(budget))) = (pool, self.budget.get_mut()) {
             let spent = &mut budget.pools[pool].spent;
-            *spent = spent.saturating_add(share.order);
+            *spent = spent.saturating_add(record.quanta);
             let tree = self.forest.root(pool);
-            budget.charge((tree, share.user_at), share.order);
+            budget.charge((tree, record.user), record.quanta);
         }
     }
 
     /// What keeps these shares of one node from being taken back together.
-    pub fn brake(&self, machine: usize, shares: &[usize]) -> Option<Brake> {
-        let pool = self.machines[machine].pool?;
+    pub fn budget_stop(&self, node: usize, shares: &[usize]) -> Option<BudgetStop> {
+        let pool = self.nodes[node].pool?;
         let (budget, tree) = (self.budget()?, self.forest.root(pool));
         let mut users = BTreeMap::<usize, u64>::new();
-        for share in shares.iter().map(|held| &self.held[*held]) {
-            *users.entry(share.user_at).or_default() += share.order;
+        for share in shares
+            .iter()
+            .map(|allocation| &self.allocations[*allocation])
+        {
+            *users.entry(share.user).or_default() += share.quanta;
         }
-        let of = |account: Account, user: bool, quanta: u64, needed: u64| Brake {
+        let of = |account: Allowance, user: bool, quanta: u64, needed: u64| BudgetStop {
             pool,
-            user,
+            is_user_budget: user,
             allowed: account.allowed,
             spent: account.spent,
             needed,
@@ -330,22 +331,22 @@ impl Books<'_> {
     }
 
     /// Notes that this request waits because something may not be taken back.
-    pub fn hold_back(&mut self, request: usize, brake: Option<Brake>) {
-        if let Some(brake) = brake {
-            self.brakes.insert(request, brake);
+    pub fn record_budget_stop(&mut self, work: usize, budget_stop: Option<BudgetStop>) {
+        if let Some(budget_stop) = budget_stop {
+            self.budget_stops.insert(work, budget_stop);
         }
     }
 
     /// Why this request waits, where it is for want of budget.
-    pub fn brake_on(&self, at: usize) -> Option<&Brake> {
+    pub fn budget_stop_of(&self, at: usize) -> Option<&BudgetStop> {
         // Mostly nobody does, and then no work is looked at.
-        let brake = self.brakes.get(&at)?;
-        let request = &self.requests[at];
-        (request.missing() > request.coming).then_some(brake)
+        let budget_stop = self.budget_stops.get(&at)?;
+        let work = &self.work[at];
+        (work.missing() > work.reserved).then_some(budget_stop)
     }
 }
 
-pub(crate) type Opened = OnceLock<Option<Budget>>;
+pub(crate) type OpenBudget = OnceLock<Option<Budget>>;
 
 #[cfg(test)]
 mod tests;

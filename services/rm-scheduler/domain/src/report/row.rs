@@ -3,18 +3,18 @@
 
 use std::hint::black_box;
 
-use super::Moved;
+use super::ChangedWork;
 use crate::{
     explanation::{
-        shares::{self, Told},
-        verdict::{Finder, Finding},
+        shares::{self, UserTotals},
+        verdict::{Finding, VerdictBuilder},
     },
-    index::Register,
+    index::FleetIndex,
     output::{
         packed_share::PackedShare,
         plan::{Verdict, WorkShare},
     },
-    state::Books,
+    state::RoundState,
 };
 
 /// Stands for no class, and for a user in whose sums it is not.
@@ -43,21 +43,21 @@ impl Row {
     /// Takes up what there is to say now; true where the verdict is another than before.
     pub fn renew<'a>(
         &mut self,
-        books: &Books<'a>,
-        ((at, wait), share): (Moved, &WorkShare),
-        told: &mut Told,
-        finder: &mut Finder<'a>,
+        state: &RoundState<'a>,
+        ((at, wait), share): (ChangedWork, &WorkShare),
+        user_totals: &mut UserTotals,
+        builder: &mut VerdictBuilder<'a>,
     ) -> bool {
-        let request = &books.requests[at];
-        let (class, user_at) = match request.class {
-            Some(class) => (small(class), small(books.demand(at).user_at)),
+        let work = &state.work[at];
+        let (class, user_at) = match work.class {
+            Some(class) => (small(class), small(state.work_record(at).user)),
             None => (NONE, NONE),
         };
-        let packed = Some(PackedShare::of(share, request.order));
-        let finding = Some(finder.find(books, (at, wait)));
-        self.leave(told);
+        let packed = Some(PackedShare::of(share, work.process_quanta));
+        let finding = Some(builder.find(state, (at, wait)));
+        self.leave(user_totals);
         if class != NONE {
-            told.count((class, user_at), &share.tally);
+            user_totals.count((class, user_at), &share.tally);
         }
         let counts = |share: &Option<PackedShare>| share.as_ref().map(PackedShare::counts);
         let is_other = self.class != class
@@ -69,19 +69,19 @@ impl Row {
     }
 
     /// It is in the sums of nobody any more.
-    pub fn leave(&mut self, told: &mut Told) {
+    pub fn leave(&mut self, user_totals: &mut UserTotals) {
         if let Some(share) = &self.share
             && self.user_at != NONE
         {
-            told.forget((self.class, self.user_at), &share.tally());
+            user_totals.forget((self.class, self.user_at), &share.tally());
             self.user_at = NONE;
         }
     }
 
-    pub fn verdict(&self, register: &Register) -> Option<Verdict> {
-        let class = register.classes.get(self.class as usize);
+    pub fn verdict(&self, index: &FleetIndex) -> Option<Verdict> {
+        let class = index.classes.get(self.class as usize);
         let counts = self.share.as_ref()?.counts();
-        Some(self.finding.as_ref()?.told(class, &counts))
+        Some(self.finding.as_ref()?.verdict(class, &counts))
     }
 
     pub fn share(&self) -> Option<WorkShare> {
@@ -104,25 +104,25 @@ fn small(number: usize) -> u32 {
 }
 
 /// Rows of work from this number on, said for the first time; what they come to.
-pub(super) fn fill(books: &Books, (rows, first): (&mut [Row], usize)) -> Told {
-    let mut told = Told::of(books);
-    let mut finder = Finder::default();
+pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> UserTotals {
+    let mut user_totals = UserTotals::of(state);
+    let mut builder = VerdictBuilder::default();
     for (row, at) in rows.iter_mut().zip(first..) {
-        let (of_work, share) = ((at, books.wait_of(at)), shares::of_work(books, at));
-        row.renew(books, (of_work, &share), &mut told, &mut finder);
+        let (of_work, share) = ((at, state.wait_reason(at)), shares::of_work(state, at));
+        row.renew(state, (of_work, &share), &mut user_totals, &mut builder);
     }
-    told
+    user_totals
 }
 
 /// Has all come at the same time that is to be looked at of this work: it lies anywhere in memory.
-pub(super) fn fetch(books: &Books, rows: &[Row], work: impl Iterator<Item = usize>) {
+pub(super) fn fetch(state: &RoundState, rows: &[Row], work: impl Iterator<Item = usize>) {
     let all = work.fold(0, |all, at| {
-        let (request, asked, row) = (&books.requests[at], books.demand(at), &rows[at]);
-        let of_request = request.order ^ request.cap.now ^ request.granted;
-        let holding = &asked.holding;
+        let (request, work_record, row) = (&state.work[at], state.work_record(at), &rows[at]);
+        let of_request = request.process_quanta ^ request.cap.now ^ request.granted_quanta;
+        let holding = &work_record.usage;
         let of_cap = u64::from(holding.cap.starting);
-        let of_asked = asked.max_processes ^ holding.mean_start_ms ^ of_cap;
-        let letter = asked.id.as_str().as_bytes().first();
+        let of_asked = work_record.max_processes ^ holding.mean_start_ms ^ of_cap;
+        let letter = work_record.id.as_str().as_bytes().first();
         let of_row = row.anything() as u64;
         all ^ of_request ^ of_asked ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
     });

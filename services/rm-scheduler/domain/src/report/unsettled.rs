@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use super::Moved;
+use super::ChangedWork;
 use crate::{
     explanation::{
-        unblock::Near,
-        verdict::{Finder, is_unsettled},
+        unblock::NearestNode,
+        verdict::{VerdictBuilder, is_unsettled},
     },
     input::snapshot::Policy,
     output::plan::Reason,
-    state::Books,
+    state::RoundState,
 };
 
 /// By tree.
@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct Unsettled(BTreeMap<Option<usize>, Vec<Work>>);
 
 struct Work {
-    at: usize,
+    work: usize,
     /// Absent where it depends on more than that.
     rests_on: Option<Basis>,
 }
@@ -28,26 +28,26 @@ struct Work {
 struct Basis {
     shape: usize,
     wait: Option<Reason>,
-    near: Option<Near>,
+    near: Option<NearestNode>,
 }
 
 impl Unsettled {
     /// Takes out who may have to be told something else, with what it waits for. Who is stirred is
     /// taken out as well.
-    pub fn moved(&mut self, books: &Books, finder: &mut Finder) -> Vec<Moved> {
+    pub fn moved(&mut self, state: &RoundState, builder: &mut VerdictBuilder) -> Vec<ChangedWork> {
         let mut all = Vec::new();
         for (tree, work) in &mut self.0 {
-            if rests(books, *tree) {
+            if rests(state, *tree) {
                 continue;
             }
             work.retain(|it| {
-                if books.requests.is_stirred(it.at) {
+                if state.work.is_dirty(it.work) {
                     return false;
                 }
-                let wait = books.wait_of(it.at);
-                let stays = it.is_told_the_same(books, wait, finder);
+                let wait = state.wait_reason(it.work);
+                let stays = it.is_told_the_same(state, wait, builder);
                 if !stays {
-                    all.push((it.at, wait));
+                    all.push((it.work, wait));
                 }
                 stays
             });
@@ -56,51 +56,60 @@ impl Unsettled {
     }
 
     /// Notes work that was told of in this round.
-    pub fn note(&mut self, books: &Books, moved: Moved, finder: &mut Finder) {
-        if !is_unsettled(books, moved) {
+    pub fn note(&mut self, state: &RoundState, moved: ChangedWork, builder: &mut VerdictBuilder) {
+        if !is_unsettled(state, moved) {
             return;
         }
-        let (at, tree) = (moved.0, books.tree_of(moved.0));
+        let (at, tree) = (moved.0, state.tree_of(moved.0));
         let work = self.0.entry(tree).or_default();
-        if rests(books, tree) {
+        if rests(state, tree) {
             // Nobody was taken out there, and hardly anybody comes.
-            work.retain(|it| it.at != at);
+            work.retain(|it| it.work != at);
         }
-        let rests_on = basis(books, moved, finder);
-        work.push(Work { at, rests_on });
+        let rests_on = basis(state, moved, builder);
+        work.push(Work { work: at, rests_on });
     }
 }
 
 impl Work {
     /// Is it told the same as before? It is not stirred.
-    fn is_told_the_same(&self, books: &Books, wait: Option<Reason>, finder: &mut Finder) -> bool {
+    fn is_told_the_same(
+        &self,
+        state: &RoundState,
+        wait: Option<Reason>,
+        builder: &mut VerdictBuilder,
+    ) -> bool {
         let Some(basis) = &self.rests_on else {
             return false;
         };
-        let at_shape = (self.at, basis.shape);
-        let mut near = || finder.explainer.nearest_to_shape(books, at_shape);
+        let at_shape = (self.work, basis.shape);
+        let mut near = || builder.explainer.nearest_to_shape(state, at_shape);
         basis.wait == wait
-            && !books.register.nodes_moved
-            && books.brake_on(self.at).is_none()
-            && Near::are_told_the_same(basis.near.as_ref(), near().as_ref())
+            && !state.index.nodes_changed
+            && state.budget_stop_of(self.work).is_none()
+            && NearestNode::differ_nowhere(basis.near.as_ref(), near().as_ref())
     }
 }
 
-fn basis(books: &Books, (at, wait): Moved, finder: &mut Finder) -> Option<Basis> {
-    let request = &books.requests[at];
-    let is_plain = books.policy(at) == Some(Policy::FairShare)
-        && !books.demand(at).is_picky()
-        && books.brake_on(at).is_none();
+fn basis(
+    state: &RoundState,
+    (at, wait): ChangedWork,
+    builder: &mut VerdictBuilder,
+) -> Option<Basis> {
+    let work = &state.work[at];
+    let is_plain = state.policy(at) == Some(Policy::FairShare)
+        && !state.work_record(at).is_constrained()
+        && state.budget_stop_of(at).is_none();
     // What keeps it out for good is said with its numbers.
-    let has_host = request.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
-    let shape = request.shape;
+    let has_host = work.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
+    let shape = work.shape;
     (is_plain && has_host).then(|| Basis {
         shape,
         wait,
-        near: finder.explainer.nearest_to_shape(books, (at, shape)),
+        near: builder.explainer.nearest_to_shape(state, (at, shape)),
     })
 }
 
-fn rests(books: &Books, tree: Option<usize>) -> bool {
-    tree.is_some_and(|tree| books.outcomes[tree].is_kept)
+fn rests(state: &RoundState, tree: Option<usize>) -> bool {
+    tree.is_some_and(|tree| state.outcomes[tree].is_reused)
 }

@@ -2,18 +2,18 @@
 
 use hayward_vocabulary::UserName;
 
-use super::Books;
+use super::RoundState;
 
-impl<'a> Books<'a> {
+impl<'a> RoundState<'a> {
     /// Bytes of one quantum in the tree of this request's class.
-    pub fn quantum_bytes(&self, request: usize) -> u64 {
-        self.register.quantum(self.home(request)).0.memory_bytes
+    pub fn quantum_bytes(&self, work: usize) -> u64 {
+        self.index.quantum(self.home(work)).0.memory_bytes
     }
 
     /// Bytes the user of this request may hold for it, and those held and counted already.
-    pub fn allotment(&self, request: usize) -> Option<(u64, u64)> {
-        let user = &self.demand(request).user;
-        let class = self.requests[request].class.map(|c| self.classes[c].name);
+    pub fn allotment(&self, work: usize) -> Option<(u64, u64)> {
+        let user = &self.work_record(work).user_name;
+        let class = self.work[work].class.map(|c| self.classes[c].name);
         let own = self.snapshot.users.get(user);
         let of_class = class.and_then(|class| {
             let limit = own?.max_allotment_by_class.get(class)?;
@@ -30,19 +30,19 @@ impl<'a> Books<'a> {
     }
 
     /// Processes of this many quanta the user may still take of non-preemptable room.
-    pub fn allotment_left(&self, request: usize, order: u64) -> u64 {
-        let each = order.saturating_mul(self.quantum_bytes(request)).max(1);
-        self.allotment(request)
+    pub fn allotment_left(&self, work: usize, quanta: u64) -> u64 {
+        let each = quanta.saturating_mul(self.quantum_bytes(work)).max(1);
+        self.allotment(work)
             .map_or(u64::MAX, |(limit, used)| limit.saturating_sub(used) / each)
     }
 
     /// Counts processes of this many quanta against the allotment [C-5].
-    pub fn use_allotment(&mut self, request: usize, order: u64, count: u64) {
-        let bytes = order
+    pub fn use_allotment(&mut self, work: usize, quanta: u64, count: u64) {
+        let bytes = quanta
             .saturating_mul(count)
-            .saturating_mul(self.quantum_bytes(request));
-        let class = self.requests[request].class.map(|c| self.classes[c].name);
-        let user = &self.demand(request).user;
+            .saturating_mul(self.quantum_bytes(work));
+        let class = self.work[work].class.map(|c| self.classes[c].name);
+        let user = &self.work_record(work).user_name;
         self.note_fixed(user, class.unwrap_or_default(), bytes);
     }
 

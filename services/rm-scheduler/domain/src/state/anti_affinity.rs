@@ -3,91 +3,88 @@
 //!
 //! Whatever holds room counts, also what was told to leave: it runs until it is gone.
 
-use super::Books;
-use crate::index::Register;
+use super::RoundState;
+use crate::index::FleetIndex;
 
-impl Books<'_> {
+impl RoundState<'_> {
     /// Another one of its group is there. Nodes without the label that keeps them apart cannot be
     /// told from each other, so nothing of the group goes there.
-    pub fn is_parted(&self, at: usize, machine: usize) -> bool {
-        self.parted(at, machine, |_| true)
+    pub fn violates_anti_affinity(&self, at: usize, node: usize) -> bool {
+        self.violates_among(at, node, |_| true)
     }
 
     /// The same once everything that leaves has left.
-    pub fn stays_parted(&self, at: usize, machine: usize) -> bool {
-        self.parted(at, machine, |share| !self.leaving[share])
+    pub fn will_violate_anti_affinity(&self, at: usize, node: usize) -> bool {
+        self.violates_among(at, node, |share| !self.leaving[share])
     }
 
     /// By those of the shares that are held that count.
-    fn parted(&self, at: usize, machine: usize, counts: impl Fn(usize) -> bool) -> bool {
-        let Some(apart) = &self.demand(at).wishes().apart else {
+    fn violates_among(&self, at: usize, node: usize, counts: impl Fn(usize) -> bool) -> bool {
+        let Some(apart) = &self.work_record(at).constraints().apart else {
             return false;
         };
         let label = apart.by_label.as_deref();
-        if label.is_some_and(|label| domain(self.register, machine, label).is_none()) {
+        if label.is_some_and(|label| domain(self.index, node, label).is_none()) {
             return true;
         }
-        let group = self.register.groups.get(&apart.group);
+        let group = self.index.groups.get(&apart.group);
         let mut others = group.into_iter().flatten().filter(|other| **other != at);
-        others.any(|other| self.stands_near(*other, machine, label, &counts))
+        others.any(|other| self.is_near(*other, node, label, &counts))
     }
 
-    fn stands_near(
+    fn is_near(
         &self,
         other: usize,
-        machine: usize,
+        node: usize,
         label: Option<&str>,
         counts: &impl Fn(usize) -> bool,
     ) -> bool {
         let near = |place: usize| match label {
-            None => place == machine,
+            None => place == node,
             Some(label) => {
-                let domain = |at| domain(self.register, at, label);
-                place == machine || domain(place) == domain(machine)
+                let domain = |at| domain(self.index, at, label);
+                place == node || domain(place) == domain(node)
             }
         };
-        let held = self.demand(other).held.iter();
-        let held = held.filter(|share| counts(*share));
-        let mut held = held.filter_map(|share| self.held[share].machine);
+        let allocation = self.work_record(other).allocations.iter();
+        let allocation = allocation.filter(|share| counts(*share));
+        let mut allocation = allocation.filter_map(|share| self.allocations[share].node);
         let granted = || {
-            let placed = self.requests[other].placed > 0;
-            let mut its = self
-                .pending
-                .iter()
-                .filter(|it| it.live && it.request == other);
-            placed && its.any(|it| near(it.machine))
+            let placed = self.work[other].placed > 0;
+            let mut its = self.granted.iter().filter(|it| it.live && it.work == other);
+            placed && its.any(|it| near(it.node))
         };
-        held.any(near) || granted()
+        allocation.any(near) || granted()
     }
 
     /// There is room for it, and only where others of its group are.
-    pub fn is_kept_from_room(&self, at: usize) -> bool {
-        let (order, size) = (self.requests[at].order, self.size(at));
-        self.requests[at].apart
-            && (0..self.machines.len()).any(|machine| {
-                let place = &self.machines[machine];
-                place.is_schedulable()
-                    && place.free.fitting(order, size) > 0
-                    && self.could_use(at, machine)
-                    && self.is_parted(at, machine)
+    pub fn anti_affinity_blocks(&self, at: usize) -> bool {
+        let (quanta, size) = (self.work[at].process_quanta, self.size(at));
+        self.work[at].has_anti_affinity
+            && (0..self.nodes.len()).any(|node| {
+                let node_state = &self.nodes[node];
+                node_state.is_schedulable()
+                    && node_state.free.fitting(quanta, size) > 0
+                    && self.could_use(at, node)
+                    && self.violates_anti_affinity(at, node)
             })
     }
 }
 
-fn domain<'r>(register: &'r Register, machine: usize, label: &str) -> Option<&'r str> {
-    let labels = &register.machines[machine].node.labels;
+fn domain<'r>(index: &'r FleetIndex, node: usize, label: &str) -> Option<&'r str> {
+    let labels = &index.nodes[node].node.labels;
     labels.get(label).map(String::as_str)
 }
 
-impl Register {
+impl FleetIndex {
     pub(crate) fn join_group(&mut self, at: usize) {
-        if let Some(apart) = &self.requests[at].wishes().apart {
+        if let Some(apart) = &self.work[at].constraints().apart {
             self.groups.entry(apart.group.clone()).or_default().push(at);
         }
     }
 
     pub(crate) fn leave_group(&mut self, at: usize) {
-        let Some(apart) = &self.requests[at].wishes().apart else {
+        let Some(apart) = &self.work[at].constraints().apart else {
             return;
         };
         if let Some(group) = self.groups.get_mut(&apart.group) {

@@ -1,47 +1,47 @@
 //! What is kept beside the rows of the books and follows them: each brings itself to where the rows
 //! are by looking at what is stirred.
 
-use super::Books;
+use super::RoundState;
 use crate::{
-    defragmentation::Hoards,
-    entitlement::{fair_share::Parties, reachable::Reaches},
-    incremental::{idle_trees::Waits, join::both},
-    placement::{Rooms, gpu_packing::Asking, serve_order::Queue},
+    defragmentation::LargeHolders,
+    entitlement::{fair_share::UserCounts, reachable::ReachIndex},
+    incremental::{idle_trees::WaitReasons, join::join},
+    placement::{NodeIndex, gpu_packing::GpuDemand, serve_order::ServeOrder},
 };
 
 #[derive(Default)]
-pub(crate) struct Sets {
-    pub reaches: Reaches,
-    pub parties: Parties,
-    pub queue: Queue,
-    pub hoards: Hoards,
-    pub rooms: Rooms,
-    pub waits: Waits,
-    pub asking: Asking,
+pub(crate) struct DerivedSets {
+    pub reach_index: ReachIndex,
+    pub user_counts: UserCounts,
+    pub serve_order: ServeOrder,
+    pub large_holders: LargeHolders,
+    pub node_index: NodeIndex,
+    pub wait_reasons: WaitReasons,
+    pub gpu_demand: GpuDemand,
 }
 
-impl Books<'_> {
+impl RoundState<'_> {
     /// Takes up how the round begins, in those that no later step brings up to it.
-    pub fn take_up(&mut self) {
-        let mut sets = std::mem::take(&mut self.sets);
-        let Sets {
-            hoards,
-            rooms,
-            asking,
+    pub fn refresh_derived(&mut self) {
+        let mut sets = std::mem::take(&mut self.derived);
+        let DerivedSets {
+            large_holders,
+            node_index: rooms,
+            gpu_demand: asking,
             ..
         } = &mut sets;
         let of_work = || {
-            hoards.renew(self);
+            large_holders.renew(self);
             asking.renew(self);
         };
         let of_nodes = || rooms.renew(self);
-        let register = self.register;
-        let news = if register.anew {
-            register.requests.len()
+        let index = self.index;
+        let delta = if index.rebuilt {
+            index.work.len()
         } else {
-            register.refreshed.len() + register.changed_machines.len()
+            index.rederived.len() + index.changed_nodes.len()
         };
-        both(news, of_work, of_nodes);
-        self.sets = sets;
+        join(delta, of_work, of_nodes);
+        self.derived = sets;
     }
 }

@@ -1,54 +1,62 @@
 //! Room on nodes once everything that leaves has left. Many nodes are asked about, and most of them
 //! are as the round began with them.
 
-use super::{Books, Spoken};
-use crate::index::node_space::Room;
+use super::{Reservation, RoundState};
+use crate::index::node_space::NodeSpace;
 
-impl Books<'_> {
+impl RoundState<'_> {
     /// Room on a node once everything that leaves has left, without what was granted and what is
     /// meant for somebody.
-    pub fn coming_room(&self, machine: usize) -> Room {
-        self.coming_room_for(machine, None)
+    pub fn future_free(&self, node: usize) -> NodeSpace {
+        self.future_free_for(node, None)
     }
 
     /// The same with what is meant for this request.
-    pub fn coming_room_for(&self, at: usize, except: Option<usize>) -> Room {
-        let mut room = self.emptied_room(at);
+    pub fn future_free_for(&self, at: usize, except: Option<usize>) -> NodeSpace {
+        let mut space = self.free_once_emptied(at);
         // What nobody wrote in this round is not waited for.
-        if self.machines.is_written(at) {
-            let machine = &self.machines[at];
-            for share in machine.pending.iter().map(|at| &self.pending[*at]) {
-                room.take(share.order, share.size, &share.gpus);
+        if self.nodes.is_touched(at) {
+            let node = &self.nodes[at];
+            for share in node.granted.iter().map(|at| &self.granted[*at]) {
+                space.take(share.quanta, share.size, &share.gpus);
             }
-            let meant = machine.spoken.iter();
-            for meant in meant.filter(|it| Some(it.request) != except) {
-                room.take(meant.order, self.size(meant.request), &meant.gpus);
+            let reservation = node.reservations.iter();
+            for reservation in reservation.filter(|it| Some(it.work) != except) {
+                space.take(
+                    reservation.quanta,
+                    self.size(reservation.work),
+                    &reservation.gpus,
+                );
             }
         }
-        room
+        space
     }
 
     /// The same before anything was granted or meant for anybody.
-    fn emptied_room(&self, at: usize) -> Room {
-        if self.told(at).is_empty() || self.adds_up(at) {
-            let mut room = self.register.coming(at);
-            for held in self.told(at) {
-                self.register.give_to(&mut room, *held);
+    fn free_once_emptied(&self, at: usize) -> NodeSpace {
+        if self.to_vacate_on(at).is_empty() || self.adds_up(at) {
+            let mut space = self.index.coming(at);
+            for allocation in self.to_vacate_on(at) {
+                self.index.give_to(&mut space, *allocation);
             }
-            return room;
+            return space;
         }
-        let station = self.station(at);
-        let mut room = Room::new(station.order, &station.node.capacity);
-        for held in station.held.iter().filter(|held| !self.leaving[*held]) {
-            self.register.take_from(&mut room, held);
+        let node_record = self.node_record(at);
+        let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
+        for allocation in node_record
+            .allocations
+            .iter()
+            .filter(|allocation| !self.leaving[*allocation])
+        {
+            self.index.take_from(&mut space, allocation);
         }
-        room
+        space
     }
 
     /// Shares of a node that were told to leave in this round.
-    fn told(&self, at: usize) -> &[usize] {
-        if self.machines.is_written(at) {
-            &self.machines[at].told
+    fn to_vacate_on(&self, at: usize) -> &[usize] {
+        if self.nodes.is_touched(at) {
+            &self.nodes[at].to_vacate
         } else {
             &[]
         }
@@ -57,49 +65,47 @@ impl Books<'_> {
     /// What leaves a node is room there: not where more was held than there is, and gpus are looked
     /// at one by one.
     fn adds_up(&self, at: usize) -> bool {
-        let station = self.station(at);
-        !station.over && station.room.gpus.is_empty()
+        let node_record = self.node_record(at);
+        !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()
     }
 
     /// The quanta of [`Books::coming_room`].
-    pub fn coming_order(&self, at: usize) -> u64 {
-        self.coming_order_for(at, None)
+    pub fn future_quanta(&self, at: usize) -> u64 {
+        self.future_quanta_for(at, None)
     }
 
     /// The quanta of [`Books::coming_room_for`].
-    pub fn coming_order_for(&self, at: usize, except: Option<usize>) -> u64 {
-        let machine = &self.machines[at];
-        if !self.machines.is_written(at) {
-            return machine.coming_order;
+    pub fn future_quanta_for(&self, at: usize, except: Option<usize>) -> u64 {
+        let node = &self.nodes[at];
+        if !self.nodes.is_touched(at) {
+            return node.future_quanta;
         }
-        let order = |held: usize| self.register.loads[held].order;
-        let before = if machine.told.is_empty() || self.adds_up(at) {
-            machine.coming_order + machine.told.iter().copied().map(order).sum::<u64>()
+        let quanta = |allocation: usize| self.index.usage[allocation].quanta;
+        let before = if node.to_vacate.is_empty() || self.adds_up(at) {
+            node.future_quanta + node.to_vacate.iter().copied().map(quanta).sum::<u64>()
         } else {
-            let held = self.station(at).held.iter();
-            let stays = held.filter(|held| !self.leaving[*held]);
-            stays.map(order).fold(machine.order, u64::saturating_sub)
+            let allocation = self.node_record(at).allocations.iter();
+            let stays = allocation.filter(|allocation| !self.leaving[*allocation]);
+            stays.map(quanta).fold(node.quanta, u64::saturating_sub)
         };
-        let granted = machine.pending.iter().map(|at| self.pending[*at].order);
-        let meant = machine.spoken.iter();
-        let meant = meant.filter(|meant| Some(meant.request) != except);
-        let meant = meant.map(|meant| meant.order);
-        granted.chain(meant).fold(before, u64::saturating_sub)
+        let granted = node.granted.iter().map(|at| self.granted[*at].quanta);
+        let reservation = node.reservations.iter();
+        let reservation = reservation.filter(|reservation| Some(reservation.work) != except);
+        let reservation = reservation.map(|reservation| reservation.quanta);
+        granted.chain(reservation).fold(before, u64::saturating_sub)
     }
 
     /// Means this much of what will be free on a node for a request.
-    pub fn speak_for(&mut self, request: usize, machine: usize) {
-        let (order, size) = (self.requests[request].order, self.size(request));
+    pub fn reserve(&mut self, work: usize, node: usize) {
+        let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         let gpus = match size.gpu_milli {
             0 => Vec::new(),
-            milli => self.coming_room(machine).choose_gpus(milli),
+            milli => self.future_free(node).choose_gpus(milli),
         };
-        self.machines[machine].spoken.push(Spoken {
-            request,
-            order,
-            gpus,
-        });
-        self.spoken_on.insert(machine);
-        self.requests[request].coming += 1;
+        self.nodes[node]
+            .reservations
+            .push(Reservation { work, quanta, gpus });
+        self.nodes_with_reservations.insert(node);
+        self.work[work].reserved += 1;
     }
 }

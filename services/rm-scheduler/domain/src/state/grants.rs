@@ -4,89 +4,94 @@ use std::sync::Arc;
 
 use hayward_vocabulary::Size;
 
-use super::Books;
+use super::RoundState;
 use crate::{incremental::prefetch::fetch, input::snapshot::Policy, output::plan::Grant};
 
 /// Placed in this round. What mending takes from one and hands to another changes its request.
-pub(crate) struct Pending<'a> {
-    pub request: usize,
-    pub machine: usize,
-    pub order: u64,
+pub(crate) struct NewGrant<'a> {
+    pub work: usize,
+    pub node: usize,
+    pub quanta: u64,
     pub size: &'a Size,
     pub gpus: Vec<u64>,
     /// False once it was cancelled.
     pub live: bool,
     /// It stands in room that was made for it.
-    pub meant: bool,
+    pub in_reserved_space: bool,
 }
 
-impl<'a> Books<'a> {
+impl<'a> RoundState<'a> {
     /// Gives one process of `order` quanta and `size` on this node.
-    pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: &'a Size) {
-        let place = &mut self.machines[machine];
-        let work = &mut self.requests[request];
-        let own = place.spoken.iter().position(|it| it.request == request);
+    pub fn grant(&mut self, request: usize, node: usize, quanta: u64, size: &'a Size) {
+        let node_state = &mut self.nodes[node];
+        let work = &mut self.work[request];
+        let own = node_state
+            .reservations
+            .iter()
+            .position(|it| it.work == request);
         if let Some(own) = own {
-            place.spoken.remove(own);
-            work.coming = work.coming.saturating_sub(1);
+            node_state.reservations.remove(own);
+            work.reserved = work.reserved.saturating_sub(1);
         }
-        let gpus = place.free.choose_gpus(size.gpu_milli);
-        place.free.take(order, size, &gpus);
-        place.pending.push(self.pending.len());
-        (work.placed, work.granted) = (work.placed + 1, work.granted + order);
-        self.pending.push(Pending {
-            request,
-            machine,
-            order,
+        let gpus = node_state.free.choose_gpus(size.gpu_milli);
+        node_state.free.take(quanta, size, &gpus);
+        node_state.granted.push(self.granted.len());
+        (work.placed, work.granted_quanta) = (work.placed + 1, work.granted_quanta + quanta);
+        self.granted.push(NewGrant {
+            work: request,
+            node,
+            quanta,
             size,
             gpus,
             live: true,
-            meant: own.is_some(),
+            in_reserved_space: own.is_some(),
         });
     }
 
     /// Takes back what was granted in this round.
-    pub fn cancel(&mut self, pending: usize) {
-        let share = &mut self.pending[pending];
+    pub fn cancel(&mut self, grant: usize) {
+        let share = &mut self.granted[grant];
         share.live = false;
-        let place = &mut self.machines[share.machine];
-        place.free.give(share.order, share.size, &share.gpus);
-        place.pending.retain(|other| *other != pending);
-        let work = &mut self.requests[share.request];
-        (work.placed, work.granted) = (work.placed - 1, work.granted - share.order);
+        let node_state = &mut self.nodes[share.node];
+        node_state.free.give(share.quanta, share.size, &share.gpus);
+        node_state.granted.retain(|other| *other != grant);
+        let work = &mut self.work[share.work];
+        (work.placed, work.granted_quanta) = (work.placed - 1, work.granted_quanta - share.quanta);
     }
 
     /// Hands what was granted in this round to another request of the same order.
-    pub fn hand_over(&mut self, pending: usize, to: usize) {
-        let share = &mut self.pending[pending];
-        let giver = &mut self.requests[share.request];
-        (giver.placed, giver.granted) = (giver.placed - 1, giver.granted - share.order);
-        let taker = &mut self.requests[to];
-        (taker.placed, taker.granted) = (taker.placed + 1, taker.granted + share.order);
-        share.request = to;
+    pub fn hand_over(&mut self, grant: usize, to: usize) {
+        let share = &mut self.granted[grant];
+        let giver = &mut self.work[share.work];
+        (giver.placed, giver.granted_quanta) =
+            (giver.placed - 1, giver.granted_quanta - share.quanta);
+        let taker = &mut self.work[to];
+        (taker.placed, taker.granted_quanta) =
+            (taker.placed + 1, taker.granted_quanta + share.quanta);
+        share.work = to;
     }
 
     pub fn grants(&self) -> Vec<Grant> {
-        let mut grants = Vec::with_capacity(self.pending.len());
-        let live = || self.pending.iter().filter(|share| share.live);
-        fetch(live().map(|share| self.id(share.request).as_str()));
-        fetch(live().map(|share| self.station(share.machine).name.as_str()));
+        let mut grants = Vec::with_capacity(self.granted.len());
+        let live = || self.granted.iter().filter(|share| share.live);
+        fetch(live().map(|share| self.id(share.work).as_str()));
+        fetch(live().map(|share| self.node_record(share.node).name.as_str()));
         for share in live() {
-            let asked = self.demand(share.request);
-            let Some(class) = asked.class.map(|class| &self.register.classes[class]) else {
+            let work_record = self.work_record(share.work);
+            let Some(class) = work_record.class.map(|class| &self.index.classes[class]) else {
                 continue;
             };
             // A class has few users, and they are at hand sooner than what each piece of work says.
-            let Some(user) = class.users.name(asked.user_at) else {
+            let Some(user) = class.users.name(work_record.user) else {
                 continue;
             };
             grants.push(Grant {
-                work: asked.id.clone(),
-                kind: asked.kind,
+                work: work_record.id.clone(),
+                kind: work_record.kind,
                 user: user.clone(),
                 class: Arc::clone(&class.name),
-                node: self.station(share.machine).name.clone(),
-                order: share.order,
+                node: self.node_record(share.node).name.clone(),
+                order: share.quanta,
                 size: share.size.clone(),
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: share.gpus.clone(),

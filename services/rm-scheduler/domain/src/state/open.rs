@@ -7,28 +7,28 @@ use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Books, ClassBook, Desk, Machine, Request,
-    derived::Sets,
-    needy::{Needy, WasNeedy},
+    ClassState, NodeState, RoundCache, RoundState, WorkState,
+    derived::DerivedSets,
+    needy::{Needy, PreviouslyNeedy},
 };
 use crate::{
     entitlement::apportion::Amounts,
-    incremental::{idle_trees::Outcome, join::both, tracked_vec::Kept},
+    incremental::{idle_trees::TreeOutcome, join::join, tracked_vec::TrackedVec},
     index::{
-        Register,
-        growth_cap::{self, Has},
-        node_space::Room,
+        FleetIndex,
+        growth_cap::{self, HeldCounts},
+        node_space::NodeSpace,
     },
     input::{
         settings::Settings,
         snapshot::{Policy, Snapshot},
     },
-    preemption::budget::Opened,
+    preemption::budget::OpenBudget,
 };
 
-impl<'a> Books<'a> {
-    pub fn open(desk: &mut Desk, register: &'a Register, snapshot: &'a Snapshot) -> Self {
-        let classes = register.classes.iter().map(|served| ClassBook {
+impl<'a> RoundState<'a> {
+    pub fn open(cache: &mut RoundCache, index: &'a FleetIndex, snapshot: &'a Snapshot) -> Self {
+        let classes = index.classes.iter().map(|served| ClassState {
             name: &served.name,
             class: &served.class,
             pool: served.pool,
@@ -38,119 +38,119 @@ impl<'a> Books<'a> {
             user_due: Vec::new(),
         });
         let settings = &snapshot.tunables.settings;
-        let (machines, requests) = rows(desk, register, settings);
-        let mut leaving = std::mem::take(&mut desk.leaving);
+        let (nodes, work) = rows(cache, index, settings);
+        let mut leaving = std::mem::take(&mut cache.leaving);
         leaving.clear();
-        leaving.extend(register.leaving.iter().copied());
-        let mut books = Self {
+        leaving.extend(index.leaving.iter().copied());
+        let mut state = Self {
             snapshot,
             settings,
-            register,
-            forest: &register.forest,
-            machines,
-            held: &register.shares,
+            index,
+            forest: &index.forest,
+            nodes,
+            allocations: &index.allocations,
             leaving,
             classes: classes.collect(),
-            requests,
-            pending: std::mem::take(&mut desk.pending),
+            work,
+            granted: std::mem::take(&mut cache.granted),
             vacates: Vec::new(),
-            vacate_at: FxHashMap::default(),
+            vacate_position: FxHashMap::default(),
             receipts: Vec::new(),
             fixed_used: FxHashMap::default(),
             fixed_used_in: FxHashMap::default(),
             deficits: snapshot.carried.deficits.clone(),
-            turns: Vec::new(),
-            was_needy: WasNeedy::default(),
-            spoken_on: BTreeSet::new(),
-            changed_rooms: BTreeMap::new(),
+            group_turns: Vec::new(),
+            previously_needy: PreviouslyNeedy::default(),
+            nodes_with_reservations: BTreeSet::new(),
+            changed_space: BTreeMap::new(),
             changed_caps: BTreeMap::new(),
-            promised: BTreeMap::new(),
-            outcomes: std::mem::take(&mut desk.outcomes),
-            passes: AtomicBool::new(false),
-            brakes: FxHashMap::default(),
-            budget: Opened::default(),
-            sets: std::mem::take(&mut desk.sets),
+            whole_nodes: BTreeMap::new(),
+            outcomes: std::mem::take(&mut cache.outcomes),
+            depends_on_time: AtomicBool::new(false),
+            budget_stops: FxHashMap::default(),
+            budget: OpenBudget::default(),
+            derived: std::mem::take(&mut cache.derived),
         };
-        books
+        state
             .outcomes
-            .resize_with(books.forest.len(), Outcome::default);
-        books.take_over(std::mem::take(&mut desk.needy));
-        books.hold_whole_nodes();
-        books.note_what_is_fixed();
-        books
+            .resize_with(state.forest.len(), TreeOutcome::default);
+        state.take_over(std::mem::take(&mut cache.needy));
+        state.hold_whole_nodes();
+        state.note_what_is_fixed();
+        state
     }
 
     /// Bytes of what is never taken back, by user.
     fn note_what_is_fixed(&mut self) {
-        let register = self.register;
-        for at in &register.fixed {
-            let share = &register.shares[*at];
-            let home = register.class(&share.class);
-            let home = home.and_then(|class| register.classes[class].pool);
-            let each = register.quantum(home).0.memory_bytes;
-            let bytes = share.order.saturating_mul(each);
-            self.note_fixed(&share.user, &share.class, bytes);
+        let index = self.index;
+        for at in &index.fixed {
+            let allocation = &index.allocations[*at];
+            let home = index.find_class(&allocation.class);
+            let home = home.and_then(|class| index.classes[class].pool);
+            let each = index.quantum(home).0.memory_bytes;
+            let bytes = allocation.quanta.saturating_mul(each);
+            self.note_fixed(&allocation.user_name, &allocation.class, bytes);
         }
     }
 
     /// Gives back what is of use for the next books, with who is carried over as needy.
-    pub fn close(&mut self, desk: &mut Desk, needy: Needy) {
-        desk.requests = std::mem::take(&mut self.requests);
-        desk.machines = std::mem::take(&mut self.machines);
-        desk.leaving = std::mem::take(&mut self.leaving);
-        if !self.register.anew {
+    pub fn close(&mut self, cache: &mut RoundCache, needy: Needy) {
+        cache.work = std::mem::take(&mut self.work);
+        cache.nodes = std::mem::take(&mut self.nodes);
+        cache.leaving = std::mem::take(&mut self.leaving);
+        if !self.index.rebuilt {
             // Most rounds try and cancel about as much as the one before. All is granted but once.
-            let pending = std::mem::take(&mut self.pending).into_iter();
-            desk.pending = pending.map_while(|_| None).collect();
+            let grant = std::mem::take(&mut self.granted).into_iter();
+            cache.granted = grant.map_while(|_| None).collect();
         }
-        desk.outcomes = std::mem::take(&mut self.outcomes);
-        desk.needy = needy;
-        desk.sets = std::mem::take(&mut self.sets);
+        cache.outcomes = std::mem::take(&mut self.outcomes);
+        cache.needy = needy;
+        cache.derived = std::mem::take(&mut self.derived);
     }
 
     /// What the round before left for this one (14.1).
     fn take_over(&mut self, needy: Needy) {
-        let (register, carried) = (self.register, &self.snapshot.carried);
-        for (id, order) in &carried.upgrades {
-            if let Some(at) = register.request(id).filter(|at| self.is_whole(*at)) {
-                if register.requests[at].held.is_empty() {
+        let (index, carried) = (self.index, &self.snapshot.carried);
+        for (id, quanta) in &carried.upgrades {
+            if let Some(at) = index.find_work(id).filter(|at| self.is_whole(*at)) {
+                if index.work[at].allocations.is_empty() {
                     // Nothing but what is carried says so, which may say otherwise next time.
-                    let request = &mut self.requests[at];
-                    (request.order, request.upgraded) = (*order, true);
+                    let work = &mut self.work[at];
+                    (work.process_quanta, work.upgraded) = (*quanta, true);
                 } else {
-                    self.upgrade(at, *order);
+                    self.upgrade(at, *quanta);
                 }
             }
         }
-        for at in carried.ended.iter().filter_map(|id| register.request(id)) {
-            self.requests[at].ended = register.requests[at].kind != WorkKind::Job;
+        for at in carried.ended.iter().filter_map(|id| index.find_work(id)) {
+            self.work[at].ended = index.work[at].kind != WorkKind::Job;
         }
-        self.was_needy = WasNeedy::of(register, &carried.needy, needy);
+        self.previously_needy = PreviouslyNeedy::of(index, &carried.needy, needy);
     }
 
     /// What stands already is not written, or it would be stirred in every round.
-    fn upgrade(&mut self, at: usize, order: u64) {
-        let request = &self.requests[at];
-        if (request.order, request.upgraded) != (order, true) {
-            let request = &mut self.requests[at];
-            (request.order, request.upgraded) = (order, true);
+    fn upgrade(&mut self, at: usize, quanta: u64) {
+        let work = &self.work[at];
+        if (work.process_quanta, work.upgraded) != (quanta, true) {
+            let work = &mut self.work[at];
+            (work.process_quanta, work.upgraded) = (quanta, true);
         }
     }
 
-    fn is_whole(&self, request: usize) -> bool {
-        self.policy(request) == Some(Policy::Reserve)
+    fn is_whole(&self, work: usize) -> bool {
+        self.policy(work) == Some(Policy::Reserve)
     }
 
     /// what is held says what it was upgraded to.
     fn hold_whole_nodes(&mut self) {
-        let register = self.register;
+        let index = self.index;
         for class in 0..self.classes.len() {
             if self.classes[class].class.policy != Policy::Reserve {
                 continue;
             }
             for at in self.classes[class].requests() {
-                if let Some(last) = register.requests[at].held.last() {
-                    self.upgrade(at, self.held[last].order);
+                if let Some(last) = index.work[at].allocations.last() {
+                    self.upgrade(at, self.allocations[last].quanta);
                 }
             }
         }
@@ -158,51 +158,51 @@ impl<'a> Books<'a> {
 
     /// What faults took away is neither there nor in the way any more.
     pub fn settle_faults(&mut self) {
-        let register = self.register;
-        for at in register.faulty.iter().copied() {
-            let share = &register.shares[at];
-            let open = share
-                .machine
-                .is_none_or(|machine| self.machines[machine].schedulable);
+        let index = self.index;
+        for at in index.faulty.iter().copied() {
+            let allocation = &index.allocations[at];
+            let open = allocation
+                .node
+                .is_none_or(|node| self.nodes[node].schedulable);
             // Where it is not set, nothing rests in the arithmetic.
-            if let Some(request) = share.request.filter(|_| self.settings.rest_on_closed)
-                && !share.leaving
+            if let Some(work) = allocation.work.filter(|_| self.settings.rest_on_closed)
+                && !allocation.leaving
                 && !open
             {
-                self.requests[request].resting -= 1;
+                self.work[work].resting -= 1;
             }
-            if let Some(at) = share.request {
-                let request = &self.requests[at];
-                let has = Has {
-                    current: request.current,
-                    leaving: request.leaving,
-                    ..register.requests[at].holding.has()
+            if let Some(at) = allocation.work {
+                let work = &self.work[at];
+                let has = HeldCounts {
+                    current: work.current,
+                    leaving: work.leaving,
+                    ..index.work[at].usage.counts()
                 };
-                let cap = growth_cap::of(register, at, has);
-                let parts = cap.parts(register, at, has);
-                let had = request.current;
-                let request = &mut self.requests[at];
-                (request.cap, request.had) = (cap, had);
+                let cap = growth_cap::of(index, at, has);
+                let parts = cap.parts(index, at, has);
+                let had = work.current;
+                let work = &mut self.work[at];
+                (work.cap, work.had) = (cap, had);
                 self.changed_caps.insert(at, (cap, parts));
             }
-            if let Some(machine) = share.machine.filter(|_| share.fixed) {
-                let room = self.room_without_fixed(machine);
-                self.changed_rooms.insert(machine, room);
+            if let Some(node) = allocation.node.filter(|_| allocation.fixed) {
+                let space = self.room_without_fixed(node);
+                self.changed_space.insert(node, space);
             }
         }
     }
 
-    fn room_without_fixed(&self, machine: usize) -> Room {
+    fn room_without_fixed(&self, node: usize) -> NodeSpace {
         let early = self.settings.count_what_fits;
-        let station = self.station(machine);
-        let mut room = Room::new(station.order, &station.node.capacity);
-        for held in station.held.iter() {
-            let share = &self.held[held];
-            if share.fixed && !(self.leaving[held] && early) {
-                room.take(share.order, &share.size, &share.gpus);
+        let node_record = self.node_record(node);
+        let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
+        for allocation in node_record.allocations.iter() {
+            let record = &self.allocations[allocation];
+            if record.fixed && !(self.leaving[allocation] && early) {
+                space.take(record.quanta, &record.size, &record.gpus);
             }
         }
-        room
+        space
     }
 
     /// Room that was made for work which still waits stays meant for it, as long as it suffices.
@@ -215,22 +215,25 @@ impl<'a> Books<'a> {
             return;
         }
         for (work, nodes) in &snapshot.carried.claims {
-            let Some(at) = self.register.request(work) else {
+            let Some(at) = self.index.find_work(work) else {
                 continue;
             };
             for node in nodes {
-                let Some(machine) = self.register.machine(node) else {
+                let Some(machine) = self.index.find_node(node) else {
                     continue;
                 };
-                let request = &self.requests[at];
-                let waits = !request.is_out() && request.missing() > request.coming;
+                let request = &self.work[at];
+                let waits = !request.is_excluded() && request.missing() > request.reserved;
                 let machine_is_open = self.in_tree(machine, tree)
-                    && self.machines[machine].is_schedulable()
-                    && self.machines[machine].promised_to.is_none()
+                    && self.nodes[machine].is_schedulable()
+                    && self.nodes[machine].whole_node_for.is_none()
                     && self.is_permitted(at, machine);
-                let room = self.coming_room(machine);
-                if waits && machine_is_open && room.fitting(request.order, self.size(at)) > 0 {
-                    self.speak_for(at, machine);
+                let space = self.future_free(machine);
+                if waits
+                    && machine_is_open
+                    && space.fitting(request.process_quanta, self.size(at)) > 0
+                {
+                    self.reserve(at, machine);
                 }
             }
         }
@@ -239,43 +242,43 @@ impl<'a> Books<'a> {
 
 /// The rows of nodes and work as the register says them; what is kept beside them follows.
 fn rows(
-    desk: &mut Desk,
-    register: &Register,
+    cache: &mut RoundCache,
+    index: &FleetIndex,
     settings: &Settings,
-) -> (Kept<Machine>, Kept<Request>) {
-    let mut machines = std::mem::take(&mut desk.machines);
-    let mut requests = std::mem::take(&mut desk.requests);
-    if register.anew {
-        machines.fill((0..register.machines.len()).map(|at| Machine::of(register, at)));
-        let asked = register.requests.iter();
-        requests.fill(asked.map(|asked| Request::of(asked, settings)));
+) -> (TrackedVec<NodeState>, TrackedVec<WorkState>) {
+    let mut nodes = std::mem::take(&mut cache.nodes);
+    let mut work = std::mem::take(&mut cache.work);
+    if index.rebuilt {
+        nodes.fill((0..index.nodes.len()).map(|at| NodeState::of(index, at)));
+        let work_record = index.work.iter();
+        work.fill(work_record.map(|work_record| WorkState::of(work_record, settings)));
         // Work and pools have other numbers now.
-        desk.sets = Sets::default();
-        desk.outcomes.clear();
-        return (machines, requests);
+        cache.derived = DerivedSets::default();
+        cache.outcomes.clear();
+        return (nodes, work);
     }
     let renew = || {
-        let changed = register.changed_machines.iter().copied();
-        let fresh = |at| Machine::of(register, at);
-        machines.renew(changed, fresh, |at, row, was_written| {
-            row.renew(register, at, was_written);
+        let changed = index.changed_nodes.iter().copied();
+        let fresh = |at| NodeState::of(index, at);
+        nodes.renew(changed, fresh, |at, row, was_written| {
+            row.renew(index, at, was_written);
         });
         #[cfg(test)]
-        for (at, row) in machines.iter().enumerate() {
-            row.assert_is(&Machine::of(register, at));
+        for (at, row) in nodes.iter().enumerate() {
+            row.assert_is(&NodeState::of(index, at));
         }
-        let changed = register.touched.iter().chain(&register.refreshed);
-        let fresh = |at: usize| Request::of(&register.requests[at], settings);
-        requests.renew(changed.copied(), fresh, |at, row, _| {
+        let changed = index.touched.iter().chain(&index.rederived);
+        let fresh = |at: usize| WorkState::of(&index.work[at], settings);
+        work.renew(changed.copied(), fresh, |at, row, _| {
             let fresh = fresh(at);
-            let class = fresh.class.map(|class| &register.classes[class].class);
+            let class = fresh.class.map(|class| &index.classes[class].class);
             let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
             // Who counts fair shares knows what was counted for them.
             let counted = if fair { row.counted } else { 0 };
-            *row = Request { counted, ..fresh };
+            *row = WorkState { counted, ..fresh };
         });
     };
-    let (parties, splices) = (&mut desk.sets.parties, &register.splices);
-    both(splices.len(), renew, || parties.splice(splices));
-    (machines, requests)
+    let (user_counts, splices) = (&mut cache.derived.user_counts, &index.work_list_edits);
+    join(splices.len(), renew, || user_counts.apply_edits(splices));
+    (nodes, work)
 }

@@ -1,6 +1,6 @@
 //! What each setting changes: the same fleet without it and with it.
 
-use super::fixture::{World, node_name, share};
+use super::fixture::{Fixture, node_name, share};
 use crate::{
     Plan,
     input::{
@@ -11,13 +11,13 @@ use crate::{
 };
 
 /// The rules, and one change to them.
-fn rules(change: impl FnOnce(&mut Settings)) -> World {
-    let mut world = World::eager();
-    let tunables = &mut world.snapshot.tunables;
+fn rules(change: impl FnOnce(&mut Settings)) -> Fixture {
+    let mut fixture = Fixture::eager();
+    let tunables = &mut fixture.snapshot.tunables;
     tunables.fragmentation_threshold = 2;
     tunables.settings = Settings::reference();
     change(&mut tunables.settings);
-    world
+    fixture
 }
 
 fn has(plan: &Plan, id: &str) -> u64 {
@@ -25,20 +25,20 @@ fn has(plan: &Plan, id: &str) -> u64 {
 }
 
 /// Processes times rounds of one piece of work over a long time.
-fn over_time(mut world: World, id: &str, rounds: usize) -> u64 {
-    world.snapshot.tunables.cycle_ms = 60_000;
-    (0..rounds).map(|_| has(&world.step(), id)).sum()
+fn over_time(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
+    fixture.snapshot.tunables.cycle_ms = 60_000;
+    (0..rounds).map(|_| has(&fixture.step(), id)).sum()
 }
 
 #[test]
 fn w_4_a_light_class_gets_its_due_over_time() {
     let run = |carry| {
-        let mut world = rules(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
-        world.class("light", (Policy::FairShare, 10, 1), "default");
-        world.class("heavy", (Policy::FairShare, 10, 400), "default");
-        world.job_in("light", "small", "a", 1);
-        world.job_in("heavy", "large", "b", 1);
-        over_time(world, "small", 4_000)
+        let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
+        fixture.class("light", (Policy::FairShare, 10, 1), "default");
+        fixture.class("heavy", (Policy::FairShare, 10, 400), "default");
+        fixture.job_in("light", "small", "a", 1);
+        fixture.job_in("heavy", "large", "b", 1);
+        over_time(fixture, "small", 4_000)
     };
     assert_eq!(run(false), 0);
     // Twelve quanta, one part of 401, over 4000 rounds, are 120.
@@ -48,10 +48,10 @@ fn w_4_a_light_class_gets_its_due_over_time() {
 #[test]
 fn w_6_a_large_process_pays_back_what_rounding_gave_it() {
     let run = |carry, id| {
-        let mut world = rules(|settings| settings.carry_remainders = carry).nodes(&[4]);
-        world.job("large", "a", 4);
-        world.job("small", "b", 1);
-        over_time(world, id, 400)
+        let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4]);
+        fixture.job("large", "a", 4);
+        fixture.job("small", "b", 1);
+        over_time(fixture, id, 400)
     };
     assert_eq!((run(false, "large"), run(false, "small")), (400, 0));
     // Half each, less what passing the node over costs.
@@ -62,11 +62,11 @@ fn w_6_a_large_process_pays_back_what_rounding_gave_it() {
 #[test]
 fn w_2_large_processes_are_placed_first_where_somebody_would_be_left_out() {
     let run = |pack| {
-        let mut world = rules(|settings| settings.pack = pack).nodes(&[4, 5]);
+        let mut fixture = rules(|settings| settings.pack = pack).nodes(&[4, 5]);
         for (id, order) in [("j3", 3), ("j2", 2), ("j4", 4)] {
-            world.job(id, id, order).max_processes = 1;
+            fixture.job(id, id, order).max_processes = 1;
         }
-        let plan = world.plan();
+        let plan = fixture.plan();
         assert_eq!(share(&plan, "j4").counted, 1);
         has(&plan, "j4")
     };
@@ -76,10 +76,10 @@ fn w_2_large_processes_are_placed_first_where_somebody_would_be_left_out() {
 #[test]
 fn w_12_machine_lists_are_counted_before_they_are_placed() {
     let run = |fits| {
-        let mut world = rules(|settings| settings.count_what_fits = fits).nodes(&[4]);
-        world.job("pinned", "a", 1).machines = [node_name("elsewhere")].into();
-        world.job("plain", "b", 1);
-        let plan = world.step();
+        let mut fixture = rules(|settings| settings.count_what_fits = fits).nodes(&[4]);
+        fixture.job("pinned", "a", 1).machines = [node_name("elsewhere")].into();
+        fixture.job("plain", "b", 1);
+        let plan = fixture.step();
         assert_eq!(plan.verdicts["pinned"].reason, Reason::NoListedMachine);
         has(&plan, "plain")
     };
@@ -89,30 +89,30 @@ fn w_12_machine_lists_are_counted_before_they_are_placed() {
 #[test]
 fn w_13_squatters_go_home_when_there_is_room() {
     let run = |home| {
-        let mut world = rules(|settings| settings.squatters_go_home = home);
+        let mut fixture = rules(|settings| settings.squatters_go_home = home);
         for (name, parent) in [("top", None), ("fast", Some("top".to_owned()))] {
             let pool = Pool {
                 parent,
                 ..Pool::default()
             };
-            world.snapshot.pools.insert(name.into(), pool);
+            fixture.snapshot.pools.insert(name.into(), pool);
         }
-        world.class("p", (Policy::FairShare, 10, 100), "top");
-        world.class("q", (Policy::FairShare, 10, 100), "fast");
-        world.node_in("top", "t0", 8);
-        world.node_in("fast", "f0", 8);
-        world.node("t0").lost = true;
-        world.job_in("p", "squats", "a", 1).max_processes = 4;
-        world.step();
-        world.job_in("q", "lives", "b", 1);
+        fixture.class("p", (Policy::FairShare, 10, 100), "top");
+        fixture.class("q", (Policy::FairShare, 10, 100), "fast");
+        fixture.node_in("top", "t0", 8);
+        fixture.node_in("fast", "f0", 8);
+        fixture.node("t0").lost = true;
+        fixture.job_in("p", "squats", "a", 1).max_processes = 4;
+        fixture.step();
+        fixture.job_in("q", "lives", "b", 1);
         for _ in 0..4 {
-            world.step();
+            fixture.step();
         }
-        world.node("t0").lost = false;
+        fixture.node("t0").lost = false;
         for _ in 0..4 {
-            world.step();
+            fixture.step();
         }
-        let plan = world.plan();
+        let plan = fixture.plan();
         assert_eq!(has(&plan, "squats"), 4);
         has(&plan, "lives")
     };
@@ -120,23 +120,23 @@ fn w_13_squatters_go_home_when_there_is_room() {
 }
 
 /// X31 when the newcomer arrives.
-fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> World {
-    let mut world = rules(change).nodes(&[3; 4]);
-    world.snapshot.tunables.initialization_cap = 2;
-    world.snapshot.tunables.fragmentation_threshold = threshold;
-    world.job("j1", "a", 2);
-    world.current("j1", 3);
-    world.job("j2", "b", 1);
-    world.current("j2", 6);
-    world.job("j3", "c", 3);
-    world
+fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
+    let mut fixture = rules(change).nodes(&[3; 4]);
+    fixture.snapshot.tunables.initialization_cap = 2;
+    fixture.snapshot.tunables.fragmentation_threshold = threshold;
+    fixture.job("j1", "a", 2);
+    fixture.current("j1", 3);
+    fixture.job("j2", "b", 1);
+    fixture.current("j2", 6);
+    fixture.job("j3", "c", 3);
+    fixture
 }
 
 #[test]
 fn w_14_space_that_is_leaving_counts_when_room_is_mended() {
     let run = |leaving| {
-        let mut world = split_room(2, |settings| settings.count_leaving_room = leaving);
-        let rounds = world.current("j3", 6);
+        let mut fixture = split_room(2, |settings| settings.count_leaving_room = leaving);
+        let rounds = fixture.current("j3", 6);
         rounds.iter().position(|has| *has == 2).unwrap()
     };
     assert_eq!((run(false), run(true)), (2, 1));
@@ -145,8 +145,8 @@ fn w_14_space_that_is_leaving_counts_when_room_is_mended() {
 #[test]
 fn w_21_a_donor_is_never_taken_below_the_threshold() {
     let run = |spare| {
-        let mut world = split_room(3, |settings| settings.spare_donors = spare);
-        world.current("j2", 4).into_iter().min().unwrap()
+        let mut fixture = split_room(3, |settings| settings.spare_donors = spare);
+        fixture.current("j2", 4).into_iter().min().unwrap()
     };
     assert_eq!((run(false), run(true)), (2, 3));
 }
@@ -154,14 +154,14 @@ fn w_21_a_donor_is_never_taken_below_the_threshold() {
 #[test]
 fn w_20_a_node_that_shrank_is_relieved_itself() {
     let run = |relieve| {
-        let mut world = rules(|settings| settings.relieve_shrunken = relieve).nodes(&[4, 4]);
-        world.job("j", "a", 1);
-        world.step();
-        world.node("n00").capacity.memory_bytes /= 2;
-        let plan = world.step();
+        let mut fixture = rules(|settings| settings.relieve_shrunken = relieve).nodes(&[4, 4]);
+        fixture.job("j", "a", 1);
+        fixture.step();
+        fixture.node("n00").capacity.memory_bytes /= 2;
+        let plan = fixture.step();
         let node = node_name("n00");
-        let left = |id| world.snapshot.allocations.get(id).map(|it| &it.node);
-        let gone = 4 - world
+        let left = |id| fixture.snapshot.allocations.get(id).map(|it| &it.node);
+        let gone = 4 - fixture
             .snapshot
             .allocations
             .values()
@@ -180,9 +180,9 @@ fn w_20_a_node_that_shrank_is_relieved_itself() {
 #[test]
 fn w_32_who_gave_lately_is_left_alone() {
     let run = |rounds| {
-        let mut world = split_room(2, |settings| settings.churn_rounds = rounds);
-        world.step();
-        let receipts = world.step().receipts;
+        let mut fixture = split_room(2, |settings| settings.churn_rounds = rounds);
+        fixture.step();
+        let receipts = fixture.step().receipts;
         receipts
             .iter()
             .filter(|it| it.beneficiary.is_some())
@@ -193,21 +193,21 @@ fn w_32_who_gave_lately_is_left_alone() {
 
 /// A job pinned to a machine that is not there is counted all the same, since lists are not looked
 /// at when counts alone decide (W-12). The room it is due it can never use.
-fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> World {
-    let mut world = rules(change).nodes(&[4]);
-    world.snapshot.tunables.defragmentation = false;
-    world.job("plain", "a", 1);
-    world.step();
-    world.job("pinned", "b", 1).machines = [node_name("elsewhere")].into();
-    world
+fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> Fixture {
+    let mut fixture = rules(change).nodes(&[4]);
+    fixture.snapshot.tunables.defragmentation = false;
+    fixture.job("plain", "a", 1);
+    fixture.step();
+    fixture.job("pinned", "b", 1).machines = [node_name("elsewhere")].into();
+    fixture
 }
 
 /// Beats no W-n, but R-11.1: the rules send overage away though nobody can use the room (0006).
 #[test]
 fn r_11_1_overage_leaves_only_where_that_lets_somebody_in() {
     let run = |somebody| {
-        let mut world = due_to_nobody(|settings| settings.evict_for_somebody = somebody);
-        let plan = world.step();
+        let mut fixture = due_to_nobody(|settings| settings.evict_for_somebody = somebody);
+        let plan = fixture.step();
         assert_eq!(share(&plan, "plain").counted, 2);
         has(&plan, "plain")
     };
@@ -218,9 +218,9 @@ fn r_11_1_overage_leaves_only_where_that_lets_somebody_in() {
 #[test]
 fn w_2_room_that_no_count_claims_is_lent() {
     let run = |lend| {
-        let mut world = due_to_nobody(|settings| settings.lend_idle = lend);
-        world.step();
-        has(&world.step(), "plain")
+        let mut fixture = due_to_nobody(|settings| settings.lend_idle = lend);
+        fixture.step();
+        has(&fixture.step(), "plain")
     };
     assert_eq!((run(false), run(true)), (2, 4));
 }
@@ -229,19 +229,19 @@ fn w_2_room_that_no_count_claims_is_lent() {
 #[test]
 fn w_33_a_promised_node_is_cleared_at_once() {
     let run = |clear| {
-        let mut world = rules(|settings| settings.clear_promised = clear).nodes(&[3, 3]);
-        world.snapshot.tunables.defragmentation = false;
-        world.job("j", "a", 1).max_processes = 2;
-        let pinned = world.job("k", "b", 1);
+        let mut fixture = rules(|settings| settings.clear_promised = clear).nodes(&[3, 3]);
+        fixture.snapshot.tunables.defragmentation = false;
+        fixture.job("j", "a", 1).max_processes = 2;
+        let pinned = fixture.job("k", "b", 1);
         (pinned.max_processes, pinned.machines) = (1, [node_name("n01")].into());
-        world.step();
-        world.reservation("r", "c", 3);
-        let plan = world.step();
+        fixture.step();
+        fixture.reservation("r", "c", 3);
+        let plan = fixture.step();
         assert_eq!(
             (share(&plan, "j").counted, share(&plan, "k").counted),
             (2, 1)
         );
-        (plan.vacates.len(), has(&world.step(), "r"))
+        (plan.vacates.len(), has(&fixture.step(), "r"))
     };
     // On n01 less is lost than on n00.
     assert_eq!((run(false), run(true)), ((0, 0), (1, 1)));
@@ -251,11 +251,11 @@ fn w_33_a_promised_node_is_cleared_at_once() {
 #[test]
 fn r_6_6_what_a_lost_node_had_gets_a_successor() {
     let run = |replace| {
-        let mut world = rules(|settings| settings.replace_lost = replace).nodes(&[2, 2]);
-        world.service("s", "a", 1).class = Some("fixed".into());
-        world.step();
-        world.node("n00").lost = true;
-        has(&world.step(), "s")
+        let mut fixture = rules(|settings| settings.replace_lost = replace).nodes(&[2, 2]);
+        fixture.service("s", "a", 1).class = Some("fixed".into());
+        fixture.step();
+        fixture.node("n00").lost = true;
+        has(&fixture.step(), "s")
     };
     assert_eq!((run(false), run(true)), (0, 1));
 }
@@ -265,11 +265,11 @@ fn r_6_6_what_a_lost_node_had_gets_a_successor() {
 #[test]
 fn r_6_8_what_rests_on_a_closed_node_is_not_driven_out() {
     let run = |rest| {
-        let mut world = rules(|settings| settings.rest_on_closed = rest).nodes(&[4, 4]);
-        world.job("j", "a", 1);
-        world.step();
-        world.node("n00").takes_work = false;
-        let plan = world.step();
+        let mut fixture = rules(|settings| settings.rest_on_closed = rest).nodes(&[4, 4]);
+        fixture.job("j", "a", 1);
+        fixture.step();
+        fixture.node("n00").takes_work = false;
+        let plan = fixture.step();
         (share(&plan, "j").counted, plan.vacates.len())
     };
     assert_eq!((run(false), run(true)), ((4, 4), (8, 0)));
@@ -282,11 +282,11 @@ fn r_5_1_what_rests_on_a_closed_node_is_no_reason_for_one_more() {
         let settings = |settings: &mut Settings| {
             (settings.rest_on_closed, settings.steady_counts) = (true, steady);
         };
-        let mut world = rules(settings).nodes(&[4, 4]);
-        world.job("j", "a", 1).max_processes = 1;
-        world.step();
-        world.node("n00").takes_work = false;
-        let plan = world.step();
+        let mut fixture = rules(settings).nodes(&[4, 4]);
+        fixture.job("j", "a", 1).max_processes = 1;
+        fixture.step();
+        fixture.node("n00").takes_work = false;
+        let plan = fixture.step();
         assert_eq!(share(&plan, "j").counted, 1, "steady {steady}");
         assert_eq!(plan.grants, []);
     }
@@ -297,10 +297,10 @@ fn r_5_1_what_rests_on_a_closed_node_is_no_reason_for_one_more() {
 #[test]
 fn r_3_3_whole_nodes_are_for_reservations() {
     let run = |whole| {
-        let mut world = rules(|settings| settings.reserve_whole_nodes = whole).nodes(&[4, 4]);
-        world.reservation("r", "a", 2).class = Some("fixed".into());
-        world.service("s", "b", 4);
-        let plan = world.step();
+        let mut fixture = rules(|settings| settings.reserve_whole_nodes = whole).nodes(&[4, 4]);
+        fixture.reservation("r", "a", 2).class = Some("fixed".into());
+        fixture.service("s", "b", 4);
+        let plan = fixture.step();
         let order = |id: &str| {
             let grant = plan.grants.iter().find(|it| it.work.as_str() == id);
             grant.map(|it| (it.class.clone(), it.order))
@@ -321,13 +321,13 @@ fn r_3_3_whole_nodes_are_for_reservations() {
 #[test]
 fn w_10_remainders_are_not_handed_to_and_fro() {
     let run = |steady| {
-        let mut world = rules(|settings| settings.steady_counts = steady).nodes(&[3]);
-        world.job("j", "a", 1);
-        world.job("k", "b", 1);
+        let mut fixture = rules(|settings| settings.steady_counts = steady).nodes(&[3]);
+        fixture.job("j", "a", 1);
+        fixture.job("k", "b", 1);
         for _ in 0..5 {
-            world.step();
+            fixture.step();
         }
-        (0..10).map(|_| world.step().vacates.len()).sum::<usize>()
+        (0..10).map(|_| fixture.step().vacates.len()).sum::<usize>()
     };
     assert!(run(false) > 0);
     assert_eq!(run(true), 0);
@@ -336,11 +336,11 @@ fn w_10_remainders_are_not_handed_to_and_fro() {
 #[test]
 fn w_4_remainders_of_several_passes_go_round() {
     let run = |level| {
-        let mut world = rules(|settings| settings.level_remainders = level).nodes(&[29]);
+        let mut fixture = rules(|settings| settings.level_remainders = level).nodes(&[29]);
         for (id, cap) in [("a", 1), ("b", 4), ("c", 99), ("d", 99), ("e", 99)] {
-            world.job(id, id, 1).max_processes = cap;
+            fixture.job(id, id, 1).max_processes = cap;
         }
-        let plan = world.plan();
+        let plan = fixture.plan();
         ["a", "b", "c", "d", "e"].map(|id| has(&plan, id))
     };
     assert_eq!(run(false), [1, 4, 9, 8, 7]);
@@ -350,11 +350,11 @@ fn w_4_remainders_of_several_passes_go_round() {
 #[test]
 fn w_4_large_processes_get_their_due_of_the_room() {
     let run = |rivals| {
-        let mut world = rules(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
-        world.job("large", "a", 8).max_processes = 10;
-        world.job("b", "b", 1);
-        world.job("c", "c", 1);
-        share(&world.plan(), "large").counted
+        let mut fixture = rules(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
+        fixture.job("large", "a", 8).max_processes = 10;
+        fixture.job("b", "b", 1);
+        fixture.job("c", "c", 1);
+        share(&fixture.plan(), "large").counted
     };
     // A third of 240 quanta is ten processes of eight.
     assert_eq!((run(false) < 10, run(true)), (true, 10));
@@ -363,19 +363,19 @@ fn w_4_large_processes_get_their_due_of_the_room() {
 #[test]
 fn w_32_who_has_least_to_lose_makes_room() {
     let run = |least| {
-        let mut world = rules(|settings| {
+        let mut fixture = rules(|settings| {
             settings.evict_for_somebody = true;
             settings.lose_least = least;
         })
         .nodes(&[2, 2]);
-        world.job("j1", "a", 1);
-        world.step();
-        for allocation in world.snapshot.allocations.values_mut() {
+        fixture.job("j1", "a", 1);
+        fixture.step();
+        for allocation in fixture.snapshot.allocations.values_mut() {
             let first = allocation.node == node_name("n00");
             allocation.investment_ms = Some(if first { 200_000 } else { 5_000 });
         }
-        world.job("j2", "b", 1).max_processes = 1;
-        let receipts = world.plan().receipts;
+        fixture.job("j2", "b", 1).max_processes = 1;
+        let receipts = fixture.plan().receipts;
         let lost: Vec<u64> = receipts.iter().map(|it| it.lost_ms).collect();
         lost
     };
@@ -384,23 +384,23 @@ fn w_32_who_has_least_to_lose_makes_room() {
 
 #[test]
 fn r_11_2_of_tasks_of_known_length_the_one_in_flight_is_lost() {
-    let mut world = rules(|settings| {
+    let mut fixture = rules(|settings| {
         settings.evict_for_somebody = true;
         settings.lose_least = true;
     })
     .nodes(&[2, 2]);
-    world.job("j1", "a", 1);
-    world.step();
-    world.snapshot.now = world.snapshot.now.plus_ms(60_000);
-    for allocation in world.snapshot.allocations.values_mut() {
+    fixture.job("j1", "a", 1);
+    fixture.step();
+    fixture.snapshot.now = fixture.snapshot.now.plus_ms(60_000);
+    for allocation in fixture.snapshot.allocations.values_mut() {
         // The older one began its second task a second ago, the younger one its first long ago.
         let older = allocation.node == node_name("n00");
         let ago = if older { 51_000 } else { 40_000 };
-        allocation.running_since = Some(world.snapshot.now.minus_ms(ago));
+        allocation.running_since = Some(fixture.snapshot.now.minus_ms(ago));
         allocation.item_ms = Some(50_000);
     }
-    world.job("j2", "b", 1).max_processes = 1;
-    let receipts = world.plan().receipts;
+    fixture.job("j2", "b", 1).max_processes = 1;
+    let receipts = fixture.plan().receipts;
     let lost: Vec<u64> = receipts.iter().map(|it| it.lost_ms).collect();
     assert_eq!(lost, [1_000]);
 }
@@ -408,16 +408,16 @@ fn r_11_2_of_tasks_of_known_length_the_one_in_flight_is_lost() {
 #[test]
 fn w_2_a_part_of_a_gpu_does_not_break_a_whole_one() {
     let run = |pack| {
-        let mut world = rules(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);
+        let mut fixture = rules(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);
         for node in ["n00", "n01"] {
-            world.node(node).capacity.gpu_milli = 1_000;
+            fixture.node(node).capacity.gpu_milli = 1_000;
         }
         for (id, milli) in [("old", 500), ("half", 500), ("whole", 1_000)] {
-            let demand = world.job(id, id, 1);
+            let demand = fixture.job(id, id, 1);
             (demand.size.gpu_milli, demand.max_processes) = (milli, 1);
         }
-        world.snapshot.demand.get_mut("old").unwrap().machines = [node_name("n01")].into();
-        let plan = world.plan();
+        fixture.snapshot.demand.get_mut("old").unwrap().machines = [node_name("n01")].into();
+        let plan = fixture.plan();
         let half = plan.grants.iter().find(|it| it.work.as_str() == "half");
         (half.unwrap().node.to_string(), has(&plan, "whole"))
     };

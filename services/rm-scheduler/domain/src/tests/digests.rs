@@ -5,11 +5,11 @@
 use std::{fmt::Write, fs, path::Path};
 
 use super::{
-    fixture::{World, node_name},
+    fixture::{Fixture, node_name},
     random_fleets::{Draw, fleet, happen},
 };
 use crate::{
-    FairShare, News, Plan, Planner, Rounds, Snapshot, Verdicts,
+    FairShare, Plan, Planner, Rounds, Snapshot, SnapshotDelta, Verdicts,
     check::Holdings,
     output::plan::{self, Shares},
 };
@@ -35,15 +35,15 @@ struct Sums {
 
 fn life(seed: u64, mut sums: Sums) -> Sums {
     let mut draw = Draw::new(seed);
-    let mut world = fleet(&mut draw);
+    let mut fixture = fleet(&mut draw);
     for round in 1..=ROUNDS {
-        let mut plan = FairShare.schedule(&world.snapshot);
+        let mut plan = FairShare.schedule(&fixture.snapshot);
         sums.said = digest(sums.said, &plan);
-        world.carry_out(&plan);
+        fixture.carry_out(&plan);
         plan.verdicts.clear();
         plan.shares = Shares::default();
         sums.done = digest(sums.done, &plan);
-        happen(&mut world, &mut draw, round);
+        happen(&mut fixture, &mut draw, round);
     }
     sums
 }
@@ -76,7 +76,7 @@ fn every_plan_is_what_it_was() {
 }
 
 /// Rounds that know only the news, with and without words, and who reads what they say.
-struct Told {
+struct PlanDigest {
     rounds: Rounds,
     silent: Rounds,
     holdings: Holdings,
@@ -85,11 +85,11 @@ struct Told {
     shares: Shares,
 }
 
-impl Told {
+impl PlanDigest {
     fn new() -> Self {
         Self {
             rounds: Rounds::default(),
-            silent: Rounds::silent(),
+            silent: Rounds::without_explanations(),
             holdings: Holdings::default(),
             before: None,
             verdicts: Verdicts::new(),
@@ -100,25 +100,28 @@ impl Told {
     /// Memory changes nothing: what is decided, and what is said to who reads nothing but news, is
     /// what a planner that reads everything anew decides and says.
     fn round(&mut self, now: &Snapshot, which: &str) -> Plan {
-        let news = self.before.as_ref();
-        let news = news.map_or_else(News::everything, |before| News::between(before, now));
+        let delta = self.before.as_ref();
+        let delta = delta.map_or_else(SnapshotDelta::everything, |before| {
+            SnapshotDelta::between(before, now)
+        });
         self.before = Some(now.clone());
-        self.holdings.follow(now, &news);
+        self.holdings.follow(now, &delta);
         self.holdings.assert_same(&Holdings::of(now));
-        let unsaid = self.silent.decide(now, &news).plan;
-        let decided = self.rounds.decide(now, &news);
+        let unsaid = self.silent.decide(now, &delta).plan;
+        let decided = self.rounds.decide(now, &delta);
         assert!(
             unsaid == decided.plan,
             "{which}: silent, it decides otherwise"
         );
-        if let Some(news) = decided.shares.clone() {
-            self.shares.absorb(news);
+        if let Some(delta) = decided.shares.clone() {
+            self.shares.absorb(delta);
         } else {
             (self.shares, self.verdicts) = (self.rounds.shares(), self.rounds.verdicts());
         }
         self.verdicts.retain(|id, _| !decided.gone.contains(id));
-        self.verdicts.extend(plan::apart(decided.verdicts.clone()));
-        let plan = self.rounds.whole(decided);
+        self.verdicts
+            .extend(plan::into_map(decided.verdicts.clone()));
+        let plan = self.rounds.full_plan(decided);
         let checked = self.holdings.check(now, &plan);
         assert!(checked.is_ok(), "{which}: {checked:?}");
         let afresh = FairShare.schedule(now);
@@ -139,13 +142,13 @@ impl Told {
 fn rounds_fed_by_news_are_rounds_from_the_beginning() {
     for seed in 0..FLEETS / 2 {
         let mut draw = Draw::new(seed + 7_000);
-        let mut world = fleet(&mut draw);
-        let mut told = Told::new();
+        let mut fixture = fleet(&mut draw);
+        let mut told = PlanDigest::new();
         for round in 1..=ROUNDS {
-            let plan = told.round(&world.snapshot, &format!("seed {seed}, round {round}"));
-            world.carry_out(&plan);
-            happen(&mut world, &mut draw, round);
-            some_node_goes(&mut world, &mut draw);
+            let plan = told.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            fixture.carry_out(&plan);
+            happen(&mut fixture, &mut draw, round);
+            some_node_goes(&mut fixture, &mut draw);
         }
     }
 }
@@ -155,21 +158,21 @@ fn rounds_fed_by_news_are_rounds_from_the_beginning() {
 fn rounds_in_which_work_only_goes_on_are_rounds_from_the_beginning() {
     for seed in 0..FLEETS / 10 {
         let mut draw = Draw::new(seed + 11_000);
-        let mut world = fleet(&mut draw);
-        let mut told = Told::new();
+        let mut fixture = fleet(&mut draw);
+        let mut told = PlanDigest::new();
         for round in 1..=2 * ROUNDS {
-            let plan = told.round(&world.snapshot, &format!("seed {seed}, round {round}"));
-            world.carry_out(&plan);
+            let plan = told.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            fixture.carry_out(&plan);
             let passes_ms = draw.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
-            world.snapshot.now = world.snapshot.now.plus_ms(passes_ms);
-            goes_on(&mut world, &mut draw);
+            fixture.snapshot.now = fixture.snapshot.now.plus_ms(passes_ms);
+            goes_on(&mut fixture, &mut draw);
         }
     }
 }
 
 /// Work has less to do, or says otherwise how it does it.
-fn goes_on(world: &mut World, draw: &mut Draw) {
-    for demand in world.snapshot.demand.values_mut() {
+fn goes_on(fixture: &mut Fixture, draw: &mut Draw) {
+    for demand in fixture.snapshot.demand.values_mut() {
         if draw.one_in(3) {
             demand.remaining_tasks = demand.remaining_tasks.saturating_sub(draw.below(3));
         }
@@ -185,12 +188,12 @@ fn goes_on(world: &mut World, draw: &mut Draw) {
 }
 
 /// Also one that some work avoids, or with what it holds; it may come back later.
-fn some_node_goes(world: &mut World, draw: &mut Draw) {
+fn some_node_goes(fixture: &mut Fixture, draw: &mut Draw) {
     let name = format!("n{:02}", draw.below(40));
     if draw.one_in(3) {
-        world.snapshot.nodes.remove(name.as_str());
+        fixture.snapshot.nodes.remove(name.as_str());
     }
-    let work = world.snapshot.demand.values_mut();
+    let work = fixture.snapshot.demand.values_mut();
     if let Some(work) = work.filter(|_| draw.one_in(8)).last() {
         work.avoids.insert(node_name(&name));
     }

@@ -4,37 +4,37 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Quantum, Size};
 
-use super::fixture::{GIB, World, share};
+use super::fixture::{Fixture, GIB, share};
 use crate::{Fault, Reason, check, input::settings::Settings, output::plan::Unblock};
 
 #[test]
 fn d6_a_part_of_a_gpu_sits_on_one_gpu() {
-    let mut world = World::eager().nodes(&[16]);
-    world.node("n00").capacity.gpu_milli = 2_000;
-    world.job("parts", "a", 1).size.gpu_milli = 600;
-    let plan = world.step();
+    let mut fixture = Fixture::eager().nodes(&[16]);
+    fixture.node("n00").capacity.gpu_milli = 2_000;
+    fixture.job("parts", "a", 1).size.gpu_milli = 600;
+    let plan = fixture.step();
     // Three would fit into the sum of both.
     assert_eq!(share(&plan, "parts").current, 2);
     let mut sits: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
     sits.sort_unstable();
     assert_eq!(sits, [0, 1]);
-    world.job("small", "b", 1).size.gpu_milli = 400;
-    world.job("whole", "c", 1).size.gpu_milli = 1_000;
-    let plan = world.step();
+    fixture.job("small", "b", 1).size.gpu_milli = 400;
+    fixture.job("whole", "c", 1).size.gpu_milli = 1_000;
+    let plan = fixture.step();
     assert_eq!(share(&plan, "small").current, 2, "beside the others");
     assert_eq!(share(&plan, "whole").current, 0);
 }
 
 #[test]
 fn d6_the_check_refuses_two_parts_that_one_gpu_has_not() {
-    let mut world = World::eager().nodes(&[16]);
-    world.node("n00").capacity.gpu_milli = 2_000;
-    world.job("parts", "a", 1).size.gpu_milli = 600;
-    let mut plan = world.plan();
+    let mut fixture = Fixture::eager().nodes(&[16]);
+    fixture.node("n00").capacity.gpu_milli = 2_000;
+    fixture.job("parts", "a", 1).size.gpu_milli = 600;
+    let mut plan = fixture.plan();
     for grant in &mut plan.grants {
         grant.gpus = vec![1];
     }
-    let violations = check(&world.snapshot, &plan).unwrap_err();
+    let violations = check(&fixture.snapshot, &plan).unwrap_err();
     assert!(matches!(violations[0].fault, Fault::WrongGpus { .. }));
     assert_eq!(violations.len(), 1);
 }
@@ -42,18 +42,18 @@ fn d6_the_check_refuses_two_parts_that_one_gpu_has_not() {
 #[test]
 fn d6_dominant_shares_are_even() {
     for settings in [Settings::reference(), Settings::default()] {
-        let mut world = World::eager().nodes(&[8, 8]);
-        world.snapshot.tunables.settings = settings;
-        world.snapshot.quantum = Quantum(Size {
+        let mut fixture = Fixture::eager().nodes(&[8, 8]);
+        fixture.snapshot.tunables.settings = settings;
+        fixture.snapshot.quantum = Quantum(Size {
             cpu_milli: 1_000,
             ..Size::memory(GIB)
         });
         for node in ["n00", "n01"] {
-            world.node(node).capacity.cpu_milli = 8_000;
+            fixture.node(node).capacity.cpu_milli = 8_000;
         }
-        world.job("cpu", "a", 1).size.cpu_milli = 2_000;
-        world.job("memory", "b", 2).size.cpu_milli = 100;
-        let plan = world.step();
+        fixture.job("cpu", "a", 1).size.cpu_milli = 2_000;
+        fixture.job("memory", "b", 2).size.cpu_milli = 100;
+        let plan = fixture.step();
         let seen = ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
         assert_eq!(seen, [(2, 4), (2, 4)]);
     }
@@ -62,21 +62,21 @@ fn d6_dominant_shares_are_even() {
 #[test]
 fn d6_dominant_shares_are_even_with_gpus_in_play() {
     for settings in [Settings::reference(), Settings::default()] {
-        let mut world = World::eager().nodes(&[16, 16]);
-        world.snapshot.tunables.settings = settings;
-        world.snapshot.quantum = Quantum(Size {
+        let mut fixture = Fixture::eager().nodes(&[16, 16]);
+        fixture.snapshot.tunables.settings = settings;
+        fixture.snapshot.quantum = Quantum(Size {
             cpu_milli: 1_000,
             gpu_milli: 250,
             ..Size::memory(GIB)
         });
         for node in ["n00", "n01"] {
-            let capacity = &mut world.node(node).capacity;
+            let capacity = &mut fixture.node(node).capacity;
             (capacity.cpu_milli, capacity.gpu_milli) = (16_000, 4_000);
         }
-        world.job("cpu", "a", 1).size.cpu_milli = 2_000;
-        world.job("gpu", "b", 1).size.gpu_milli = 1_000;
-        world.job("memory", "c", 2);
-        let plan = world.step();
+        fixture.job("cpu", "a", 1).size.cpu_milli = 2_000;
+        fixture.job("gpu", "b", 1).size.gpu_milli = 1_000;
+        fixture.job("memory", "c", 2);
+        let plan = fixture.step();
         let quanta = ["cpu", "gpu", "memory"].map(|id| {
             let share = share(&plan, id);
             share.order * share.current
@@ -90,21 +90,21 @@ fn d6_dominant_shares_are_even_with_gpus_in_play() {
 
 #[test]
 fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
-    let mut world = World::eager().nodes(&[16, 16, 16]);
+    let mut fixture = Fixture::eager().nodes(&[16, 16, 16]);
     for node in ["n00", "n01", "n02"] {
-        world.node(node).capacity.gpu_milli = 4_000;
+        fixture.node(node).capacity.gpu_milli = 4_000;
     }
     let sizes = [300, 500, 700, 1_000, 2_000, 0, 250];
     for at in 0..40_usize {
         let milli = sizes[at % sizes.len()];
-        let demand = world.job(&format!("j{at:02}"), &format!("u{}", at % 4), 1);
+        let demand = fixture.job(&format!("j{at:02}"), &format!("u{}", at % 4), 1);
         (demand.size.gpu_milli, demand.max_processes) = (milli, 1 + at as u64 % 3);
-        world.step();
+        fixture.step();
         if at % 3 == 2 {
-            world.snapshot.demand.pop_first();
+            fixture.snapshot.demand.pop_first();
         }
         let mut used: BTreeMap<(String, u64), u64> = BTreeMap::new();
-        for it in world.snapshot.allocations.values() {
+        for it in fixture.snapshot.allocations.values() {
             let milli = it.size.gpu_milli;
             let devices = if milli < 1_000 {
                 u64::from(milli > 0)
@@ -123,17 +123,17 @@ fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
 
 #[test]
 fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
-    let mut world = World::eager().nodes(&[16, 16]);
-    let needs = |world: &mut World, id: &str, name: &str| {
-        let size = &mut world.job(id, "a", 1).size;
+    let mut fixture = Fixture::eager().nodes(&[16, 16]);
+    let needs = |fixture: &mut Fixture, id: &str, name: &str| {
+        let size = &mut fixture.job(id, "a", 1).size;
         size.extras.insert(name.to_owned(), 1);
     };
-    needs(&mut world, "engine", "docker");
-    needs(&mut world, "licensed", "licence");
-    world.job("learns", "a", 1).size.gpu_milli = 500;
-    let capacity = &mut world.node("n01").capacity;
+    needs(&mut fixture, "engine", "docker");
+    needs(&mut fixture, "licensed", "licence");
+    fixture.job("learns", "a", 1).size.gpu_milli = 500;
+    let capacity = &mut fixture.node("n01").capacity;
     capacity.extras.insert("docker".to_owned(), 5);
-    let plan = world.step();
+    let plan = fixture.step();
     assert!(
         plan.grants
             .iter()
@@ -152,13 +152,13 @@ fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
 /// What it lacks is nobody's fault, and no reason to leave the rest of it empty.
 #[test]
 fn d6_a_node_that_lost_its_gpus_takes_work_that_needs_none() {
-    let mut world = World::eager().nodes(&[4]);
-    world.node("n00").capacity.gpu_milli = 1_000;
-    world.job("learns", "a", 1).size.gpu_milli = 1_000;
-    world.step();
-    world.node("n00").capacity.gpu_milli = 0;
-    world.service("plain", "b", 1);
-    let plan = world.plan();
+    let mut fixture = Fixture::eager().nodes(&[4]);
+    fixture.node("n00").capacity.gpu_milli = 1_000;
+    fixture.job("learns", "a", 1).size.gpu_milli = 1_000;
+    fixture.step();
+    fixture.node("n00").capacity.gpu_milli = 0;
+    fixture.service("plain", "b", 1);
+    let plan = fixture.plan();
     assert_eq!(share(&plan, "plain").current, 1);
-    assert_eq!(check(&world.snapshot, &plan), Ok(()));
+    assert_eq!(check(&fixture.snapshot, &plan), Ok(()));
 }

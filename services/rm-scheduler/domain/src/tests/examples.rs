@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{Quantum, Size};
 
-use super::fixture::{GIB, World, node_name, share, work_id};
+use super::fixture::{Fixture, GIB, node_name, share, work_id};
 use crate::{
     input::snapshot::{BlockEffect, Policy, Pool},
     output::plan::{Reason, VacateReason},
@@ -10,28 +10,31 @@ use crate::{
 
 /// Nodes, requests as (class, user, order, cap), and the processes each has after one round.
 #[track_caller]
-fn counts(mut world: World, requests: &[(&str, &str, u64, u64)], expected: &[u64]) {
+fn counts(mut fixture: Fixture, requests: &[(&str, &str, u64, u64)], expected: &[u64]) {
     for (at, (class, user, order, cap)) in requests.iter().enumerate() {
-        let demand = world.job_in(class, &format!("j{at}"), user, *order);
+        let demand = fixture.job_in(class, &format!("j{at}"), user, *order);
         if *cap > 0 {
             demand.max_processes = *cap;
         }
     }
-    let plan = world.step();
+    let plan = fixture.step();
     let ids = (0..requests.len()).map(|at| format!("j{at}"));
     let counted: Vec<u64> = ids.clone().map(|id| share(&plan, &id).counted).collect();
     let current: Vec<u64> = ids.map(|id| share(&plan, &id).current).collect();
     assert_eq!(counted, expected, "counted");
     assert_eq!(current, expected, "placed");
-    assert!(world.plan().is_empty(), "the second round changes nothing");
+    assert!(
+        fixture.plan().is_empty(),
+        "the second round changes nothing"
+    );
 }
 
-fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> World {
-    let mut world = World::eager().nodes(nodes);
+fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
+    let mut fixture = Fixture::eager().nodes(nodes);
     for (name, priority, weight) in classes {
-        world.class(name, (Policy::FairShare, *priority, *weight), "default");
+        fixture.class(name, (Policy::FairShare, *priority, *weight), "default");
     }
-    world
+    fixture
 }
 
 #[test]
@@ -101,14 +104,14 @@ fn x12_x13_mixed_orders() {
 
 #[test]
 fn x14_orders_round_nodes_down_and_work_up() {
-    let mut world = World::eager();
-    world.snapshot.quantum = Quantum(Size::memory(4 * GIB));
+    let mut fixture = Fixture::eager();
+    fixture.snapshot.quantum = Quantum(Size::memory(4 * GIB));
     for name in ["n0", "n1", "n2"] {
-        world.node_in("default", name, 0);
-        world.node(name).capacity = Size::memory(479 * GIB / 10);
+        fixture.node_in("default", name, 0);
+        fixture.node(name).capacity = Size::memory(479 * GIB / 10);
     }
-    world.job("j", "a", 9);
-    let plan = world.step();
+    fixture.job("j", "a", 9);
+    let plan = fixture.step();
     assert_eq!((share(&plan, "j").order, share(&plan, "j").current), (3, 9));
     assert_eq!(plan.grants[0].size, Size::memory(12 * GIB));
     assert_eq!(plan.shares.free, 6);
@@ -116,19 +119,19 @@ fn x14_orders_round_nodes_down_and_work_up() {
 
 #[test]
 fn x16_x19_x20_a_job_ramps_up() {
-    let mut x16 = World::new().nodes(&[5; 5]);
+    let mut x16 = Fixture::new().nodes(&[5; 5]);
     x16.snapshot.tunables.initialization_cap = 3;
     x16.job("j", "a", 1);
     assert_eq!(x16.current("j", 5), [3, 6, 12, 24, 25]);
 
-    let mut x19 = World::new().nodes(&[4; 3]);
+    let mut x19 = Fixture::new().nodes(&[4; 3]);
     let job = x19.job("j", "a", 1);
     (job.remaining_tasks, job.threads) = (26, 4);
     assert_eq!(x19.current("j", 4), [2, 4, 7, 7]);
     x19.of("j").remaining_tasks = 5;
     assert_eq!(x19.current("j", 2), [7, 7]);
 
-    let mut x20 = World::new().nodes(&[4; 3]);
+    let mut x20 = Fixture::new().nodes(&[4; 3]);
     x20.job("j", "a", 1).max_processes = 9;
     assert_eq!(x20.current("j", 5), [2, 4, 8, 9, 9]);
     x20.of("j").max_processes = 4;
@@ -138,29 +141,29 @@ fn x16_x19_x20_a_job_ramps_up() {
 #[test]
 fn x17_x18_prediction_stops_growth_that_would_come_too_late() {
     for (items, expected) in [(150, vec![4, 8, 14, 14]), (70, vec![4, 5, 5])] {
-        let mut world = World::new().nodes(&[50, 50]);
-        world.start_ms = 90_000;
-        let tunables = &mut world.snapshot.tunables;
+        let mut fixture = Fixture::new().nodes(&[50, 50]);
+        fixture.start_ms = 90_000;
+        let tunables = &mut fixture.snapshot.tunables;
         tunables.use_prediction = true;
         tunables.prediction_fudge_ms = 60_000;
         tunables.cycle_ms = 40_000;
         tunables.initialization_cap = 4;
-        let job = world.job("j", "a", 1);
+        let job = fixture.job("j", "a", 1);
         (job.remaining_tasks, job.threads, job.max_processes) = (items, 2, 100);
-        let first = world.current("j", 1);
-        world.of("j").task_ms = Some(25_000);
-        let rest = world.current("j", expected.len() - 1);
+        let first = fixture.current("j", 1);
+        fixture.of("j").task_ms = Some(25_000);
+        let rest = fixture.current("j", expected.len() - 1);
         assert_eq!([first, rest].concat(), expected);
     }
 }
 
 #[test]
 fn x21_a_newcomer_gets_its_due_one_departure_later() {
-    let mut world = World::new().nodes(&[4; 3]);
-    world.job("j1", "a", 1);
-    assert_eq!(world.current("j1", 5), [2, 4, 8, 12, 12]);
-    world.job("j2", "b", 2);
-    let plan = world.step();
+    let mut fixture = Fixture::new().nodes(&[4; 3]);
+    fixture.job("j1", "a", 1);
+    assert_eq!(fixture.current("j1", 5), [2, 4, 8, 12, 12]);
+    fixture.job("j2", "b", 2);
+    let plan = fixture.step();
     assert_eq!(plan.verdicts["j2"].reason, Reason::WaitingForPreemption);
     assert_eq!(
         (share(&plan, "j1").current, share(&plan, "j1").counted),
@@ -170,20 +173,20 @@ fn x21_a_newcomer_gets_its_due_one_departure_later() {
         (share(&plan, "j2").current, share(&plan, "j2").counted),
         (0, 2)
     );
-    let seen = world.watch(&["j1", "j2"], 3);
+    let seen = fixture.watch(&["j1", "j2"], 3);
     assert_eq!(seen[0], [(8, 8, 8), (6, 8, 6), (6, 6, 6)]);
     assert_eq!(seen[1], [(2, 2, 2), (2, 2, 3), (3, 3, 3)]);
-    assert!(world.step().is_empty());
+    assert!(fixture.step().is_empty());
 }
 
 #[test]
 fn x22_departures_may_take_two_rounds() {
-    let mut world = World::new().nodes(&[5; 2]);
-    world.departure = 2;
-    world.job("j1", "a", 1);
-    world.current("j1", 5);
-    world.job("j2", "b", 1);
-    let seen = world.watch(&["j1", "j2"], 8);
+    let mut fixture = Fixture::new().nodes(&[5; 2]);
+    fixture.departure = 2;
+    fixture.job("j1", "a", 1);
+    fixture.current("j1", 5);
+    fixture.job("j2", "b", 1);
+    let seen = fixture.watch(&["j1", "j2"], 8);
     let j1: Vec<_> = seen[0]
         .iter()
         .map(|(current, held, _)| (*current, *held))
@@ -222,12 +225,12 @@ fn x22_departures_may_take_two_rounds() {
 
 #[test]
 fn x23_classes_grow_together_and_take_over() {
-    let mut world = World::new().nodes(&[4; 3]);
-    world.class("p", (Policy::FairShare, 10, 100), "default");
-    world.class("q", (Policy::FairShare, 10, 200), "default");
-    world.job_in("p", "p1", "a", 1);
-    world.job_in("q", "q1", "b", 1);
-    let seen = world.watch(&["p1", "q1"], 4);
+    let mut fixture = Fixture::new().nodes(&[4; 3]);
+    fixture.class("p", (Policy::FairShare, 10, 100), "default");
+    fixture.class("q", (Policy::FairShare, 10, 200), "default");
+    fixture.job_in("p", "p1", "a", 1);
+    fixture.job_in("q", "q1", "b", 1);
+    let seen = fixture.watch(&["p1", "q1"], 4);
     assert_eq!(
         seen[0].iter().map(|s| s.0).collect::<Vec<_>>(),
         [2, 4, 4, 4]
@@ -236,32 +239,32 @@ fn x23_classes_grow_together_and_take_over() {
         seen[1].iter().map(|s| s.0).collect::<Vec<_>>(),
         [2, 4, 8, 8]
     );
-    world.snapshot.demand.remove("q1");
-    world
+    fixture.snapshot.demand.remove("q1");
+    fixture
         .snapshot
         .allocations
         .retain(|_, allocation| allocation.work.as_str() != "q1");
-    assert_eq!(world.current("p1", 2), [8, 12]);
+    assert_eq!(fixture.current("p1", 2), [8, 12]);
 }
 
 #[test]
 fn x24_a_squatter_makes_way_for_residents() {
-    let mut world = World::new();
-    world.snapshot.pools.insert("top".into(), Pool::default());
+    let mut fixture = Fixture::new();
+    fixture.snapshot.pools.insert("top".into(), Pool::default());
     let fast = Pool {
         parent: Some("top".into()),
         search_order: 100,
         ..Pool::default()
     };
-    world.snapshot.pools.insert("fast".into(), fast);
-    world.class("on-top", (Policy::FairShare, 10, 100), "top");
-    world.class("on-fast", (Policy::FairShare, 10, 100), "fast");
-    world.node_in("top", "t0", 4);
-    world.node_in("fast", "f0", 4);
-    world.job_in("on-top", "j1", "a", 1);
-    assert_eq!(world.current("j1", 3), [2, 4, 8]);
-    world.job_in("on-fast", "j2", "b", 1);
-    let seen = world.watch(&["j1", "j2"], 5);
+    fixture.snapshot.pools.insert("fast".into(), fast);
+    fixture.class("on-top", (Policy::FairShare, 10, 100), "top");
+    fixture.class("on-fast", (Policy::FairShare, 10, 100), "fast");
+    fixture.node_in("top", "t0", 4);
+    fixture.node_in("fast", "f0", 4);
+    fixture.job_in("on-top", "j1", "a", 1);
+    assert_eq!(fixture.current("j1", 3), [2, 4, 8]);
+    fixture.job_in("on-fast", "j2", "b", 1);
+    let seen = fixture.watch(&["j1", "j2"], 5);
     let j1: Vec<_> = seen[0]
         .iter()
         .map(|(current, held, _)| (*current, *held))
@@ -275,82 +278,82 @@ fn x24_a_squatter_makes_way_for_residents() {
 
 #[test]
 fn x26_a_service_gets_room_from_a_job() {
-    let mut world = World::new().nodes(&[5; 2]);
-    world.job("j1", "a", 1);
-    world.current("j1", 5);
-    world.service("s", "b", 2);
-    let seen = world.watch(&["j1", "s"], 2);
+    let mut fixture = Fixture::new().nodes(&[5; 2]);
+    fixture.job("j1", "a", 1);
+    fixture.current("j1", 5);
+    fixture.service("s", "b", 2);
+    let seen = fixture.watch(&["j1", "s"], 2);
     assert_eq!(seen[0], [(8, 10, 8), (8, 8, 8)]);
     assert_eq!(seen[1], [(0, 0, 1), (1, 1, 1)]);
 }
 
 #[test]
 fn x27_c_5_the_allotment_counts_what_was_promised_in_the_round() {
-    let mut world = World::new().nodes(&[5; 2]);
-    world.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
-    world.service("s1", "a", 2);
-    world.service("s2", "a", 2);
-    world.service("s3", "a", 1);
-    let plan = world.step();
+    let mut fixture = Fixture::new().nodes(&[5; 2]);
+    fixture.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
+    fixture.service("s1", "a", 2);
+    fixture.service("s2", "a", 2);
+    fixture.service("s3", "a", 1);
+    let plan = fixture.step();
     assert_eq!(share(&plan, "s1").current, 1);
     assert_eq!(plan.verdicts["s2"].reason, Reason::AllotmentExceeded);
     assert_eq!(share(&plan, "s3").current, 1);
-    world.snapshot.demand.remove("s1");
-    world.step();
-    assert_eq!(share(&world.step(), "s2").current, 1);
+    fixture.snapshot.demand.remove("s1");
+    fixture.step();
+    assert_eq!(share(&fixture.step(), "s2").current, 1);
 }
 
 #[test]
 fn x28_a_reservation_has_a_node_cleared() {
-    let mut world = World::new().nodes(&[3; 3]);
-    world.job("j1", "a", 1);
-    world.current("j1", 5);
-    world.reservation("r", "b", 3);
-    let plan = world.step();
+    let mut fixture = Fixture::new().nodes(&[3; 3]);
+    fixture.job("j1", "a", 1);
+    fixture.current("j1", 5);
+    fixture.reservation("r", "b", 3);
+    let plan = fixture.step();
     assert_eq!(
         (share(&plan, "j1").current, share(&plan, "j1").leaving),
         (6, 3)
     );
     assert_eq!(share(&plan, "j1").counted, 6);
     assert_eq!(plan.verdicts["r"].reason, Reason::WaitingForPreemption);
-    let plan = world.step();
+    let plan = fixture.step();
     assert_eq!(
         (share(&plan, "j1").current, share(&plan, "r").current),
         (6, 1)
     );
-    assert!(world.step().is_empty());
+    assert!(fixture.step().is_empty());
 }
 
 #[test]
 fn x29_a_promised_node_is_promised_once() {
-    let mut world = World::new().nodes(&[5, 4]);
-    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
-    world.reservation("r1", "a", 4);
-    world.reservation("r2", "a", 3);
-    let plan = world.step();
+    let mut fixture = Fixture::new().nodes(&[5, 4]);
+    fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    fixture.reservation("r1", "a", 4);
+    fixture.reservation("r2", "a", 3);
+    let plan = fixture.step();
     assert_eq!(plan.grants.len(), 1);
     assert_eq!(
         (plan.grants[0].node.as_str(), plan.grants[0].order),
         ("n01", 4)
     );
     assert_eq!(plan.verdicts["r2"].reason, Reason::ResourcesExhausted);
-    world.reservation("r3", "a", 4);
-    let plan = world.step();
+    fixture.reservation("r3", "a", 4);
+    let plan = fixture.step();
     assert_eq!(
         (plan.grants[0].work.as_str(), plan.grants[0].node.as_str()),
         ("r3", "n00")
     );
-    world.reservation("r4", "a", 9);
-    assert_eq!(world.step().verdicts["r4"].reason, Reason::NoHostOfSize);
+    fixture.reservation("r4", "a", 9);
+    assert_eq!(fixture.step().verdicts["r4"].reason, Reason::NoHostOfSize);
 }
 
 #[test]
 fn x30_r_6_6_a_lost_node_is_purged_and_comes_back() {
-    let mut world = World::new().nodes(&[5; 2]);
-    world.job("j1", "a", 1);
-    world.current("j1", 5);
-    world.node("n00").lost = true;
-    let plan = world.step();
+    let mut fixture = Fixture::new().nodes(&[5; 2]);
+    fixture.job("j1", "a", 1);
+    fixture.current("j1", 5);
+    fixture.node("n00").lost = true;
+    let plan = fixture.step();
     assert_eq!(plan.vacates.len(), 5);
     assert!(
         plan.vacates
@@ -358,20 +361,20 @@ fn x30_r_6_6_a_lost_node_is_purged_and_comes_back() {
             .all(|v| v.purge && v.reason == VacateReason::NodeLost)
     );
     assert_eq!(share(&plan, "j1").current, 5);
-    assert!(world.step().is_empty());
-    world.node("n00").lost = false;
-    assert_eq!(world.current("j1", 1), [10]);
+    assert!(fixture.step().is_empty());
+    fixture.node("n00").lost = false;
+    assert_eq!(fixture.current("j1", 1), [10]);
 }
 
 #[test]
 fn r_6_7_varying_off_moves_fair_work_only() {
-    let mut world = World::eager().nodes(&[4]);
-    world.job("j1", "a", 1).max_processes = 2;
-    world.service("s", "b", 1);
-    world.step();
-    world.node_in("default", "n01", 4);
-    world.node("n00").offline = true;
-    let plan = world.step();
+    let mut fixture = Fixture::eager().nodes(&[4]);
+    fixture.job("j1", "a", 1).max_processes = 2;
+    fixture.service("s", "b", 1);
+    fixture.step();
+    fixture.node_in("default", "n01", 4);
+    fixture.node("n00").offline = true;
+    let plan = fixture.step();
     assert_eq!(plan.vacates.len(), 2);
     assert!(
         plan.vacates
@@ -387,21 +390,21 @@ fn r_6_7_varying_off_moves_fair_work_only() {
 
 #[test]
 fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
-    let mut world = World::eager().nodes(&[4, 4, 4]);
-    world.reservation("r", "c", 0).size = Size::default();
-    world.job("j1", "a", 1).max_processes = 6;
-    world.service("s", "b", 1);
-    world.step();
+    let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
+    fixture.reservation("r", "c", 0).size = Size::default();
+    fixture.job("j1", "a", 1).max_processes = 6;
+    fixture.service("s", "b", 1);
+    fixture.step();
     for name in ["n00", "n01", "n02"] {
-        world.block(name, BlockEffect::Mark);
+        fixture.block(name, BlockEffect::Mark);
     }
-    assert!(world.plan().is_empty(), "what is there stays");
-    world.service("late", "b", 1);
-    assert_eq!(world.plan().verdicts["late"].reason, Reason::AllBlocked);
+    assert!(fixture.plan().is_empty(), "what is there stays");
+    fixture.service("late", "b", 1);
+    assert_eq!(fixture.plan().verdicts["late"].reason, Reason::AllBlocked);
     for name in ["n00", "n01", "n02"] {
-        world.block(name, BlockEffect::Evacuate);
+        fixture.block(name, BlockEffect::Evacuate);
     }
-    let plan = world.step();
+    let plan = fixture.step();
     assert_eq!(plan.vacates.len(), 7);
     assert!(
         plan.vacates
@@ -409,7 +412,7 @@ fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
             .all(|v| v.reason == VacateReason::Blocked)
     );
     assert_eq!(
-        world
+        fixture
             .snapshot
             .allocations
             .values()
@@ -417,16 +420,16 @@ fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
             .count(),
         1
     );
-    assert!(world.plan().is_empty());
+    assert!(fixture.plan().is_empty());
 }
 
 #[test]
 fn r_10_3_instances_of_one_service_spread_out() {
-    let mut world = World::new().nodes(&[4, 4]);
+    let mut fixture = Fixture::new().nodes(&[4, 4]);
     for id in ["svc_x.0", "svc_x.1", "svc_x.2"] {
-        world.service(id, "a", 1).service = Some(work_id("svc_x"));
+        fixture.service(id, "a", 1).service = Some(work_id("svc_x"));
     }
-    let nodes: Vec<String> = world
+    let nodes: Vec<String> = fixture
         .step()
         .grants
         .iter()
@@ -437,36 +440,36 @@ fn r_10_3_instances_of_one_service_spread_out() {
 
 #[test]
 fn r_10_6_a_withdrawn_piece_of_work_holds_its_room_until_it_is_gone() {
-    let mut world = World::eager().nodes(&[4]);
-    world.departure = 2;
-    world.job("j1", "a", 4);
-    world.step();
-    world.snapshot.demand.remove("j1");
-    world.job("j2", "b", 4);
-    let plan = world.step();
+    let mut fixture = Fixture::eager().nodes(&[4]);
+    fixture.departure = 2;
+    fixture.job("j1", "a", 4);
+    fixture.step();
+    fixture.snapshot.demand.remove("j1");
+    fixture.job("j2", "b", 4);
+    let plan = fixture.step();
     assert_eq!(plan.vacates[0].reason, VacateReason::WorkGone);
     assert!(plan.grants.is_empty());
     assert_eq!(plan.verdicts["j2"].reason, Reason::WaitingForPreemption);
-    assert!(world.step().is_empty());
-    assert_eq!(world.step().grants.len(), 1);
+    assert!(fixture.step().is_empty());
+    assert_eq!(fixture.step().grants.len(), 1);
 }
 
 #[test]
 fn r_7_5_refusals_name_their_reason() {
-    let mut world = World::new().nodes(&[4]);
-    world.job_in("nowhere", "unknown", "a", 1);
-    world.reservation("mismatch", "a", 1).class = Some("fair".into());
-    world.service("moved", "a", 1).class = Some("fair".into());
-    world.class("closed", (Policy::FairShare, 10, 100), "default");
-    world
+    let mut fixture = Fixture::new().nodes(&[4]);
+    fixture.job_in("nowhere", "unknown", "a", 1);
+    fixture.reservation("mismatch", "a", 1).class = Some("fair".into());
+    fixture.service("moved", "a", 1).class = Some("fair".into());
+    fixture.class("closed", (Policy::FairShare, 10, 100), "default");
+    fixture
         .snapshot
         .classes
         .get_mut("closed")
         .unwrap()
         .users
         .insert("x".into());
-    world.job_in("closed", "barred", "a", 1);
-    let plan = world.plan();
+    fixture.job_in("closed", "barred", "a", 1);
+    let plan = fixture.plan();
     let reason = |id: &str| (plan.verdicts[id].reason, plan.verdicts[id].refused);
     assert_eq!(reason("unknown"), (Reason::UnknownClass, true));
     assert_eq!(reason("mismatch"), (Reason::PolicyMismatch, true));
@@ -476,31 +479,31 @@ fn r_7_5_refusals_name_their_reason() {
 
 #[test]
 fn fit_is_tested_on_every_dimension_and_what_cannot_fit_is_not_counted() {
-    let mut world = World::eager().nodes(&[8, 8]);
-    world.node("n01").capacity.gpu_milli = 2_000;
-    world.job("gpu", "a", 1).size.gpu_milli = 1_000;
-    world.job("plain", "b", 1);
-    world.job("huge", "c", 9);
-    world
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
+    fixture.node("n01").capacity.gpu_milli = 2_000;
+    fixture.job("gpu", "a", 1).size.gpu_milli = 1_000;
+    fixture.job("plain", "b", 1);
+    fixture.job("huge", "c", 9);
+    fixture
         .job("listed", "d", 1)
         .machines
         .insert(node_name("elsewhere"));
-    let plan = world.step();
+    let plan = fixture.step();
     assert_eq!(share(&plan, "gpu").current, 2);
     assert_eq!(share(&plan, "plain").current, 14);
     assert_eq!(plan.verdicts["huge"].reason, Reason::NoHostLargeEnough);
     assert_eq!(plan.verdicts["listed"].reason, Reason::NoListedMachine);
-    assert!(world.plan().is_empty());
+    assert!(fixture.plan().is_empty());
 }
 
 #[test]
 fn a_round_can_be_kept_and_replayed() {
-    let mut world = World::new().nodes(&[4, 4]);
-    world.job("j1", "a", 1);
-    world.step();
-    let kept = serde_json::to_string(&world.snapshot).unwrap();
+    let mut fixture = Fixture::new().nodes(&[4, 4]);
+    fixture.job("j1", "a", 1);
+    fixture.step();
+    let kept = serde_json::to_string(&fixture.snapshot).unwrap();
     let snapshot: crate::Snapshot = serde_json::from_str(&kept).unwrap();
-    let plan = world.plan();
+    let plan = fixture.plan();
     assert_eq!(crate::Planner::schedule(&crate::FairShare, &snapshot), plan);
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<crate::Plan>(&text).unwrap(), plan);

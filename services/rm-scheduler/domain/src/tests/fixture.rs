@@ -15,12 +15,12 @@ use crate::{
 
 pub const GIB: u64 = hayward_vocabulary::resources::GIB;
 
-pub struct World {
+pub struct Fixture {
     pub snapshot: Snapshot,
     /// Rounds from an order to leave until the share is gone.
     pub departure: u64,
     pub start_ms: u64,
-    told: BTreeMap<AllocationId, u64>,
+    vacated_at: BTreeMap<AllocationId, u64>,
     hour: Hour,
     born: u64,
 }
@@ -33,7 +33,7 @@ pub fn work_id(text: &str) -> WorkId {
     WorkId::new(text).unwrap()
 }
 
-impl World {
+impl Fixture {
     /// One pool, one fair class `fair`, one fixed `fixed`, one reserve `reserve`; quantum 1 GiB.
     pub fn new() -> Self {
         let tunables = Tunables {
@@ -49,28 +49,28 @@ impl World {
             pools: BTreeMap::from([("default".into(), Pool::default())]),
             ..Snapshot::empty()
         };
-        let mut world = Self {
+        let mut fixture = Self {
             snapshot,
             departure: 1,
             start_ms: 500,
-            told: BTreeMap::new(),
+            vacated_at: BTreeMap::new(),
             hour: Hour::default(),
             born: 0,
         };
-        world.class("fair", (Policy::FairShare, 10, 100), "default");
-        world.class("fixed", (Policy::FixedShare, 5, 100), "default");
-        world.class("reserve", (Policy::Reserve, 1, 100), "default");
+        fixture.class("fair", (Policy::FairShare, 10, 100), "default");
+        fixture.class("fixed", (Policy::FixedShare, 5, 100), "default");
+        fixture.class("reserve", (Policy::Reserve, 1, 100), "default");
         for name in ["fair", "fixed", "reserve"] {
-            world.snapshot.classes.get_mut(name).unwrap().default = true;
+            fixture.snapshot.classes.get_mut(name).unwrap().default = true;
         }
-        world
+        fixture
     }
 
     /// Counting only: no start-up cap.
     pub fn eager() -> Self {
-        let mut world = Self::new();
-        world.snapshot.tunables.initialization_cap = 0;
-        world
+        let mut fixture = Self::new();
+        fixture.snapshot.tunables.initialization_cap = 0;
+        fixture
     }
 
     pub fn class(
@@ -217,16 +217,16 @@ impl World {
             } else {
                 round + self.departure - 1
             };
-            self.told.insert(vacate.allocation.clone(), gone_at);
+            self.vacated_at.insert(vacate.allocation.clone(), gone_at);
         }
         let gone: Vec<_> = self
-            .told
+            .vacated_at
             .iter()
             .filter(|(_, at)| **at <= round)
             .map(|(id, _)| id.clone())
             .collect();
         for id in gone {
-            self.told.remove(&id);
+            self.vacated_at.remove(&id);
             self.snapshot.allocations.remove(&id);
         }
         self.snapshot.carried = plan.carried.clone();

@@ -9,7 +9,7 @@ use hayward_vocabulary::WorkKind;
 use hayward_vocabulary::invariant::{Finding, Outcome as Found};
 use proptest::prelude::*;
 
-use super::fixture::{GIB, World, share};
+use super::fixture::{Fixture, GIB, share};
 use crate::{
     FairShare, Plan, Planner, Snapshot,
     input::{
@@ -72,13 +72,13 @@ fn news() -> impl Strategy<Value = Vec<News>> {
 }
 
 /// Pools of three levels, classes of random weights, a second tree beside them.
-fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> World {
-    let mut world = World::new();
-    world.departure = departure;
-    world.snapshot.tunables.settings = Settings::reference();
-    world.snapshot.tunables.fragmentation_threshold = 2;
-    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
-    world.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
+fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.departure = departure;
+    fixture.snapshot.tunables.settings = Settings::reference();
+    fixture.snapshot.tunables.fragmentation_threshold = 2;
+    fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    fixture.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
     for (place, (name, parent)) in (1_u64..).zip([
         ("below", Some("default")),
         ("deep", Some("below")),
@@ -91,7 +91,7 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> World {
             place,
             quantum: None,
         };
-        world.snapshot.pools.insert(name.into(), pool);
+        fixture.snapshot.pools.insert(name.into(), pool);
     }
     for (name, priority, pool) in [
         ("a", 10, "default"),
@@ -100,31 +100,31 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> World {
         ("d", 10, "other"),
     ] {
         let weight = weights[usize::try_from(priority).unwrap() % weights.len()];
-        world.class(name, (Policy::FairShare, priority, weight), pool);
+        fixture.class(name, (Policy::FairShare, priority, weight), pool);
     }
     for (at, (order, pool)) in nodes.iter().enumerate() {
         let pool = ["default", "below", "deep", "beside", "other"][usize::from(*pool % 5)];
-        world.node_in(pool, &format!("n{at:02}"), *order);
+        fixture.node_in(pool, &format!("n{at:02}"), *order);
     }
-    world
+    fixture
 }
 
-fn add(world: &mut World, id: &str, ask: &Ask) {
+fn add(fixture: &mut Fixture, id: &str, ask: &Ask) {
     let user = format!("u{}", ask.user);
     let demand = match ask.kind {
-        0 => world.reservation(id, &user, ask.order),
+        0 => fixture.reservation(id, &user, ask.order),
         1 | 2 => {
-            let demand = world.service(id, &user, ask.order);
+            let demand = fixture.service(id, &user, ask.order);
             demand.class = Some("fixed".into());
             demand
         }
         3 => {
-            let demand = world.job(id, &user, ask.order);
+            let demand = fixture.job(id, &user, ask.order);
             demand.class = Some("fixed".into());
             demand
         }
         _ => {
-            let demand = world.job(id, &user, ask.order);
+            let demand = fixture.job(id, &user, ask.order);
             let class = ["fair", "a", "b", "c", "d"][usize::from(ask.class % 5)];
             demand.class = Some(class.into());
             demand
@@ -138,42 +138,42 @@ fn add(world: &mut World, id: &str, ask: &Ask) {
     }
 }
 
-fn happen(world: &mut World, at: usize, news: &News) {
+fn happen(fixture: &mut Fixture, at: usize, delta: &News) {
     let mut node = |number: &u8| {
         let name = format!("n{:02}", usize::from(*number));
-        world
+        fixture
             .snapshot
             .nodes
             .get_mut(name.as_str())
             .cloned()
             .map(|node| (name, node))
     };
-    match news {
-        News::Arrives(ask) => add(world, &format!("w{at:02}"), ask),
+    match delta {
+        News::Arrives(ask) => add(fixture, &format!("w{at:02}"), ask),
         News::Leaves(number) => {
-            world
+            fixture
                 .snapshot
                 .demand
                 .remove(format!("w{number:02}").as_str());
         }
         News::Dies(number) => {
             if let Some((name, _)) = node(number) {
-                world.node(&name).lost = true;
+                fixture.node(&name).lost = true;
             }
         }
         News::Returns(number) => {
             if let Some((name, _)) = node(number) {
-                (world.node(&name).lost, world.node(&name).offline) = (false, false);
+                (fixture.node(&name).lost, fixture.node(&name).offline) = (false, false);
             }
         }
         News::Off(number) => {
             if let Some((name, _)) = node(number) {
-                world.node(&name).offline = true;
+                fixture.node(&name).offline = true;
             }
         }
         News::Shrinks(number, order) => {
             if let Some((name, _)) = node(number) {
-                world.node(&name).capacity.memory_bytes = order * GIB;
+                fixture.node(&name).capacity.memory_bytes = order * GIB;
             }
         }
         News::Nothing => {}
@@ -191,10 +191,10 @@ fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
 }
 
 /// I3, I4
-fn nothing_out_of_bounds(world: &World, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
-    let now = shares(plan, &world.snapshot);
+fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
+    let now = shares(plan, &fixture.snapshot);
     for (id, share) in &now {
-        let demand = &world.snapshot.demand[id.as_str()];
+        let demand = &fixture.snapshot.demand[id.as_str()];
         let known = before.get(id).map_or(0, |before| before.current);
         let held = share.current + share.leaving;
         if demand.kind == WorkKind::Job {
@@ -207,7 +207,7 @@ fn nothing_out_of_bounds(world: &World, plan: &Plan, before: &BTreeMap<String, W
         assert!(held >= share.current);
     }
     for vacate in &plan.vacates {
-        let allocation = &world.snapshot.allocations[&vacate.allocation];
+        let allocation = &fixture.snapshot.allocations[&vacate.allocation];
         assert!(
             !allocation.fixed || vacate.reason != VacateReason::Preempted,
             "I4 {vacate:?}"
@@ -216,8 +216,8 @@ fn nothing_out_of_bounds(world: &World, plan: &Plan, before: &BTreeMap<String, W
 }
 
 /// I9: what is counted and waits would fit nowhere.
-fn no_hole_is_left(world: &World, plan: &Plan) {
-    let snapshot = &world.snapshot;
+fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
+    let snapshot = &fixture.snapshot;
     let mut free: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
         let held = snapshot.allocations.values().filter(|it| it.node == *name);
@@ -266,7 +266,7 @@ struct Watch {
     known: Snapshot,
     sequence: Sequence,
     memory: Memory,
-    news: crate::News,
+    news: crate::SnapshotDelta,
 }
 
 impl Watch {
@@ -277,7 +277,7 @@ impl Watch {
             known: snapshot.clone(),
             sequence,
             memory: Memory::default(),
-            news: crate::News::default(),
+            news: crate::SnapshotDelta::default(),
         }
     }
 
@@ -312,12 +312,12 @@ impl Watch {
     /// A round reads everything as it is now.
     fn planned(&mut self) {
         self.sequence.planned();
-        self.news = crate::News::default();
+        self.news = crate::SnapshotDelta::default();
     }
 
-    fn look(&mut self, world: &World, plan: &Plan, settled: bool) -> Vec<Finding> {
+    fn look(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
         let asked = Asked {
-            snapshot: &world.snapshot,
+            snapshot: &fixture.snapshot,
             verdicts: &plan.verdicts,
             unplanned: &self.news,
             settled,
@@ -326,7 +326,7 @@ impl Watch {
             now_ms: plan.round * 1_000,
         };
         vec![
-            no_over_commit(&world.snapshot, &self.sequence),
+            no_over_commit(&fixture.snapshot, &self.sequence),
             explanations_are_true(&asked),
             work_conserving(&asked, &mut self.memory),
         ]
@@ -344,19 +344,19 @@ proptest! {
     fn i1_to_i5_and_i9_hold_in_every_cycle(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
-        news in news(),
+        delta in news(),
         departure in 1..4_u64,
     ) {
-        let mut world = fleet(&nodes, &weights, departure);
+        let mut fixture = fleet(&nodes, &weights, departure);
         let mut before = BTreeMap::new();
-        for (at, one) in news.iter().enumerate() {
-            happen(&mut world, at, one);
-            before.retain(|id: &String, _| world.snapshot.demand.contains_key(id.as_str()));
-            let plan = world.plan();
-            nothing_out_of_bounds(&world, &plan, &before);
-            no_hole_is_left(&world, &plan);
-            before = shares(&plan, &world.snapshot);
-            world.step();
+        for (at, one) in delta.iter().enumerate() {
+            happen(&mut fixture, at, one);
+            before.retain(|id: &String, _| fixture.snapshot.demand.contains_key(id.as_str()));
+            let plan = fixture.plan();
+            nothing_out_of_bounds(&fixture, &plan, &before);
+            no_hole_is_left(&fixture, &plan);
+            before = shares(&plan, &fixture.snapshot);
+            fixture.step();
         }
     }
 
@@ -365,19 +365,19 @@ proptest! {
     fn the_live_checks_hold_in_every_cycle(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
-        news in news(),
+        delta in news(),
         departure in 1..4_u64,
     ) {
-        let mut world = fleet(&nodes, &weights, departure);
-        world.snapshot.tunables.settings = Settings::default();
-        let mut watch = Watch::of(&world.snapshot);
-        for (at, one) in news.iter().enumerate() {
-            happen(&mut world, at, one);
-            watch.hear(&world.snapshot);
+        let mut fixture = fleet(&nodes, &weights, departure);
+        fixture.snapshot.tunables.settings = Settings::default();
+        let mut watch = Watch::of(&fixture.snapshot);
+        for (at, one) in delta.iter().enumerate() {
+            happen(&mut fixture, at, one);
+            watch.hear(&fixture.snapshot);
             watch.planned();
-            let plan = world.step();
-            watch.hear(&world.snapshot);
-            for finding in watch.look(&world, &plan, true) {
+            let plan = fixture.step();
+            watch.hear(&fixture.snapshot);
+            for finding in watch.look(&fixture, &plan, true) {
                 let found = !matches!(finding.outcome, Found::Violated { .. });
                 prop_assert!(found, "cycle {at}: {finding:#?}");
             }
@@ -390,28 +390,28 @@ proptest! {
     fn the_live_checks_hold_before_a_round_has_seen_what_happened(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
-        news in news(),
+        delta in news(),
         freed in prop::collection::vec(0..40_usize, 24),
     ) {
-        let mut world = fleet(&nodes, &weights, 1);
-        world.snapshot.tunables.settings = Settings::default();
-        let mut watch = Watch::of(&world.snapshot);
+        let mut fixture = fleet(&nodes, &weights, 1);
+        fixture.snapshot.tunables.settings = Settings::default();
+        let mut watch = Watch::of(&fixture.snapshot);
         let mut plan = Plan::default();
-        for (at, one) in news.iter().enumerate() {
-            happen(&mut world, at, one);
+        for (at, one) in delta.iter().enumerate() {
+            happen(&mut fixture, at, one);
             // A process that has run to its end leaves room.
-            let ended = world.snapshot.allocations.keys().nth(freed[at]).cloned();
+            let ended = fixture.snapshot.allocations.keys().nth(freed[at]).cloned();
             if let Some(id) = ended {
-                world.snapshot.allocations.remove(&id);
+                fixture.snapshot.allocations.remove(&id);
             }
-            watch.hear(&world.snapshot);
-            for finding in watch.look(&world, &plan, false) {
+            watch.hear(&fixture.snapshot);
+            for finding in watch.look(&fixture, &plan, false) {
                 let found = !matches!(finding.outcome, Found::Violated { .. });
                 prop_assert!(found, "before cycle {at}: {finding:#?}");
             }
             watch.planned();
-            plan = world.step();
-            watch.hear(&world.snapshot);
+            plan = fixture.step();
+            watch.hear(&fixture.snapshot);
         }
     }
 
@@ -420,15 +420,15 @@ proptest! {
     #[test]
     fn i11_i12_a_restart_changes_nothing(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
-        news in news(),
+        delta in news(),
     ) {
-        let mut world = fleet(&nodes, &[100, 50, 7, 300], 1);
-        for (at, one) in news.iter().enumerate() {
-            happen(&mut world, at, one);
-            world.step();
+        let mut fixture = fleet(&nodes, &[100, 50, 7, 300], 1);
+        for (at, one) in delta.iter().enumerate() {
+            happen(&mut fixture, at, one);
+            fixture.step();
         }
-        let text = serde_json::to_string(&world.snapshot).unwrap();
+        let text = serde_json::to_string(&fixture.snapshot).unwrap();
         let read: Snapshot = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
+        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&fixture.snapshot));
     }
 }

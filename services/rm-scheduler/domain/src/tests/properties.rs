@@ -3,10 +3,10 @@
 use hayward_vocabulary::{Size, WorkKind};
 use proptest::prelude::*;
 
-use super::fixture::{GIB, World, node_name};
+use super::fixture::{Fixture, GIB, node_name};
 use crate::{
     FairShare, Fault, Part, Planner, Snapshot, check,
-    index::node_space::Room,
+    index::node_space::NodeSpace,
     input::snapshot::{BlockEffect, Policy, Pool},
     output::plan::{Grant, Plan, Vacate, VacateReason},
     prune,
@@ -55,41 +55,41 @@ pub(crate) fn asks() -> impl Strategy<Value = Vec<Ask>> {
     prop::collection::vec(one, 1..14)
 }
 
-pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> World {
-    let mut world = World::new();
-    world.departure = departure;
+pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.departure = departure;
     let below = Pool {
         parent: Some("default".into()),
         search_order: 1,
         ..Pool::default()
     };
-    world.snapshot.pools.insert("below".into(), below);
-    world.class("heavy", (Policy::FairShare, 10, 300), "default");
-    world.class("low", (Policy::FairShare, 10, 100), "below");
-    world.class("late", (Policy::FairShare, 20, 100), "default");
-    world.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
+    fixture.snapshot.pools.insert("below".into(), below);
+    fixture.class("heavy", (Policy::FairShare, 10, 300), "default");
+    fixture.class("low", (Policy::FairShare, 10, 100), "below");
+    fixture.class("late", (Policy::FairShare, 20, 100), "default");
+    fixture.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
     for (at, (order, trait_)) in nodes.iter().enumerate() {
         let name = format!("n{at:02}");
-        world.node_in(
+        fixture.node_in(
             if *trait_ == 1 { "below" } else { "default" },
             &name,
             *order,
         );
-        world.node(&name).capacity.gpu_milli = if *trait_ >= 2 { 2_000 } else { 0 };
+        fixture.node(&name).capacity.gpu_milli = if *trait_ >= 2 { 2_000 } else { 0 };
     }
     for (at, ask) in asks.iter().enumerate() {
-        add(&mut world, &format!("w{at:02}"), ask);
+        add(&mut fixture, &format!("w{at:02}"), ask);
     }
-    world
+    fixture
 }
 
-pub(crate) fn add(world: &mut World, id: &str, ask: &Ask) {
+pub(crate) fn add(fixture: &mut Fixture, id: &str, ask: &Ask) {
     let user = format!("u{}", ask.user);
     let demand = match ask.kind {
-        0 => world.reservation(id, &user, ask.order),
-        1 | 2 => world.service(id, &user, ask.order),
+        0 => fixture.reservation(id, &user, ask.order),
+        1 | 2 => fixture.service(id, &user, ask.order),
         _ => {
-            let demand = world.job(id, &user, ask.order);
+            let demand = fixture.job(id, &user, ask.order);
             demand.class = Some(["fair", "heavy", "low", "late"][usize::from(ask.class)].into());
             demand.max_processes = ask.cap;
             demand.remaining_tasks = ask.tasks;
@@ -105,10 +105,10 @@ pub(crate) fn add(world: &mut World, id: &str, ask: &Ask) {
 }
 
 /// Until nothing changes for three rounds; panics when that never comes.
-fn settle(world: &mut World) {
+fn settle(fixture: &mut Fixture) {
     let mut quiet = 0;
     for _ in 0..40 {
-        quiet = if world.step().is_empty() {
+        quiet = if fixture.step().is_empty() {
             quiet + 1
         } else {
             0
@@ -117,7 +117,7 @@ fn settle(world: &mut World) {
             return;
         }
     }
-    panic!("it never comes to rest: {:#?}", world.plan());
+    panic!("it never comes to rest: {:#?}", fixture.plan());
 }
 
 pub(crate) fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
@@ -141,22 +141,22 @@ proptest! {
         trouble in 0..8_usize,
         what in 0..5_u8,
     ) {
-        let mut world = fleet(&nodes, &before, departure);
-        settle(&mut world);
+        let mut fixture = fleet(&nodes, &before, departure);
+        settle(&mut fixture);
         let name = format!("n{:02}", trouble % nodes.len());
         match what {
-            0 => world.node(&name).lost = true,
-            1 => world.node(&name).offline = true,
-            2 => world.block(&name, BlockEffect::Evacuate),
-            3 => world.block(&name, BlockEffect::Mark),
-            _ => world.node(&name).capacity = Size { cpu_milli: 1_000_000, ..Size::default() },
+            0 => fixture.node(&name).lost = true,
+            1 => fixture.node(&name).offline = true,
+            2 => fixture.block(&name, BlockEffect::Evacuate),
+            3 => fixture.block(&name, BlockEffect::Mark),
+            _ => fixture.node(&name).capacity = Size { cpu_milli: 1_000_000, ..Size::default() },
         }
         for (at, ask) in after.iter().enumerate() {
-            add(&mut world, &format!("x{at:02}"), ask);
+            add(&mut fixture, &format!("x{at:02}"), ask);
         }
-        world.step();
-        world.snapshot.demand.pop_first();
-        settle(&mut world);
+        fixture.step();
+        fixture.snapshot.demand.pop_first();
+        settle(&mut fixture);
     }
 
     /// With no ramp-up, immediate departures, one order and no lists, news is digested in three
@@ -174,46 +174,46 @@ proptest! {
             // A reservation is a whole node, and so another order.
             ask.kind = ask.kind.max(1);
         }
-        let mut world = fleet(&nodes, &before, 1);
-        world.snapshot.tunables.initialization_cap = 0;
-        world.snapshot.tunables.expand_by_doubling = false;
-        world.snapshot.tunables.defragmentation = false;
+        let mut fixture = fleet(&nodes, &before, 1);
+        fixture.snapshot.tunables.initialization_cap = 0;
+        fixture.snapshot.tunables.expand_by_doubling = false;
+        fixture.snapshot.tunables.defragmentation = false;
         // A squatter that goes home leaves in one round and arrives in the next.
-        world.snapshot.tunables.settings.squatters_go_home = false;
-        let mut pools: Vec<&String> = world.snapshot.nodes.values().map(|it| &it.pool).collect();
+        fixture.snapshot.tunables.settings.squatters_go_home = false;
+        let mut pools: Vec<&String> = fixture.snapshot.nodes.values().map(|it| &it.pool).collect();
         pools.sort();
         pools.dedup();
         let rounds = if pools.len() == 1 { 3 } else { 5 };
         for _ in 0..rounds {
-            world.step();
+            fixture.step();
         }
-        prop_assert!(world.plan().is_empty(), "{:#?}", world.plan());
+        prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
         for (at, ask) in after.iter().enumerate() {
-            add(&mut world, &format!("x{at:02}"), ask);
+            add(&mut fixture, &format!("x{at:02}"), ask);
         }
         for _ in 0..rounds {
-            world.step();
+            fixture.step();
         }
-        prop_assert!(world.plan().is_empty(), "{:#?}", world.plan());
+        prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
     }
 
     /// I9 in its strong form: at rest no free room fits a process that anybody could still use.
     #[test]
     fn at_rest_nothing_idles_that_somebody_could_use(nodes in nodes(), asks in asks()) {
-        let mut world = fleet(&nodes, &asks, 1);
-        settle(&mut world);
-        let plan = world.plan();
-        for (id, demand) in &world.snapshot.demand {
+        let mut fixture = fleet(&nodes, &asks, 1);
+        settle(&mut fixture);
+        let plan = fixture.plan();
+        for (id, demand) in &fixture.snapshot.demand {
             let share = crate::tests::fixture::share(&plan, id.as_str());
             if demand.kind != WorkKind::Job || share.current >= share.wanted {
                 continue;
             }
             let low = demand.class.as_deref() == Some("low");
-            for (name, node) in &world.snapshot.nodes {
+            for (name, node) in &fixture.snapshot.nodes {
                 let permitted = (demand.machines.is_empty() || demand.machines.contains(name))
                     && (!low || node.pool == "below");
-                let room = free(&world.snapshot, name.as_str());
-                let granted = world.snapshot.quantum.granted(&demand.size);
+                let room = free(&fixture.snapshot, name.as_str());
+                let granted = fixture.snapshot.quantum.granted(&demand.size);
                 prop_assert!(
                     !permitted || room.fitting(share.order, &granted) == 0,
                     "{id} could use {name}: {plan:#?}"
@@ -227,12 +227,12 @@ proptest! {
         nodes in prop::collection::vec(1..9_u64, 1..8),
         users in 1..7_u64,
     ) {
-        let mut world = World::eager().nodes(&nodes);
+        let mut fixture = Fixture::eager().nodes(&nodes);
         for user in 0..users {
-            world.job(&format!("j{user}"), &format!("u{user}"), 1);
+            fixture.job(&format!("j{user}"), &format!("u{user}"), 1);
         }
-        settle(&mut world);
-        let plan = world.plan();
+        settle(&mut fixture);
+        let plan = fixture.plan();
         let has: Vec<u64> =
             (0..users).map(|u| crate::tests::fixture::share(&plan, &format!("j{u}")).current).collect();
         let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
@@ -246,33 +246,33 @@ proptest! {
         asks in asks(),
         which in 0..6_u8,
     ) {
-        let mut world = fleet(&nodes, &asks, 1);
-        world.snapshot.tunables.initialization_cap = 0;
-        let plan = world.plan();
+        let mut fixture = fleet(&nodes, &asks, 1);
+        fixture.snapshot.tunables.initialization_cap = 0;
+        let plan = fixture.plan();
         prop_assume!(!plan.grants.is_empty());
         let mut tampered = plan.clone();
         tamper(&mut tampered.grants[0], which);
-        let violations = check(&world.snapshot, &tampered).unwrap_err();
+        let violations = check(&fixture.snapshot, &tampered).unwrap_err();
         prop_assert!(violations.iter().all(|v| matches!(v.part, Part::Grant(_))));
-        let (pruned, refused) = prune(&world.snapshot, tampered);
+        let (pruned, refused) = prune(&fixture.snapshot, tampered);
         prop_assert!(!refused.is_empty());
-        prop_assert_eq!(check(&world.snapshot, &pruned), Ok(()));
+        prop_assert_eq!(check(&fixture.snapshot, &pruned), Ok(()));
         prop_assert!(pruned.grants.len() < plan.grants.len());
     }
 
     #[test]
     fn the_same_snapshot_gives_the_same_plan(nodes in nodes(), asks in asks()) {
-        let mut world = fleet(&nodes, &asks, 2);
-        world.step();
-        let text = serde_json::to_string(&world.snapshot).unwrap();
+        let mut fixture = fleet(&nodes, &asks, 2);
+        fixture.step();
+        let text = serde_json::to_string(&fixture.snapshot).unwrap();
         let read: Snapshot = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
+        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&fixture.snapshot));
     }
 }
 
-fn free(snapshot: &Snapshot, name: &str) -> Room {
+fn free(snapshot: &Snapshot, name: &str) -> NodeSpace {
     let node = &snapshot.nodes[name];
-    let mut room = Room::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
+    let mut room = NodeSpace::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
     for it in snapshot.allocations.values() {
         if it.node.as_str() == name {
             room.take(it.order, &it.size, &it.gpus);
@@ -294,13 +294,13 @@ fn tamper(grant: &mut Grant, which: u8) {
 
 #[test]
 fn untrue_or_forbidden_vacates_are_refused() {
-    let mut world = World::eager().nodes(&[4, 4]);
-    world.reservation("r", "a", 4);
-    world.service("s", "a", 1);
-    world.job("j", "b", 1);
-    world.step();
+    let mut fixture = Fixture::eager().nodes(&[4, 4]);
+    fixture.reservation("r", "a", 4);
+    fixture.service("s", "a", 1);
+    fixture.job("j", "b", 1);
+    fixture.step();
     let mut plan = Plan::default();
-    for id in world.snapshot.allocations.keys() {
+    for id in fixture.snapshot.allocations.keys() {
         for (reason, purge) in [
             (VacateReason::Blocked, false),
             (VacateReason::NodeLost, true),
@@ -317,17 +317,17 @@ fn untrue_or_forbidden_vacates_are_refused() {
             });
         }
     }
-    let violations = check(&world.snapshot, &plan).unwrap_err();
+    let violations = check(&fixture.snapshot, &plan).unwrap_err();
     assert_eq!(violations.len(), plan.vacates.len());
-    assert!(prune(&world.snapshot, plan).0.is_empty());
+    assert!(prune(&fixture.snapshot, plan).0.is_empty());
 }
 
 #[test]
 fn the_check_refuses_more_than_there_is_room_or_leave_for() {
-    let mut world = World::eager().nodes(&[4]);
-    world.job("j", "a", 1).max_processes = 3;
-    world.job("k", "a", 1).max_processes = 9;
-    let plan = world.plan();
+    let mut fixture = Fixture::eager().nodes(&[4]);
+    fixture.job("j", "a", 1).max_processes = 3;
+    fixture.job("k", "a", 1).max_processes = 9;
+    let plan = fixture.plan();
     for id in ["j", "k"] {
         let mut more = plan.clone();
         let one = plan
@@ -336,7 +336,7 @@ fn the_check_refuses_more_than_there_is_room_or_leave_for() {
             .find(|grant| grant.work.as_str() == id)
             .unwrap();
         more.grants.extend(std::iter::repeat_n(one.clone(), 3));
-        let violations = check(&world.snapshot, &more).unwrap_err();
+        let violations = check(&fixture.snapshot, &more).unwrap_err();
         assert!(
             violations
                 .iter()
@@ -348,16 +348,16 @@ fn the_check_refuses_more_than_there_is_room_or_leave_for() {
 /// R-9.11: what the fleet allows beyond what a reservation asks for is a matter of the check too.
 #[test]
 fn the_check_refuses_nodes_too_large_for_a_reservation() {
-    let mut world = World::eager().nodes(&[4, 5]);
-    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
-    world.reservation("r", "a", 3);
-    let plan = world.plan();
+    let mut fixture = Fixture::eager().nodes(&[4, 5]);
+    fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    fixture.reservation("r", "a", 3);
+    let plan = fixture.plan();
     assert_eq!(plan.grants[0].node.as_str(), "n00");
     let mut large = plan.clone();
     let grant = &mut large.grants[0];
     (grant.node, grant.order) = (node_name("n01"), 5);
-    grant.size = world.node("n01").capacity.clone();
-    let violations = check(&world.snapshot, &large).unwrap_err();
+    grant.size = fixture.node("n01").capacity.clone();
+    let violations = check(&fixture.snapshot, &large).unwrap_err();
     assert!(matches!(
         violations[0].fault,
         Fault::WrongSize {
@@ -365,8 +365,8 @@ fn the_check_refuses_nodes_too_large_for_a_reservation() {
             needed: 3
         }
     ));
-    world.snapshot.tunables.reserve_overage_bytes = None;
-    assert!(check(&world.snapshot, &large).is_ok());
+    fixture.snapshot.tunables.reserve_overage_bytes = None;
+    assert!(check(&fixture.snapshot, &large).is_ok());
 }
 
 /// Room was made for `x00`, the second placement of the round gave it to whom it was taken from.
@@ -384,13 +384,13 @@ fn room_that_was_made_is_not_given_back_for_ever() {
     };
     let nodes = [(1, 0), (6, 2), (5, 2), (5, 2), (6, 0), (1, 2), (8, 1)];
     let before = [ask(0, 0, 1, 1), ask(3, 1, 2, 11), ask(3, 2, 5, 1)];
-    let mut world = fleet(&nodes, &before, 1);
-    settle(&mut world);
-    world.node("n02").lost = true;
-    add(&mut world, "x00", &ask(3, 2, 1, 2));
-    world.step();
-    world.snapshot.demand.pop_first();
-    settle(&mut world);
+    let mut fixture = fleet(&nodes, &before, 1);
+    settle(&mut fixture);
+    fixture.node("n02").lost = true;
+    add(&mut fixture, "x00", &ask(3, 2, 1, 2));
+    fixture.step();
+    fixture.snapshot.demand.pop_first();
+    settle(&mut fixture);
 }
 
 /// Where `w02` may be stripped for `x00`, its peer `w01` was as well, and took all back (W-21).
@@ -412,12 +412,12 @@ fn peers_do_not_strip_each_other_in_turn() {
         ask((3, 2), 1, 9, false),
         ask((3, 3), 1, 6, false),
     ];
-    let mut world = fleet(&nodes, &before, 1);
-    settle(&mut world);
-    world.node("n02").lost = true;
-    add(&mut world, "x00", &ask((3, 0), 1, 8, true));
-    add(&mut world, "x01", &ask((0, 0), 2, 1, false));
-    world.step();
-    world.snapshot.demand.pop_first();
-    settle(&mut world);
+    let mut fixture = fleet(&nodes, &before, 1);
+    settle(&mut fixture);
+    fixture.node("n02").lost = true;
+    add(&mut fixture, "x00", &ask((3, 0), 1, 8, true));
+    add(&mut fixture, "x01", &ask((0, 0), 2, 1, false));
+    fixture.step();
+    fixture.snapshot.demand.pop_first();
+    settle(&mut fixture);
 }

@@ -3,7 +3,7 @@
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
-use super::fixture::{GIB, World, node_name};
+use super::fixture::{Fixture, GIB, node_name};
 use crate::input::{
     settings::Settings,
     snapshot::{BlockEffect, Policy, Pool, User},
@@ -43,12 +43,12 @@ const POOLS: [&str; 5] = ["default", "below", "deep", "beside", "other"];
 const CLASSES: [&str; 6] = ["fair", "a", "b", "c", "d", "gone"];
 
 /// A fleet of up to twenty nodes, or of up to sixty once in a while.
-pub fn fleet(draw: &mut Draw) -> World {
-    let mut world = World::new();
-    world.departure = 1 + draw.below(3);
-    world.start_ms = draw.pick(&[0, 500, 3_000]);
-    tune(&mut world, draw);
-    pools(&mut world, draw);
+pub fn fleet(draw: &mut Draw) -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.departure = 1 + draw.below(3);
+    fixture.start_ms = draw.pick(&[0, 500, 3_000]);
+    tune(&mut fixture, draw);
+    pools(&mut fixture, draw);
     for (name, pool) in [
         ("a", "default"),
         ("b", "below"),
@@ -56,8 +56,8 @@ pub fn fleet(draw: &mut Draw) -> World {
         ("d", "other"),
     ] {
         let (priority, weight) = (draw.pick(&[5, 10, 10, 20]), 1 + draw.below(400));
-        world.class(name, (Policy::FairShare, priority, weight), pool);
-        let class = world.snapshot.classes.get_mut(name).unwrap();
+        fixture.class(name, (Policy::FairShare, priority, weight), pool);
+        let class = fixture.snapshot.classes.get_mut(name).unwrap();
         class.place = draw.below(2);
         class.growth.expand_by_doubling = draw.one_in(4).then(|| draw.one_in(2));
         if draw.one_in(6) {
@@ -66,15 +66,15 @@ pub fn fleet(draw: &mut Draw) -> World {
     }
     let nodes = if draw.one_in(10) { 60 } else { 20 };
     for at in 0..=draw.below(nodes) {
-        add_node(&mut world, draw, at);
+        add_node(&mut fixture, draw, at);
     }
     for at in 0..draw.below(nodes * 2) {
-        add_work(&mut world, draw, at);
+        add_work(&mut fixture, draw, at);
     }
-    world
+    fixture
 }
 
-fn tune(world: &mut World, draw: &mut Draw) {
+fn tune(fixture: &mut Fixture, draw: &mut Draw) {
     let mut settings = match draw.below(3) {
         0 => Settings::reference(),
         _ => Settings::default(),
@@ -84,7 +84,7 @@ fn tune(world: &mut World, draw: &mut Draw) {
             flip(&mut settings, at);
         }
     }
-    let tunables = &mut world.snapshot.tunables;
+    let tunables = &mut fixture.snapshot.tunables;
     tunables.settings = settings;
     tunables.initialization_cap = draw.below(4);
     tunables.expand_by_doubling = !draw.one_in(3);
@@ -95,7 +95,7 @@ fn tune(world: &mut World, draw: &mut Draw) {
     tunables.reserve_overage_bytes = draw.one_in(2).then_some(GIB);
     tunables.global_allotment_bytes = draw.one_in(2).then(|| (1 + draw.below(12)) * GIB);
     if draw.one_in(4) {
-        world.snapshot.quantum = Quantum(Size {
+        fixture.snapshot.quantum = Quantum(Size {
             cpu_milli: draw.pick(&[0, 500, 2_000]),
             ..Size::memory(draw.pick(&[1, 2]) * GIB)
         });
@@ -106,7 +106,7 @@ fn tune(world: &mut World, draw: &mut Draw) {
             max_allotment_bytes: draw.one_in(2).then_some(5 * GIB),
             max_allotment_by_class: by_class.into_iter().collect(),
         };
-        world.snapshot.users.insert("u1".parse().unwrap(), user);
+        fixture.snapshot.users.insert("u1".parse().unwrap(), user);
     }
 }
 
@@ -135,7 +135,7 @@ fn flip(settings: &mut Settings, at: u64) {
     *flag = !*flag;
 }
 
-fn pools(world: &mut World, draw: &mut Draw) {
+fn pools(fixture: &mut Fixture, draw: &mut Draw) {
     for (place, (name, parent)) in (1_u64..).zip([
         ("below", Some("default")),
         ("deep", Some("below")),
@@ -149,15 +149,15 @@ fn pools(world: &mut World, draw: &mut Draw) {
             place,
             quantum,
         };
-        world.snapshot.pools.insert(name.into(), pool);
+        fixture.snapshot.pools.insert(name.into(), pool);
     }
 }
 
-pub fn add_node(world: &mut World, draw: &mut Draw, at: u64) {
+pub fn add_node(fixture: &mut Fixture, draw: &mut Draw, at: u64) {
     let pool = draw.pick(&["default", "default", "below", "deep", "beside", "other"]);
     let name = format!("n{at:02}");
-    world.node_in(pool, &name, draw.below(9));
-    let node = world.node(&name);
+    fixture.node_in(pool, &name, draw.below(9));
+    let node = fixture.node(&name);
     node.capacity.gpu_milli = draw.pick(&[0, 0, 0, 2_000, 1_500]);
     node.capacity.cpu_milli = draw.pick(&[1_000_000, 4_000]);
     if draw.one_in(6) {
@@ -165,13 +165,13 @@ pub fn add_node(world: &mut World, draw: &mut Draw, at: u64) {
     }
 }
 
-pub fn add_work(world: &mut World, draw: &mut Draw, at: u64) {
+pub fn add_work(fixture: &mut Fixture, draw: &mut Draw, at: u64) {
     let (id, user) = (format!("w{at:03}"), format!("u{}", draw.below(6)));
     let order = 1 + draw.below(5);
     let demand = match draw.below(12) {
-        0 => world.reservation(&id, &user, order),
-        1 | 2 => world.service(&id, &user, order),
-        _ => world.job(&id, &user, order),
+        0 => fixture.reservation(&id, &user, order),
+        1 | 2 => fixture.service(&id, &user, order),
+        _ => fixture.job(&id, &user, order),
     };
     match demand.kind {
         WorkKind::Job => {
@@ -211,63 +211,63 @@ pub fn add_work(world: &mut World, draw: &mut Draw, at: u64) {
 }
 
 /// What happens between two rounds.
-pub fn happen(world: &mut World, draw: &mut Draw, round: u64) {
+pub fn happen(fixture: &mut Fixture, draw: &mut Draw, round: u64) {
     for _ in 0..draw.below(4) {
         let node = format!("n{:02}", draw.below(20));
-        let known = world.snapshot.nodes.contains_key(node.as_str());
+        let known = fixture.snapshot.nodes.contains_key(node.as_str());
         match draw.below(16) {
             0..=3 => {
                 let id = draw.below(60) + round * 60;
-                add_work(world, draw, id);
+                add_work(fixture, draw, id);
             }
             4..=6 => {
-                let gone = world.snapshot.demand.keys().next().cloned();
+                let gone = fixture.snapshot.demand.keys().next().cloned();
                 let id = format!("w{:03}", draw.below(40));
-                world.snapshot.demand.remove(id.as_str());
+                fixture.snapshot.demand.remove(id.as_str());
                 if let Some(gone) = gone.filter(|_| draw.one_in(3)) {
-                    world.snapshot.demand.remove(&gone);
+                    fixture.snapshot.demand.remove(&gone);
                 }
             }
-            7 if known => world.node(&node).lost = !draw.one_in(3),
-            8 if known => world.node(&node).offline = !draw.one_in(2),
-            9 if known => world.block(
+            7 if known => fixture.node(&node).lost = !draw.one_in(3),
+            8 if known => fixture.node(&node).offline = !draw.one_in(2),
+            9 if known => fixture.block(
                 &node,
                 draw.pick(&[BlockEffect::Mark, BlockEffect::Evacuate]),
             ),
-            10 if known => world.node(&node).block = None,
-            11 if known => world.node(&node).capacity.memory_bytes = draw.below(9) * GIB,
-            12 if known => world.node(&node).pool = draw.pick(&POOLS).into(),
+            10 if known => fixture.node(&node).block = None,
+            11 if known => fixture.node(&node).capacity.memory_bytes = draw.below(9) * GIB,
+            12 if known => fixture.node(&node).pool = draw.pick(&POOLS).into(),
             13 => {
                 let at = draw.below(20);
-                add_node(world, draw, at);
+                add_node(fixture, draw, at);
             }
-            14 => change_policy(world, draw),
-            _ => change_work(world, draw),
+            14 => change_policy(fixture, draw),
+            _ => change_work(fixture, draw),
         }
     }
-    finish_something(world, draw);
+    finish_something(fixture, draw);
 }
 
-fn change_policy(world: &mut World, draw: &mut Draw) {
+fn change_policy(fixture: &mut Fixture, draw: &mut Draw) {
     match draw.below(4) {
         0 => {
             let class = draw.pick(&CLASSES[..5]);
-            if let Some(class) = world.snapshot.classes.get_mut(class) {
+            if let Some(class) = fixture.snapshot.classes.get_mut(class) {
                 class.weight = 1 + draw.below(400);
             }
         }
-        1 => world.snapshot.tunables.initialization_cap = draw.below(4),
+        1 => fixture.snapshot.tunables.initialization_cap = draw.below(4),
         2 => {
-            world.snapshot.classes.remove("c");
+            fixture.snapshot.classes.remove("c");
         }
-        _ => tune(world, draw),
+        _ => tune(fixture, draw),
     }
 }
 
-fn change_work(world: &mut World, draw: &mut Draw) {
-    let some = draw.below(1 + world.snapshot.demand.len() as u64);
+fn change_work(fixture: &mut Fixture, draw: &mut Draw) {
+    let some = draw.below(1 + fixture.snapshot.demand.len() as u64);
     let at = usize::try_from(some).unwrap();
-    let Some(demand) = world.snapshot.demand.values_mut().nth(at) else {
+    let Some(demand) = fixture.snapshot.demand.values_mut().nth(at) else {
         return;
     };
     match draw.below(10) {
@@ -285,17 +285,23 @@ fn change_work(world: &mut World, draw: &mut Draw) {
 }
 
 /// A process that ends by itself, and one that says what would be lost with it.
-fn finish_something(world: &mut World, draw: &mut Draw) {
-    let count = world.snapshot.allocations.len() as u64;
+fn finish_something(fixture: &mut Fixture, draw: &mut Draw) {
+    let count = fixture.snapshot.allocations.len() as u64;
     if count == 0 {
         return;
     }
     let at = usize::try_from(draw.below(count)).unwrap();
-    let id = world.snapshot.allocations.keys().nth(at).cloned().unwrap();
-    let share = world.snapshot.allocations.get_mut(&id).unwrap();
+    let id = fixture
+        .snapshot
+        .allocations
+        .keys()
+        .nth(at)
+        .cloned()
+        .unwrap();
+    let share = fixture.snapshot.allocations.get_mut(&id).unwrap();
     share.investment_ms = Some(draw.below(5_000));
     share.running = !draw.one_in(4);
     if draw.one_in(5) {
-        world.snapshot.allocations.remove(&id);
+        fixture.snapshot.allocations.remove(&id);
     }
 }

@@ -3,27 +3,27 @@
 
 use hayward_vocabulary::Size;
 
-use super::fixture::{GIB, World, node_name, share};
+use super::fixture::{Fixture, GIB, node_name, share};
 use crate::{
     input::{settings::Settings, snapshot::BlockEffect},
     output::plan::VacateReason,
 };
 
-fn reference() -> World {
-    let mut world = World::eager();
-    let tunables = &mut world.snapshot.tunables;
+fn reference() -> Fixture {
+    let mut fixture = Fixture::eager();
+    let tunables = &mut fixture.snapshot.tunables;
     tunables.settings = Settings::reference();
     tunables.fragmentation_threshold = 2;
-    world
+    fixture
 }
 
 #[test]
 fn r_4_3_a_process_is_granted_its_order_in_quanta() {
-    let mut world = reference();
-    world.snapshot.quantum.0 = Size::memory(4 * GIB);
-    world.node_in("default", "n00", 12);
-    world.job("j", "a", 5).max_processes = 1;
-    let plan = world.plan();
+    let mut fixture = reference();
+    fixture.snapshot.quantum.0 = Size::memory(4 * GIB);
+    fixture.node_in("default", "n00", 12);
+    fixture.job("j", "a", 5).max_processes = 1;
+    let plan = fixture.plan();
     assert_eq!(plan.grants[0].order, 2);
     assert_eq!(plan.grants[0].size.memory_bytes, 8 * GIB);
 }
@@ -33,36 +33,36 @@ fn r_4_3_a_process_is_granted_its_order_in_quanta() {
 /// share is R's, with all that n00 has.
 #[test]
 fn r_12_12_a_fresh_share_is_handed_to_a_reservation_as_a_whole_node() {
-    let mut world = reference().nodes(&[]);
+    let mut fixture = reference().nodes(&[]);
     for (name, order) in [("n01", 4), ("n02", 5), ("n03", 1)] {
-        world.node_in("default", name, order);
+        fixture.node_in("default", name, order);
     }
-    let pinned = world.job("j", "b", 1);
+    let pinned = fixture.job("j", "b", 1);
     (pinned.max_processes, pinned.machines) = (2, [node_name("n02")].into());
-    world.job("w", "a", 4).max_processes = 2;
-    let plan = world.step();
+    fixture.job("w", "a", 4).max_processes = 2;
+    let plan = fixture.step();
     assert_eq!(
         (share(&plan, "w").counted, share(&plan, "w").current),
         (2, 1)
     );
-    world.node_in("default", "n00", 4);
-    world.reservation("r", "c", 4);
-    let plan = world.step();
+    fixture.node_in("default", "n00", 4);
+    fixture.reservation("r", "c", 4);
+    let plan = fixture.step();
     assert_eq!(share(&plan, "w").current, 1);
     assert_eq!(plan.grants.len(), 1);
     let grant = &plan.grants[0];
     assert_eq!((grant.work.as_str(), grant.node.as_str()), ("r", "n00"));
-    assert_eq!(grant.size, world.snapshot.nodes["n00"].capacity);
+    assert_eq!(grant.size, fixture.snapshot.nodes["n00"].capacity);
 }
 
 /// R-7.5 and R-14.1: what recovery finds on a node that nobody knows is given up at once.
 #[test]
 fn r_7_5_shares_on_an_unknown_node_are_purged() {
-    let mut world = reference().nodes(&[2]);
-    world.job("j", "a", 1);
-    world.step();
-    world.snapshot.nodes.remove("n00");
-    let plan = world.plan();
+    let mut fixture = reference().nodes(&[2]);
+    fixture.job("j", "a", 1);
+    fixture.step();
+    fixture.snapshot.nodes.remove("n00");
+    let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 2);
     let gone = |it: &crate::output::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
     assert!(plan.vacates.iter().all(gone), "{plan:#?}");
@@ -115,33 +115,33 @@ fn allocations() -> Vec<Before> {
 
 /// The round that hears of a fate: whether the allocation is given up by it.
 fn given_up(before: Before, fate: Fate) -> bool {
-    let mut world = World::eager().nodes(&[4]);
+    let mut fixture = Fixture::eager().nodes(&[4]);
     let demand = match before.work {
-        "j" => world.job("j", "a", 1),
-        "s" => world.service("s", "a", 1),
-        _ => world.reservation("r", "a", 4),
+        "j" => fixture.job("j", "a", 1),
+        "s" => fixture.service("s", "a", 1),
+        _ => fixture.reservation("r", "a", 4),
     };
     demand.max_processes = 1;
     if before.fixed && before.work == "j" {
         demand.class = Some("fixed".into());
     }
-    world.step();
-    let snapshot = &mut world.snapshot;
+    fixture.step();
+    let snapshot = &mut fixture.snapshot;
     let held = snapshot.allocations.values_mut().next();
     let held = held.unwrap_or_else(|| panic!("nothing is granted: {before:?}"));
     held.leaving = before.leaving;
     if before.withdrawn {
         snapshot.demand.clear();
     }
-    let node = world.node("n00");
+    let node = fixture.node("n00");
     (node.offline, node.lost) = (before.offline, fate == Fate::Lost);
     if let Some(effect) = before.block {
-        world.block("n00", effect);
+        fixture.block("n00", effect);
     }
     if fate == Fate::Forgotten {
-        world.snapshot.nodes.remove("n00");
+        fixture.snapshot.nodes.remove("n00");
     }
-    world.plan().vacates.iter().any(|it| it.purge)
+    fixture.plan().vacates.iter().any(|it| it.purge)
 }
 
 /// A reservation is its owner's to give back, and goes at once when it is withdrawn (I12).
@@ -163,18 +163,18 @@ fn every_allocation_is_given_up_with_its_node_but_a_reservation_that_is_wanted()
 /// its order is 4, and no second node is looked for. S and J go by their own orders.
 #[test]
 fn r_14_2_what_is_held_says_what_it_was_upgraded_to() {
-    let mut world = reference().nodes(&[4, 3]);
-    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
-    world.node("n01").takes_work = false;
-    world.reservation("r", "a", 3);
-    world.step();
-    world.node("n01").takes_work = true;
-    world.service("s", "b", 1).class = Some("fixed".into());
-    world.job("j", "c", 1);
-    world.step();
-    let before = world.plan();
-    world.snapshot.carried = crate::input::snapshot::Carried::default();
-    let plan = world.plan();
+    let mut fixture = reference().nodes(&[4, 3]);
+    fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    fixture.node("n01").takes_work = false;
+    fixture.reservation("r", "a", 3);
+    fixture.step();
+    fixture.node("n01").takes_work = true;
+    fixture.service("s", "b", 1).class = Some("fixed".into());
+    fixture.job("j", "c", 1);
+    fixture.step();
+    let before = fixture.plan();
+    fixture.snapshot.carried = crate::input::snapshot::Carried::default();
+    let plan = fixture.plan();
     let r = share(&plan, "r");
     assert_eq!((r.order, r.counted, r.current), (4, 1, 1));
     assert_eq!((plan.grants.len(), plan.vacates.len()), (0, 0));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
-    Plan, Room,
+    NodeSpace, Plan,
     plan::{Grant, outside::Refusal},
     snapshot::{
         Node, Policy,
@@ -16,7 +16,7 @@ use super::{Step, Steps};
 use crate::{pool_view::PoolView, response::MAX_STEPS, trees::quantum_of};
 
 type Why = (Refusal, String);
-type Rooms<'a> = BTreeMap<&'a NodeName, Room>;
+type Rooms<'a> = BTreeMap<&'a NodeName, NodeSpace>;
 
 pub(super) fn verify(view: &mut PoolView, (answer, plan): (&Answer, &Plan), steps: &mut Steps) {
     let mut rooms = rooms(view, answer, plan);
@@ -51,8 +51,13 @@ fn rooms<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> Rooms<'a> {
         .filter(|(name, _)| named.contains(name.as_str()));
     let mut rooms: Rooms = nodes
         .map(|(name, node)| {
+<<<<<<< HEAD
             let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
             (name, Room::new(order, &node.capacity))
+=======
+            let order = quantum_of(book.snapshot, &node.pool).node_order(&node.capacity);
+            (name, NodeSpace::new(order, &node.capacity))
+>>>>>>> cf0e8492 (planner: rename types, fields and variables to the standard terms)
         })
         .collect();
     for held in view.snapshot.allocations.values() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::what_if as api;
-use hayward_rm_scheduler_domain::forecast::{Course, Forecast, Leave};
+use hayward_rm_scheduler_domain::forecast::{Forecast, Leave, Timeline};
 use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{UserName, WorkId};
 
@@ -54,7 +54,7 @@ fn cut<T>(name: &str, lines: &mut Vec<T>, left_out: &mut BTreeMap<String, u64>) 
     }
 }
 
-fn starts(course: &Course) -> Vec<api::Starts> {
+fn starts(course: &Timeline) -> Vec<api::Starts> {
     let mut lines: BTreeMap<(u64, &WorkId, &str), api::Starts> = BTreeMap::new();
     for start in &course.starts {
         let key = (start.round, &start.work, start.node.as_str());
@@ -72,7 +72,7 @@ fn starts(course: &Course) -> Vec<api::Starts> {
     lines.into_values().collect()
 }
 
-fn waits(course: &Course) -> Vec<api::Waits> {
+fn waits(course: &Timeline) -> Vec<api::Waits> {
     let processes = course.processes();
     let users: BTreeMap<&WorkId, &UserName> =
         processes.map(|(work, (user, ..))| (work, user)).collect();
@@ -94,7 +94,7 @@ fn cause(leave: &Leave) -> Option<&UserName> {
 }
 
 /// What others lose to work that the asker may be told of.
-fn leaves_of_others(course: &Course, asker: &Requester) -> Option<api::OthersLeave> {
+fn leaves_of_others(course: &Timeline, asker: &Requester) -> Option<api::OthersLeave> {
     let others = course.leaves.iter().filter(|it| !asker.knows(&it.user));
     let theirs = others.filter(|it| cause(it).is_some_and(|user| asker.knows(user)));
     let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {

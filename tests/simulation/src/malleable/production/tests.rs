@@ -126,7 +126,7 @@ fn a_plan_that_may_not_be_is_an_error_and_is_not_carried_out() {
         grants: vec![granted(7, &nodes[0], Vec::new())],
         ..Plan::default()
     };
-    let told = planner.mind_queues(&mut world, (&News::default(), &plan));
+    let told = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &plan));
     let told = told.unwrap_err().to_string();
     assert!(
         told.contains("work job_000000007 asks for nothing"),
@@ -135,7 +135,7 @@ fn a_plan_that_may_not_be_is_an_error_and_is_not_carried_out() {
 
     // It was submitted, and no round has come to it.
     planner.fresh.push(0);
-    let told = planner.mind_queues(&mut world, (&News::default(), &Plan::default()));
+    let told = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &Plan::default()));
     let (round, work) = (0, work_id(0));
     assert_eq!(told, Err(Unsound::Unsaid { round, work }));
 }

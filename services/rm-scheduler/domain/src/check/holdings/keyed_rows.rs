@@ -6,14 +6,14 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 
 #[derive(Debug)]
-pub(super) struct Numbered<K, V> {
+pub(super) struct KeyedRows<K, V> {
     numbers: FxHashMap<K, u32>,
     /// A row that is gone has no key.
     rows: Vec<(Option<K>, V)>,
     free: Vec<u32>,
 }
 
-impl<K, V> Default for Numbered<K, V> {
+impl<K, V> Default for KeyedRows<K, V> {
     fn default() -> Self {
         Self {
             numbers: FxHashMap::default(),
@@ -23,7 +23,7 @@ impl<K, V> Default for Numbered<K, V> {
     }
 }
 
-impl<K: Hash + Eq + Clone, V: Default> Numbered<K, V> {
+impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
     /// The number of this row, which is there from now on.
     pub fn number(&mut self, key: &K) -> u32 {
         if let Some(number) = self.numbers.get(key) {

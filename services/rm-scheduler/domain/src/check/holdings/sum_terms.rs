@@ -7,7 +7,7 @@ use hayward_vocabulary::Quantum;
 use crate::input::snapshot::{Policy, Pool, Snapshot};
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct SumTerms {
     quantum: Quantum,
     pools: BTreeMap<String, Pool>,
     /// With their pools.
@@ -16,7 +16,7 @@ pub(super) struct Terms {
     trees: Vec<String>,
 }
 
-impl Terms {
+impl SumTerms {
     pub fn of(snapshot: &Snapshot) -> Self {
         let classes = snapshot.classes.iter();
         Self {

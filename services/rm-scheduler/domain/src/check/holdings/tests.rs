@@ -7,7 +7,7 @@ use crate::{
         snapshot::{Demand, Policy},
     },
     tests::{
-        fixture::{GIB, World, node_name, work_id},
+        fixture::{Fixture, GIB, node_name, work_id},
         random_fleets::Draw,
     },
 };
@@ -17,15 +17,15 @@ const WORK: [&str; 4] = ["w0", "w1", "w2", "w3"];
 const CLASSES: [&str; 4] = ["fair", "kept", "whole", "root.a.b"];
 
 /// Pools with and without queues, and classes of each policy.
-fn world() -> World {
-    let mut world = World::eager().nodes(&[8, 8]);
-    world
+fn world() -> Fixture {
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
+    fixture
         .snapshot
         .pools
         .insert("other".into(), crate::input::snapshot::Pool::default());
-    world.class("kept", (Policy::FixedShare, 10, 100), "default");
-    world.class("whole", (Policy::Reserve, 10, 100), "default");
-    world
+    fixture.class("kept", (Policy::FixedShare, 10, 100), "default");
+    fixture.class("whole", (Policy::Reserve, 10, 100), "default");
+    fixture
 }
 
 fn held(draw: &mut Draw) -> Allocation {
@@ -69,8 +69,8 @@ fn asks(draw: &mut Draw, demand: &Demand) -> Demand {
     }
 }
 
-fn happens(world: &mut World, draw: &mut Draw, demand: &Demand) {
-    let snapshot = &mut world.snapshot;
+fn happens(fixture: &mut Fixture, draw: &mut Draw, demand: &Demand) {
+    let snapshot = &mut fixture.snapshot;
     for _ in 0..=draw.below(3) {
         let id: AllocationId = format!("alc_{}", draw.below(9)).parse().unwrap();
         if draw.one_in(3) {
@@ -90,7 +90,7 @@ fn happens(world: &mut World, draw: &mut Draw, demand: &Demand) {
         0 => drop(snapshot.nodes.remove(&node)),
         1 | 2 => {
             let pool = draw.pick(&["default", "other", "nowhere"]);
-            world.node_in(pool, node.as_str(), 8);
+            fixture.node_in(pool, node.as_str(), 8);
         }
         3 => snapshot.quantum.0.memory_bytes = draw.pick(&[GIB, 2 * GIB]),
         4 => {
@@ -99,7 +99,7 @@ fn happens(world: &mut World, draw: &mut Draw, demand: &Demand) {
         }
         5 => {
             let policy = draw.pick(&[Policy::FairShare, Policy::Reserve]);
-            world.class("whole", (policy, 10, 100), "default");
+            fixture.class("whole", (policy, 10, 100), "default");
         }
         _ => {}
     }
@@ -109,23 +109,23 @@ fn happens(world: &mut World, draw: &mut Draw, demand: &Demand) {
 fn what_follows_the_news_is_what_reads_everything() {
     for seed in 0..400 {
         let mut draw = Draw::new(seed + 31_000);
-        let mut world = world();
-        let demand = world.job("w0", "a", 1).clone();
+        let mut fixture = world();
+        let demand = fixture.job("w0", "a", 1).clone();
         if draw.one_in(2) {
             let queues = ("other".to_owned(), Queues::default());
-            world.snapshot.queues = BTreeMap::from([queues]);
+            fixture.snapshot.queues = BTreeMap::from([queues]);
         }
         let mut holdings = Holdings::default();
-        let mut news = News::everything();
+        let mut news = SnapshotDelta::everything();
         for _ in 0..30 {
-            holdings.follow(&world.snapshot, &news);
-            holdings.assert_same(&Holdings::of(&world.snapshot));
+            holdings.follow(&fixture.snapshot, &news);
+            holdings.assert_same(&Holdings::of(&fixture.snapshot));
             // Whoever names something again changes nothing.
-            holdings.follow(&world.snapshot, &news);
-            holdings.assert_same(&Holdings::of(&world.snapshot));
-            let before = world.snapshot.clone();
-            happens(&mut world, &mut draw, &demand);
-            news = News::between(&before, &world.snapshot);
+            holdings.follow(&fixture.snapshot, &news);
+            holdings.assert_same(&Holdings::of(&fixture.snapshot));
+            let before = fixture.snapshot.clone();
+            happens(&mut fixture, &mut draw, &demand);
+            news = SnapshotDelta::between(&before, &fixture.snapshot);
         }
     }
 }

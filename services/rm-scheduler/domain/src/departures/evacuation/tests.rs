@@ -8,7 +8,7 @@ use crate::{
     departures::disruption::{Candidate, may_leave},
     input::snapshot::BlockEffect,
     output::plan::{Vacate, VacateReason},
-    tests::fixture::{World, node_name, work_id},
+    tests::fixture::{Fixture, node_name, work_id},
 };
 
 const PROCESS: Leaver = Leaver {
@@ -57,7 +57,7 @@ fn which_way_something_leaves() {
 /// Services whose nodes are drained one after the other, as rm-scheduler and container-manager
 /// carry it out together.
 struct Story {
-    world: World,
+    fixture: Fixture,
     drained: BTreeSet<NodeName>,
     limit: Option<u64>,
     /// Successors, and what each takes over from.
@@ -66,15 +66,15 @@ struct Story {
 
 impl Story {
     fn new(rooms: &[u64], services: &[(u64, u64)], limit: Option<u64>, departure: u64) -> Self {
-        let mut world = World::new().nodes(rooms);
-        world.departure = departure;
+        let mut fixture = Fixture::new().nodes(rooms);
+        fixture.departure = departure;
         for (at, (processes, order)) in services.iter().enumerate() {
             for process in 0..*processes {
-                world.service(&format!("svc_{at}.{process}"), "ann", *order);
+                fixture.service(&format!("svc_{at}.{process}"), "ann", *order);
             }
         }
         Self {
-            world,
+            fixture,
             drained: BTreeSet::new(),
             limit,
             follows: BTreeMap::new(),
@@ -82,24 +82,24 @@ impl Story {
     }
 
     fn drain(&mut self, node: &str) {
-        self.world.block(node, BlockEffect::Mark);
+        self.fixture.block(node, BlockEffect::Mark);
         self.drained.insert(node_name(node));
     }
 
     /// It is there and no node is told of it: what it takes over from has not ended.
     fn is_held(&self, id: &AllocationId) -> bool {
         let before = self.follows.get(id);
-        before.is_some_and(|it| self.world.snapshot.allocations.contains_key(it))
+        before.is_some_and(|it| self.fixture.snapshot.allocations.contains_key(it))
     }
 
     fn of_work(&self, work: &WorkId) -> Vec<AllocationId> {
-        let all = self.world.snapshot.allocations.iter();
+        let all = self.fixture.snapshot.allocations.iter();
         let ours = all.filter(|(_, it)| it.work == *work);
         ours.map(|(id, _)| id.clone()).collect()
     }
 
     fn sought(&self) -> Vec<(AllocationId, WorkId)> {
-        let all = || self.world.snapshot.allocations.iter();
+        let all = || self.fixture.snapshot.allocations.iter();
         let goes = |(id, it): &(&AllocationId, &crate::input::snapshot::Allocation)| {
             let leaver = Leaver {
                 awaits_its_start: self.is_held(id),
@@ -109,7 +109,7 @@ impl Story {
             here && way(&leaver) == Way::PlaceFirst
         };
         let candidates: Vec<_> = all().filter(goes).collect();
-        let asked: Vec<Candidate> = candidates
+        let work_record: Vec<Candidate> = candidates
             .iter()
             .map(|(_, it)| Candidate {
                 group: it.work.whole(),
@@ -119,11 +119,11 @@ impl Story {
             .collect();
         let mut moving: BTreeMap<WorkId, u64> = BTreeMap::new();
         for id in self.follows.values() {
-            if let Some(it) = self.world.snapshot.allocations.get(id) {
+            if let Some(it) = self.fixture.snapshot.allocations.get(id) {
                 *moving.entry(it.work.whole()).or_default() += 1;
             }
         }
-        let may = may_leave(&asked, &moving);
+        let may = may_leave(&work_record, &moving);
         let chosen = candidates.into_iter().zip(may).filter(|(_, may)| *may);
         chosen
             .map(|((id, it), _)| (id.clone(), it.work.clone()))
@@ -133,7 +133,7 @@ impl Story {
     fn step(&mut self) {
         let sought = self.sought();
         self.leaving(&sought, true);
-        let mut plan = self.world.plan();
+        let mut plan = self.fixture.plan();
         let works: Vec<WorkId> = sought.iter().map(|(_, work)| work.clone()).collect();
         let found = found(&works, &plan.grants);
         let (mut stay, mut go) = (Vec::new(), Vec::new());
@@ -149,8 +149,8 @@ impl Story {
             purge: false,
         }));
         let before: BTreeSet<AllocationId> =
-            self.world.snapshot.allocations.keys().cloned().collect();
-        self.world.carry_out(&plan);
+            self.fixture.snapshot.allocations.keys().cloned().collect();
+        self.fixture.carry_out(&plan);
         for (id, work) in go {
             let fresh = self.of_work(&work);
             let fresh = fresh.into_iter().find(|it| !before.contains(it));
@@ -160,13 +160,13 @@ impl Story {
 
     fn leaving(&mut self, which: &[(AllocationId, WorkId)], leaving: bool) {
         for (id, _) in which {
-            let known = self.world.snapshot.allocations.get_mut(id);
+            let known = self.fixture.snapshot.allocations.get_mut(id);
             known.expect("it is there").leaving = leaving;
         }
     }
 
     fn holds_what_it_should(&self) -> Result<(), TestCaseError> {
-        let snapshot = &self.world.snapshot;
+        let snapshot = &self.fixture.snapshot;
         for work in snapshot.demand.keys() {
             let all = self.of_work(work);
             let started = all.iter().filter(|id| !self.is_held(id)).count();
@@ -186,7 +186,7 @@ impl Story {
     }
 
     fn on_drained(&self) -> usize {
-        let all = self.world.snapshot.allocations.values();
+        let all = self.fixture.snapshot.allocations.values();
         all.filter(|it| self.drained.contains(&it.node)).count()
     }
 }
@@ -211,14 +211,14 @@ proptest! {
     ) {
         let needed: u64 = services.iter().map(|(count, order)| count * order).sum();
         let mut story = Story::new(&[needed, 0, 0], &services, limit, departure);
-        while story.world.snapshot.allocations.len() < story.world.snapshot.demand.len() {
+        while story.fixture.snapshot.allocations.len() < story.fixture.snapshot.demand.len() {
             story.step();
         }
         story.holds_what_it_should()?;
         for (name, quanta) in [("n01", spare), ("n02", needed)] {
-            story.world.node_in("default", name, quanta);
+            story.fixture.node_in("default", name, quanta);
         }
-        story.world.block("n02", BlockEffect::Mark);
+        story.fixture.block("n02", BlockEffect::Mark);
         story.drain("n00");
         for round in 0..12 {
             if round == second {
@@ -229,7 +229,7 @@ proptest! {
         }
         prop_assert!(spare >= needed || story.on_drained() > 0);
         // With room for all, everything comes away in the end.
-        story.world.node("n02").block = None;
+        story.fixture.node("n02").block = None;
         story.drain("n01");
         for _ in 0..80 {
             story.step();

@@ -1,6 +1,6 @@
 //! Processes per order.
 
-use crate::entitlement::hole_table::Holes;
+use crate::entitlement::hole_table::HoleTable;
 
 /// There are few orders, so they stand in a row: that is quicker to walk over, to compare and to
 /// copy than a tree.
@@ -17,41 +17,41 @@ impl Amounts {
         Self { by_order }
     }
 
-    pub fn add(&mut self, order: u64, count: u64) {
+    pub fn add(&mut self, quanta: u64, count: u64) {
         if count == 0 {
             return;
         }
-        let place = self.by_order.partition_point(|(other, _)| *other < order);
-        self.add_at(place, order, count);
+        let position = self.by_order.partition_point(|(other, _)| *other < quanta);
+        self.add_at(position, quanta, count);
     }
 
     /// `place` is where the order is or would be.
-    fn add_at(&mut self, place: usize, order: u64, count: u64) {
-        match self.by_order.get_mut(place) {
-            Some((there, sum)) if *there == order => *sum = sum.saturating_add(count),
-            _ => self.by_order.insert(place, (order, count)),
+    fn add_at(&mut self, position: usize, quanta: u64, count: u64) {
+        match self.by_order.get_mut(position) {
+            Some((there, sum)) if *there == quanta => *sum = sum.saturating_add(count),
+            _ => self.by_order.insert(position, (quanta, count)),
         }
     }
 
     /// So many of an order that is larger than all that are here.
-    pub fn push(&mut self, order: u64, count: u64) {
+    pub fn push(&mut self, quanta: u64, count: u64) {
         if count > 0 {
-            self.by_order.push((order, count));
+            self.by_order.push((quanta, count));
         }
     }
 
     pub fn merge(&mut self, other: &Self) {
-        let mut place = 0;
-        for (order, count) in other.iter() {
+        let mut position = 0;
+        for (quanta, count) in other.iter() {
             while self
                 .by_order
-                .get(place)
-                .is_some_and(|known| known.0 < order)
+                .get(position)
+                .is_some_and(|known| known.0 < quanta)
             {
-                place += 1;
+                position += 1;
             }
-            self.add_at(place, order, count);
-            place += 1;
+            self.add_at(position, quanta, count);
+            position += 1;
         }
     }
 
@@ -75,7 +75,7 @@ impl Amounts {
     }
 
     /// The holes a grant is for the next level down.
-    pub fn as_holes(&self) -> Holes {
-        Holes::ascending(self.iter())
+    pub fn as_holes(&self) -> HoleTable {
+        HoleTable::ascending(self.iter())
     }
 }

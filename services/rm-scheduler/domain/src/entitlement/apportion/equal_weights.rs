@@ -10,21 +10,21 @@ mod search;
 
 use std::{cmp::Reverse, ops::Range};
 
-use crate::entitlement::hole_table::Holes;
+use crate::entitlement::hole_table::HoleTable;
 use band::before;
 pub(crate) use band::{Band, Member};
-use remainder::Extras;
+use remainder::Remainder;
 use search::{Part, turn_at};
 
 /// Divides holes among these. `level` is that of [`Manner`](crate::input::settings::Manner). They come back with the
 /// largest order first, those of one owner beside each other and by their turns.
 pub(crate) fn divide<'t>(
     entering: impl ExactSizeIterator<Item = Band<'t>>,
-    mut holes: Holes,
+    mut holes: HoleTable,
     level: bool,
 ) -> Vec<Band<'t>> {
     let mut bands = Bands::enter(entering, level);
-    let mut open = bands.lanes.iter().map(|lane| lane.open).sum();
+    let mut open = bands.ranges.iter().map(|range| range.open).sum();
     while open > 0 {
         let total = holes.quanta();
         if total == 0 || !bands.pass((total, open), &mut holes) {
@@ -32,7 +32,7 @@ pub(crate) fn divide<'t>(
         }
         open = bands.retain_able(holes.largest());
     }
-    for at in 0..bands.lanes.len() {
+    for at in 0..bands.ranges.len() {
         bands.sweep(at, &mut holes);
     }
     bands.all
@@ -41,15 +41,15 @@ pub(crate) fn divide<'t>(
 struct Bands<'t> {
     /// The largest order first.
     all: Vec<Band<'t>>,
-    lanes: Vec<Lane>,
-    extras: Extras,
+    ranges: Vec<BandRange>,
+    extras: Remainder,
     /// Memory for looking for a turn.
     parts: Vec<Part<'t>>,
 }
 
 /// Bands of one order, beside each other.
-struct Lane {
-    order: u64,
+struct BandRange {
+    quanta: u64,
     start: usize,
     end: usize,
     /// Does or did anybody want anything?
@@ -58,7 +58,7 @@ struct Lane {
     open: u64,
 }
 
-impl Lane {
+impl BandRange {
     fn bands(&self) -> Range<usize> {
         self.start..self.end
     }
@@ -69,53 +69,56 @@ impl<'t> Bands<'t> {
         // Few of them are divided.
         let mut all: Vec<Band> = Vec::with_capacity(2 * entering.len());
         all.extend(entering);
-        all.sort_unstable_by_key(|band| (Reverse(band.order), band.owner, band.from));
-        let mut lanes: Vec<Lane> = Vec::with_capacity(all.len());
+        all.sort_unstable_by_key(|band| (Reverse(band.quanta), band.owner, band.from));
+        let mut ranges: Vec<BandRange> = Vec::with_capacity(all.len());
         for (at, band) in all.iter().enumerate() {
-            if lanes.last().is_none_or(|lane| lane.order != band.order) {
-                lanes.push(Lane {
-                    order: band.order,
+            if ranges
+                .last()
+                .is_none_or(|range| range.quanta != band.quanta)
+            {
+                ranges.push(BandRange {
+                    quanta: band.quanta,
                     start: at,
                     end: at,
                     is_wanted: false,
                     open: 0,
                 });
             }
-            if let Some(lane) = lanes.last_mut() {
-                lane.end = at + 1;
-                lane.is_wanted |= band.want > 0;
-                lane.open += band.count();
+            if let Some(range) = ranges.last_mut() {
+                range.end = at + 1;
+                range.is_wanted |= band.want > 0;
+                range.open += band.count();
             }
         }
         Self {
             parts: Vec::new(),
-            extras: Extras::new(level),
+            extras: Remainder::new(level),
             all,
-            lanes,
+            ranges,
         }
     }
 
     fn lane(&self, at: usize) -> &[Band<'t>] {
-        &self.all[self.lanes[at].bands()]
+        &self.all[self.ranges[at].bands()]
     }
 
     fn lane_mut(&mut self, at: usize) -> &mut [Band<'t>] {
-        &mut self.all[self.lanes[at].bands()]
+        &mut self.all[self.ranges[at].bands()]
     }
 
     /// Drops those that want nothing more, or nothing that still fits; returns how many stay.
     fn retain_able(&mut self, largest: u64) -> u64 {
         let (mut open, passes) = (0, self.extras.passes());
-        for lane in self.lanes.iter_mut().filter(|lane| lane.open > 0) {
-            lane.open = 0;
-            for band in &mut self.all[lane.bands()] {
-                if band.want == 0 || band.order > largest {
+        for range in self.ranges.iter_mut().filter(|range| range.open > 0) {
+            range.open = 0;
+            for band in &mut self.all[range.bands()] {
+                if band.want == 0 || band.quanta > largest {
                     band.until = band.until.min(passes);
                 } else {
-                    lane.open += band.count();
+                    range.open += band.count();
                 }
             }
-            open += lane.open;
+            open += range.open;
         }
         open
     }
@@ -125,7 +128,7 @@ impl<'t> Bands<'t> {
     /// much is taken before.
     fn turn(&mut self, at: usize, takes: impl Fn(&Band) -> u64, most: u64) -> (u32, u64) {
         self.parts.clear();
-        let bands = self.all[self.lanes[at].bands()].iter();
+        let bands = self.all[self.ranges[at].bands()].iter();
         self.parts.reserve(bands.len());
         let parts = bands.map(|band| Part::new(band.members, takes(band)));
         self.parts.extend(parts.filter(Part::takes_some));
@@ -134,10 +137,10 @@ impl<'t> Bands<'t> {
 
     /// Divides bands of a lane that are concerned before each of these turns, of which the last
     /// comes first.
-    fn part(&mut self, lane: usize, concerned: impl Fn(&Band) -> bool, turns: &[u32]) {
+    fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, turns: &[u32]) {
         let before_all = self.all.len();
         // What is behind stays where it is until it was looked at.
-        for at in self.lanes[lane].bands().rev() {
+        for at in self.ranges[range].bands().rev() {
             for turn in turns {
                 let band = &mut self.all[at];
                 if !concerned(band) {
@@ -149,41 +152,41 @@ impl<'t> Bands<'t> {
             }
         }
         let more = self.all.len() - before_all;
-        self.lanes[lane].end += more;
-        for later in &mut self.lanes[lane + 1..] {
+        self.ranges[range].end += more;
+        for later in &mut self.ranges[range + 1..] {
             (later.start, later.end) = (later.start + more, later.end + more);
         }
     }
 
     /// True when it gave anything.
-    fn pass(&mut self, (total, all): (u64, u64), holes: &mut Holes) -> bool {
+    fn pass(&mut self, (total, all): (u64, u64), holes: &mut HoleTable) -> bool {
         let (each, rest) = (total / all, total % all);
         self.extras.begin(rest);
         // Who takes part and deserves nothing.
         let mut idle = if each > 0 { 0 } else { all - rest };
         let (mut open, mut anything) = (all, false);
         // Nobody asks what comes after the last that take part.
-        let last = self.lanes.iter().rposition(|lane| lane.open > 0);
+        let last = self.ranges.iter().rposition(|range| range.open > 0);
         let end = last.map_or(0, |last| last + 1);
         for at in 0..end {
-            let lane = &self.lanes[at];
-            let (order, largest) = (lane.order, holes.largest());
-            if !lane.is_wanted || order > largest {
+            let range = &self.ranges[at];
+            let (quanta, largest) = (range.quanta, holes.largest());
+            if !range.is_wanted || quanta > largest {
                 continue;
             }
             // Who deserves nothing leaves the divisor before the first order somebody wants.
-            if largest > order {
+            if largest > quanta {
                 open -= std::mem::take(&mut idle);
             }
             if open == 0 {
                 break;
             }
-            if lane.open > 0 {
-                let fitting = holes.processes(order);
-                let quota = (fitting * order).div_ceil(open);
+            if range.open > 0 {
+                let fitting = holes.processes(quanta);
+                let quota = (fitting * quanta).div_ceil(open);
                 let taken = self.serve(at, (quota, each), fitting);
                 anything |= taken > 0;
-                holes.take(taken, order);
+                holes.take(taken, quanta);
                 if at + 1 < end {
                     open -= self.closed(at, each);
                 }
@@ -196,11 +199,11 @@ impl<'t> Bands<'t> {
     /// Gives the entities of one order their quota, in turn, as far as it fits. Returns how many
     /// processes that are.
     fn serve(&mut self, at: usize, (quota, each): (u64, u64), fitting: u64) -> u64 {
-        let order = self.lanes[at].order;
+        let quanta = self.ranges[at].quanta;
         let processes = |deserved: u64| {
             let due = quota.min(deserved);
             // Rounding up to one process keeps large work from starving.
-            (due / order).max(u64::from(due > 0))
+            (due / quanta).max(u64::from(due > 0))
         };
         let least = processes(each);
         // What rounding left gives nobody more than one quantum, and mostly no process more.
@@ -220,10 +223,10 @@ impl<'t> Bands<'t> {
 
     /// How many entities of an order that was served got what they deserve.
     fn closed(&mut self, at: usize, each: u64) -> u64 {
-        let order = self.lanes[at].order;
+        let quanta = self.ranges[at].quanta;
         let (mut closed, mut even) = (0, false);
         for band in self.lane(at) {
-            let got = band.next * order;
+            let got = band.next * quanta;
             if got > 0 && got >= each {
                 closed += band.count();
                 even |= got == each;
@@ -233,7 +236,7 @@ impl<'t> Bands<'t> {
         if even && self.extras.are_some() {
             let handed = self.extras.handed(&self.all, &mut self.parts);
             let bands = self.lane(at).iter();
-            let even = bands.filter(|band| band.next * order == each);
+            let even = bands.filter(|band| band.next * quanta == each);
             closed -= even.map(|band| handed.count(band.members)).sum::<u64>();
         }
         closed
@@ -288,11 +291,11 @@ impl<'t> Bands<'t> {
     }
 
     /// What rounding left over goes one process at a time into holes of exactly its size.
-    fn sweep(&mut self, at: usize, holes: &mut Holes) {
-        let order = self.lanes[at].order;
+    fn sweep(&mut self, at: usize, holes: &mut HoleTable) {
+        let quanta = self.ranges[at].quanta;
         // Who takes part no more wants nothing, or there is no hole of its size.
-        while self.lanes[at].open > 0 {
-            let there = holes.count(order);
+        while self.ranges[at].open > 0 {
+            let there = holes.count(quanta);
             let wants = |band: &Band| band.want > 0;
             let wanting = self.lane(at).iter().filter(|band| wants(band));
             let wanting: u64 = wanting.map(Band::count).sum();
@@ -307,7 +310,7 @@ impl<'t> Bands<'t> {
             let bands = self.lane_mut(at).iter_mut();
             let first = bands.filter(|band| wants(band) && band.first() < turn);
             first.for_each(|band| band.give(1));
-            holes.drop_holes(order, there.min(wanting));
+            holes.drop_holes(quanta, there.min(wanting));
         }
     }
 }
@@ -321,7 +324,7 @@ mod tests {
     use super::*;
     use crate::{
         entitlement::apportion::Claims,
-        input::{settings::Manner, snapshot::Standing},
+        input::{settings::DivisionSettings, snapshot::Standing},
     };
 
     proptest! {
@@ -333,9 +336,9 @@ mod tests {
             sizes in prop::collection::vec((1..20_u64, 1..30_u64), 0..8),
             level in any::<bool>(),
         ) {
-            let of_few = |(order, want, gap)| (1 + order % orders, want % counts, gap);
+            let of_few = |(quanta, want, gap)| (1 + quanta % orders, want % counts, gap);
             let wants: Vec<(u64, u64, u32)> = wants.into_iter().map(of_few).collect();
-            let mut holes = Holes::default();
+            let mut holes = HoleTable::default();
             for (size, count) in sizes {
                 holes.add(size, count);
             }
@@ -343,21 +346,21 @@ mod tests {
             // By what is wanted.
             let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
-            for (who, (order, want, gap)) in (0..).zip(&wants) {
+            for (who, (quanta, want, gap)) in (0..).zip(&wants) {
                 claims.enter(1, Standing::Even);
-                claims.want(*order, *want);
-                alike.entry((*order, *want)).or_default().push(Member { turn, who });
+                claims.want(*quanta, *want);
+                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work: who });
                 turn += gap;
             }
-            claims.apportion(holes.clone(), Manner { level, rivals: false });
+            claims.apportion(holes.clone(), DivisionSettings { spread_remainders: level, holes_among_rivals: false });
             let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
-            let bands = numbered.map(|(owner, ((order, want), members))| {
-                Band::new(owner, (0, members), *order, *want)
+            let bands = numbered.map(|(owner, ((quanta, want), members))| {
+                Band::new(owner, (0, members), *quanta, *want)
             });
             let mut given = vec![u64::MAX; wants.len()];
             for band in divide(bands, holes, level) {
                 for member in band.members {
-                    given[member.who as usize] = band.given;
+                    given[member.work as usize] = band.given;
                 }
             }
             prop_assert_eq!(given, claims.processes());

@@ -4,7 +4,7 @@
 
 /// By group, and in the order of those it is said of.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct CountRuns {
     runs: Vec<Run>,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Run {
     pub counted: u64,
 }
 
-impl Said {
+impl CountRuns {
     /// What is said of each, by group and place.
     pub fn of(each: impl Iterator<Item = (u32, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
@@ -36,9 +36,9 @@ impl Said {
 
     /// In which run this place of a group is, and where in it. After the last place of the group
     /// that is where its next run would be.
-    fn find(&self, (group, place): (u32, u32)) -> (usize, u32) {
+    fn find(&self, (group, position): (u32, u32)) -> (usize, u32) {
         let first = self.runs.partition_point(|run| run.group < group);
-        let mut within = place;
+        let mut within = position;
         for (at, run) in self.runs.iter().enumerate().skip(first) {
             if run.group != group || within < run.len {
                 return (at, within);
@@ -49,8 +49,8 @@ impl Said {
     }
 
     /// Somebody comes between the others of a group.
-    pub fn insert(&mut self, (group, place): (u32, u32), counted: u64) {
-        let (at, within) = self.find((group, place));
+    pub fn insert(&mut self, (group, position): (u32, u32), counted: u64) {
+        let (at, within) = self.find((group, position));
         let says_so = |run: &Run| run.group == group && run.counted == counted;
         // Between two runs he may belong to either.
         let before = at.checked_sub(1).filter(|_| within == 0);
@@ -77,8 +77,8 @@ impl Said {
     }
 
     /// Somebody goes; returns what was said of him.
-    pub fn remove(&mut self, group: u32, place: u32) -> Option<u64> {
-        let (at, _) = self.find((group, place));
+    pub fn remove(&mut self, group: u32, position: u32) -> Option<u64> {
+        let (at, _) = self.find((group, position));
         let run = self.runs.get_mut(at).filter(|run| run.group == group)?;
         run.len -= 1;
         let counted = run.counted;
@@ -96,10 +96,10 @@ impl Said {
         let known = std::mem::replace(&mut self.runs, runs);
         let mut known = known.into_iter();
         let mut before = Run::default();
-        let (mut group, mut place) = (0, 0);
+        let (mut group, mut position) = (0, 0);
         for mut run in self.runs.iter().copied() {
             if run.group != group {
-                (group, place) = (run.group, 0);
+                (group, position) = (run.group, 0);
             }
             while run.len > 0 {
                 if before.len == 0 {
@@ -108,9 +108,11 @@ impl Said {
                 }
                 let both = run.len.min(before.len);
                 if run.counted != before.counted {
-                    (place..place + both).for_each(|place| tell((group, place), run.counted));
+                    (position..position + both)
+                        .for_each(|position| tell((group, position), run.counted));
                 }
-                (run.len, before.len, place) = (run.len - both, before.len - both, place + both);
+                (run.len, before.len, position) =
+                    (run.len - both, before.len - both, position + both);
             }
         }
     }
@@ -140,35 +142,35 @@ mod tests {
             ),
             last in prop::collection::vec(0..3_u64, 60),
         ) {
-            let mut said = Said::default();
+            let mut counts = CountRuns::default();
             let mut lists = vec![Vec::new(); GROUPS as usize];
-            for (kind, group, place, counted) in moves {
+            for (kind, group, position, counted) in moves {
                 let list = &mut lists[group as usize];
-                let place = place.min(list.len());
-                let at = u32::try_from(place).expect("a small number");
+                let position = position.min(list.len());
+                let at = u32::try_from(position).expect("a small number");
                 if kind > 0 {
-                    said.insert((group, at), counted);
-                    list.insert(place, counted);
-                } else if place < list.len() {
-                    prop_assert_eq!(said.remove(group, at), Some(list.remove(place)));
+                    counts.insert((group, at), counted);
+                    list.insert(position, counted);
+                } else if position < list.len() {
+                    prop_assert_eq!(counts.remove(group, at), Some(list.remove(position)));
                 }
                 for (group, list) in (0..).zip(&lists) {
-                    prop_assert_eq!(&said.each(group).collect::<Vec<u64>>(), list);
+                    prop_assert_eq!(&counts.each(group).collect::<Vec<u64>>(), list);
                 }
             }
             let groups = (0..).zip(&lists);
-            let whose = groups.flat_map(|(group, list)| list.iter().map(move |_| group));
-            let runs = whose.zip(last).map(|(group, counted)| Run { group, len: 1, counted });
+            let owner = groups.flat_map(|(group, list)| list.iter().map(move |_| group));
+            let runs = owner.zip(last).map(|(group, counted)| Run { group, len: 1, counted });
             let runs: Vec<Run> = runs.collect();
-            said.renew(runs.clone(), |(group, place), counted| {
-                let known = &mut lists[group as usize][place as usize];
+            counts.renew(runs.clone(), |(group, position), counted| {
+                let known = &mut lists[group as usize][position as usize];
                 assert_ne!(*known, counted);
                 *known = counted;
             });
             for (group, list) in (0..).zip(&lists) {
                 let own = runs.iter().filter(|run| run.group == group);
                 prop_assert_eq!(&own.map(|run| run.counted).collect::<Vec<u64>>(), list);
-                prop_assert_eq!(&said.each(group).collect::<Vec<u64>>(), list);
+                prop_assert_eq!(&counts.each(group).collect::<Vec<u64>>(), list);
             }
         }
     }

@@ -5,30 +5,30 @@
 use std::ops::Range;
 
 use super::{
-    count_pass::Course,
+    count_pass::CountPass,
     count_runs::Run,
-    work_groups::{Asks, Crowd, Quanta, Seat, Seats, number},
+    work_groups::{CountInputs, Quanta, Slot, Slots, WorkGroups, number},
 };
 use crate::{
-    collections::id_list::Numbers,
+    collections::id_list::IdList,
     entitlement::apportion::{self, Amounts, Band, Claims},
-    index::Splice,
+    index::WorkListEdit,
     input::snapshot::Standing,
-    state::Books,
+    state::RoundState,
 };
 
 #[derive(Default)]
-pub(super) struct Party {
-    crowd: Crowd,
+pub(super) struct UserCount {
+    groups: WorkGroups,
     /// All its work is in the crowd.
     is_known: bool,
     /// The crowd as it stands in this count, those of one group beside each other and by age.
-    stretches: Vec<Stretch>,
+    runs: Vec<CountRun>,
     /// The steps of the count that it went through last.
-    past: Vec<Step>,
+    steps: Vec<CountStep>,
     /// Steps of this count so far.
-    steps: usize,
-    /// The stretches went through the steps of this count, and not through those of one before it.
+    step_count: usize,
+    /// The runs went through the steps of this count, and not through those of one before it.
     is_live: bool,
     /// What is wanted in the beginning.
     wanted: Amounts,
@@ -36,7 +36,7 @@ pub(super) struct Party {
     pub total: u64,
 }
 
-struct Step {
+struct CountStep {
     /// Absent where it is all that is wanted.
     given: Option<Amounts>,
     /// What is wanted from then on, where limits moved.
@@ -45,7 +45,7 @@ struct Step {
 
 /// Neighbours in a group that are counted alike.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct CountRun {
     group: u32,
     from: u32,
     len: u32,
@@ -54,9 +54,9 @@ struct Stretch {
     counted: u64,
 }
 
-impl Stretch {
-    fn asks<'c>(&self, crowd: &'c Crowd) -> &'c Asks {
-        &crowd.groups[self.group as usize].asks
+impl CountRun {
+    fn inputs<'c>(&self, groups: &'c WorkGroups) -> &'c CountInputs {
+        &groups.groups[self.group as usize].inputs
     }
 
     /// Of its first.
@@ -71,25 +71,25 @@ impl Stretch {
     }
 }
 
-impl Party {
+impl UserCount {
     pub fn quanta(&self) -> Quanta {
-        self.crowd.quanta
+        self.groups.quanta
     }
 
     /// Is it known that it has work?
     pub fn has_some(&self) -> bool {
-        self.is_known && !self.crowd.is_empty()
+        self.is_known && !self.groups.is_empty()
     }
 
-    pub fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
+    pub fn splice(&mut self, splice: &WorkListEdit, slots: &mut Slots) {
         if !self.is_known {
             return;
         }
-        self.past.clear();
+        self.steps.clear();
         if !splice.joins {
-            self.crowd.leave(splice.at, seats);
-        } else if self.crowd.has_turn(splice.place) {
-            self.crowd.sit(splice.at, seats);
+            self.groups.remove(splice.work, slots);
+        } else if self.groups.can_append(splice.position) {
+            self.groups.append(splice.work, slots);
         } else {
             // It is read anew, with turns for all.
             self.is_known = false;
@@ -99,47 +99,47 @@ impl Party {
     /// Takes up what all its work asks for.
     pub fn learn<'w>(
         &mut self,
-        books: &Books,
-        work: impl FnOnce() -> &'w Numbers,
-        seats: &mut Seats,
+        state: &RoundState,
+        work: impl FnOnce() -> &'w IdList,
+        slots: &mut Slots,
     ) {
         if !self.is_known {
-            self.past.clear();
-            self.crowd = Crowd::of(books, work().iter(), seats);
+            self.steps.clear();
+            self.groups = WorkGroups::new(state, work().iter(), slots);
             self.is_known = true;
         }
     }
 
     /// Takes up what these pieces of its work ask for now; returns their seats.
-    pub fn renew(
+    pub fn update(
         &mut self,
-        books: &Books,
+        state: &RoundState,
         work: impl ExactSizeIterator<Item = usize>,
-        seats: &Seats,
-    ) -> impl Iterator<Item = (usize, Seat)> {
+        slots: &Slots,
+    ) -> impl Iterator<Item = (usize, Slot)> {
         if work.len() > 0 {
-            self.crowd.fetch();
+            self.groups.fetch();
         }
         work.map(|at| {
-            let (seat, is_another) = self.crowd.read(books, at, seats[at]);
+            let (slot, is_another) = self.groups.read(state, at, slots[at]);
             if is_another {
-                self.past.clear();
+                self.steps.clear();
             }
-            (at, seat)
+            (at, slot)
         })
     }
 
     /// What is kept is what reading all its work anew gives.
     #[cfg(test)]
-    pub fn assert_known(&self, books: &Books, work: &Numbers, seats: &Seats) {
+    pub fn assert_known(&self, state: &RoundState, work: &IdList, slots: &Slots) {
         let work: Vec<usize> = work.iter().collect();
-        self.crowd.assert_is(books, &work, seats);
+        self.groups.assert_is(state, &work, slots);
     }
 
     /// How much there is to look at before it begins.
     pub fn to_begin(&self) -> usize {
-        if self.past.is_empty() {
-            self.crowd.groups.len()
+        if self.steps.is_empty() {
+            self.groups.groups.len()
         } else {
             0
         }
@@ -147,175 +147,168 @@ impl Party {
 
     /// Users are sorted by what they want in all; what is wanted moves with what is held, so where
     /// counts are to stand still they are sorted by what could be used at all.
-    pub fn begin(&mut self, course: &Course) {
-        self.steps = 0;
-        self.is_live = self.past.is_empty();
+    pub fn begin(&mut self, pass: &CountPass) {
+        self.step_count = 0;
+        self.is_live = self.steps.is_empty();
         if self.is_live {
-            self.start(course);
+            self.start(pass);
             self.total = 0;
             self.wanted.clear();
-            for stretch in &self.stretches {
-                let asks = stretch.asks(&self.crowd);
-                let len = u64::from(stretch.len);
-                let most = if course.steady {
-                    asks.base
-                } else {
-                    stretch.limit
-                };
+            for run in &self.runs {
+                let inputs = run.inputs(&self.groups);
+                let len = u64::from(run.len);
+                let most = if pass.steady { inputs.base } else { run.limit };
                 self.total = self.total.saturating_add(most.saturating_mul(len));
                 self.wanted
-                    .add(asks.order, stretch.limit.saturating_mul(len));
+                    .add(inputs.process_quanta, run.limit.saturating_mul(len));
             }
         }
     }
 
     /// All work as a count begins.
-    fn start(&mut self, course: &Course) {
-        self.stretches.clear();
-        let groups = (0..).zip(&self.crowd.groups);
+    fn start(&mut self, pass: &CountPass) {
+        self.runs.clear();
+        let groups = (0..).zip(&self.groups.groups);
         let groups = groups.filter(|(_, group)| !group.members.is_empty());
-        self.stretches.extend(groups.map(|(at, group)| Stretch {
+        self.runs.extend(groups.map(|(at, group)| CountRun {
             group: at,
             from: 0,
             len: number(group.members.len()),
-            limit: group.asks.first_limit(course),
+            limit: group.inputs.first_limit(pass),
             counted: 0,
         }));
     }
 
     /// How much there is to divide in a step.
-    pub fn stretches(&self) -> usize {
-        if self.is_live {
-            self.stretches.len()
-        } else {
-            0
-        }
+    pub fn runs(&self) -> usize {
+        if self.is_live { self.runs.len() } else { 0 }
     }
 
     fn add_limits(&self, want: &mut Amounts) {
-        for stretch in &self.stretches {
-            let count = stretch.limit.saturating_mul(stretch.len.into());
-            want.add(stretch.asks(&self.crowd).order, count);
+        for run in &self.runs {
+            let count = run.limit.saturating_mul(run.len.into());
+            want.add(run.inputs(&self.groups).process_quanta, count);
         }
     }
 
     pub fn wants(&self) -> &Amounts {
-        let mut past = self.past[..self.steps].iter().rev();
+        let mut past = self.steps[..self.step_count].iter().rev();
         let moved = past.find_map(|step| step.wants.as_ref());
         moved.unwrap_or(&self.wanted)
     }
 
     /// Divides what is given among its work, or all that it wants, and then holds work to its cap;
     /// true when it wants something else from now on.
-    pub fn step(&mut self, course: &Course, given: Option<Amounts>) -> bool {
+    pub fn step(&mut self, pass: &CountPass, given: Option<Amounts>) -> bool {
         let given = given.filter(|given| given != self.wants());
-        let at = self.steps;
-        self.steps += 1;
+        let at = self.step_count;
+        self.step_count += 1;
         if !self.is_live {
-            let known = self.past.get(at).filter(|step| step.given == given);
+            let known = self.steps.get(at).filter(|step| step.given == given);
             if let Some(step) = known {
                 return step.wants.is_some();
             }
-            self.go_back(course, at);
+            self.go_back(pass, at);
         }
-        let moved = self.advance(course, at, given.as_ref());
+        let moved = self.advance(pass, at, given.as_ref());
         let wants = moved.then(|| {
             let mut wants = Amounts::with_room(self.wanted.orders());
             self.add_limits(&mut wants);
             wants
         });
-        self.past.push(Step { given, wants });
+        self.steps.push(CountStep { given, wants });
         moved
     }
 
     /// Puts the work where it was after so many steps.
-    fn go_back(&mut self, course: &Course, steps: usize) {
-        let past = std::mem::take(&mut self.past);
+    fn go_back(&mut self, pass: &CountPass, steps: usize) {
+        let past = std::mem::take(&mut self.steps);
         self.is_live = true;
-        self.start(course);
+        self.start(pass);
         for (at, step) in past.into_iter().take(steps).enumerate() {
-            self.advance(course, at, step.given.as_ref());
-            self.past.push(step);
+            self.advance(pass, at, step.given.as_ref());
+            self.steps.push(step);
         }
     }
 
-    fn advance(&mut self, course: &Course, at: usize, given: Option<&Amounts>) -> bool {
-        let before = at.checked_sub(1).map(|before| &self.past[before]);
+    fn advance(&mut self, pass: &CountPass, at: usize, given: Option<&Amounts>) -> bool {
+        let before = at.checked_sub(1).map(|before| &self.steps[before]);
         // The same limits and the same grant give the same counts.
         let is_same =
             before.is_some_and(|step| step.wants.is_none() && step.given.as_ref() == given);
         match given {
             _ if is_same => {}
-            Some(given) => self.divide(course, given),
+            Some(given) => self.divide(pass, given),
             // There is a hole of its size for every process.
             None => {
-                let stretches = self.stretches.iter_mut();
-                stretches.for_each(|stretch| stretch.counted = stretch.limit);
+                let runs = self.runs.iter_mut();
+                runs.for_each(|run| run.counted = run.limit);
             }
         }
-        let all = Course::holds_all(at);
-        course.steady && (all || !is_same) && self.hold_to_caps(all)
+        let all = CountPass::holds_all(at);
+        pass.steady && (all || !is_same) && self.hold_to_caps(all)
     }
 
     /// Jobs by age, then id.
-    fn divide(&mut self, course: &Course, given: &Amounts) {
-        if course.manner.rivals {
-            self.divide_among_rivals(course, given);
+    fn divide(&mut self, pass: &CountPass, given: &Amounts) {
+        if pass.division.holes_among_rivals {
+            self.divide_among_rivals(pass, given);
         } else {
             // What they were counted for before is nothing to what they are now.
             self.join_neighbours(|_| 0);
-            let crowd = &self.crowd;
-            let bands = self.stretches.iter().map(|stretch| {
-                let group = &crowd.groups[stretch.group as usize];
-                let place = (stretch.from, &group.members[stretch.places()]);
-                Band::new(stretch.group, place, group.asks.order, stretch.limit)
+            let groups = &self.groups;
+            let bands = self.runs.iter().map(|run| {
+                let group = &groups.groups[run.group as usize];
+                let position = (run.from, &group.members[run.places()]);
+                Band::new(run.group, position, group.inputs.process_quanta, run.limit)
             });
-            let divided = apportion::divide(bands, given.as_holes(), course.manner.level);
-            let stretches = divided.into_iter().map(|band| Stretch {
+            let divided =
+                apportion::divide(bands, given.as_holes(), pass.division.spread_remainders);
+            let runs = divided.into_iter().map(|band| CountRun {
                 group: band.owner,
                 from: band.from,
                 len: number(band.members.len()),
                 limit: band.given + band.want,
                 counted: band.given,
             });
-            self.stretches.clear();
-            self.stretches.extend(stretches);
+            self.runs.clear();
+            self.runs.extend(runs);
         }
-        self.join_neighbours(|stretch| stretch.counted);
+        self.join_neighbours(|run| run.counted);
     }
 
-    fn divide_among_rivals(&mut self, course: &Course, given: &Amounts) {
-        let groups = &self.crowd.groups;
-        let each = self.stretches.iter().flat_map(|stretch| {
-            let group = &groups[stretch.group as usize];
-            stretch.places().map(|from| {
-                let one = Stretch {
+    fn divide_among_rivals(&mut self, pass: &CountPass, given: &Amounts) {
+        let groups = &self.groups.groups;
+        let each = self.runs.iter().flat_map(|run| {
+            let group = &groups[run.group as usize];
+            run.places().map(|from| {
+                let one = CountRun {
                     from: number(from),
                     len: 1,
-                    ..*stretch
+                    ..*run
                 };
-                (group.members[from].turn, group.asks.order, one)
+                (group.members[from].seq, group.inputs.process_quanta, one)
             })
         });
-        let mut rows: Vec<(u32, u64, Stretch)> = each.collect();
-        rows.sort_unstable_by_key(|(turn, ..)| *turn);
+        let mut rows: Vec<(u32, u64, CountRun)> = each.collect();
+        rows.sort_unstable_by_key(|(seq, ..)| *seq);
         let mut claims = Claims::default();
-        for (_, order, row) in &rows {
+        for (_, quanta, row) in &rows {
             claims.enter(1, Standing::Even);
-            claims.want(*order, row.limit);
+            claims.want(*quanta, row.limit);
         }
-        claims.apportion(given.as_holes(), course.manner);
+        claims.apportion(given.as_holes(), pass.division);
         let counted = rows.into_iter().zip(claims.processes());
-        let counted = counted.map(|((.., row), counted)| Stretch { counted, ..row });
-        self.stretches.clear();
-        self.stretches.extend(counted);
-        self.stretches.sort_unstable_by_key(Stretch::place);
+        let counted = counted.map(|((.., row), counted)| CountRun { counted, ..row });
+        self.runs.clear();
+        self.runs.extend(counted);
+        self.runs.sort_unstable_by_key(CountRun::place);
     }
 
     /// Those who have the same limit and of whom the same is said.
-    fn join_neighbours(&mut self, said: impl Fn(&Stretch) -> u64) {
-        self.stretches.dedup_by(|next, before| {
-            let says = |stretch: &Stretch| (stretch.group, stretch.limit, said(stretch));
+    fn join_neighbours(&mut self, counts: impl Fn(&CountRun) -> u64) {
+        self.runs.dedup_by(|next, before| {
+            let says = |run: &CountRun| (run.group, run.limit, counts(run));
             let same = says(next) == says(before);
             before.len += if same { next.len } else { 0 };
             same
@@ -325,11 +318,11 @@ impl Party {
     /// Holds whoever exceeds its cap to it, or everybody; true when that changes anything.
     fn hold_to_caps(&mut self, everybody: bool) -> bool {
         let mut exceeds = false;
-        for stretch in &mut self.stretches {
-            let asks = stretch.asks(&self.crowd);
-            let cap = asks.allowance(asks.now);
-            if stretch.counted > cap || everybody && stretch.limit > cap {
-                stretch.limit = cap;
+        for run in &mut self.runs {
+            let inputs = run.inputs(&self.groups);
+            let cap = inputs.allowance(inputs.now);
+            if run.counted > cap || everybody && run.limit > cap {
+                run.limit = cap;
                 exceeds = true;
             }
         }
@@ -337,21 +330,21 @@ impl Party {
     }
 
     /// The end of a count: writes what came of it into the books.
-    pub fn end(&mut self, course: &Course, books: &mut Books) {
-        if self.past.len() > self.steps {
-            self.go_back(course, self.steps);
+    pub fn end(&mut self, pass: &CountPass, state: &mut RoundState) {
+        if self.steps.len() > self.step_count {
+            self.go_back(pass, self.step_count);
         }
         if !self.is_live {
             return;
         }
-        self.stretches.sort_unstable_by_key(Stretch::place);
-        let runs = self.stretches.iter().map(|stretch| Run {
-            group: stretch.group,
-            len: stretch.len,
-            counted: stretch.counted,
+        self.runs.sort_unstable_by_key(CountRun::place);
+        let runs = self.runs.iter().map(|run| Run {
+            group: run.group,
+            len: run.len,
+            counted: run.counted,
         });
-        self.crowd.say(runs, |at, counted| {
-            books.requests.settle(at).counted = counted;
+        self.groups.set_counts(runs, |at, counted| {
+            state.work.settle(at).counted = counted;
         });
     }
 }

@@ -2,16 +2,16 @@
 //! so nobody has to be moved when others come and go.
 
 use super::{
-    count_pass::Course,
-    count_runs::{Run, Said},
+    count_pass::CountPass,
+    count_runs::{CountRuns, Run},
 };
-use crate::{entitlement::apportion::Member, incremental::prefetch::fetch_rows, state::Books};
+use crate::{entitlement::apportion::Member, incremental::prefetch::fetch_rows, state::RoundState};
 
 /// Where a piece of work sits.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seat {
+pub(super) struct Slot {
     group: u32,
-    turn: u32,
+    seq: u32,
     /// What the work has when the count begins.
     current: u64,
 }
@@ -20,12 +20,12 @@ pub(super) struct Seat {
 const UNREAD: u32 = u32::MAX;
 
 /// By request; it means something where the request belongs to a crowd that is known.
-pub(super) type Seats = Vec<Seat>;
+pub(super) type Slots = Vec<Slot>;
 
 /// What counting depends on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Asks {
-    pub order: u64,
+pub(super) struct CountInputs {
+    pub process_quanta: u64,
     pub base: u64,
     pub steady: u64,
     pub now: u64,
@@ -33,20 +33,20 @@ pub(super) struct Asks {
     pub resting: u64,
 }
 
-impl Asks {
-    fn of(books: &Books, at: usize) -> Self {
-        let request = &books.requests[at];
+impl CountInputs {
+    fn new(state: &RoundState, at: usize) -> Self {
+        let work = &state.work[at];
         Self {
-            order: request.order,
-            base: request.cap.base,
-            steady: request.cap.steady,
-            now: request.cap.now,
-            resting: request.resting,
+            process_quanta: work.process_quanta,
+            base: work.cap.base,
+            steady: work.cap.steady,
+            now: work.cap.now,
+            resting: work.resting,
         }
     }
 
-    pub fn first_limit(&self, course: &Course) -> u64 {
-        if course.steady {
+    pub fn first_limit(&self, pass: &CountPass) -> u64 {
+        if pass.steady {
             self.allowance(self.steady)
         } else {
             self.allowance(self.now)
@@ -66,71 +66,71 @@ impl Asks {
     /// Of a piece of work that has so many.
     fn quanta(&self, current: u64) -> Quanta {
         Quanta {
-            wants: u128::from(self.now.saturating_mul(self.order)),
-            has: u128::from(current.saturating_mul(self.order)),
+            wants: u128::from(self.now.saturating_mul(self.process_quanta)),
+            has: u128::from(current.saturating_mul(self.process_quanta)),
         }
     }
 }
 
 /// Work that asks for the same.
 pub(super) struct Group {
-    pub asks: Asks,
+    pub inputs: CountInputs,
     /// By age; whoever comes and goes is found with one look at memory.
     pub members: Vec<Member>,
 }
 
 impl Group {
     /// Where the one with this turn is or would be.
-    fn place(&self, turn: u32) -> Result<usize, usize> {
-        self.members.binary_search_by_key(&turn, |one| one.turn)
+    fn place(&self, seq: u32) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&seq, |one| one.seq)
     }
 }
 
 #[derive(Default)]
-pub(super) struct Crowd {
+pub(super) struct WorkGroups {
     /// Some may be empty.
     pub groups: Vec<Group>,
     /// What they are counted for.
-    said: Said,
+    counts: CountRuns,
     /// Groups that are not empty, by what they ask for.
-    by_asks: Vec<u32>,
-    vacant: Vec<u32>,
+    by_inputs: Vec<u32>,
+    free_groups: Vec<u32>,
     /// The turn of who comes next.
-    next: u32,
+    next_seq: u32,
     /// Pieces of work.
     len: usize,
     /// Sum of what all ask for and have.
     pub quanta: Quanta,
 }
 
-impl Crowd {
+impl WorkGroups {
     /// All work, by age.
-    pub fn of(books: &Books, work: impl Iterator<Item = usize>, seats: &mut Seats) -> Self {
-        let mut crowd = Self::default();
-        if seats.len() < books.requests.len() {
-            seats.resize(books.requests.len(), Seat::default());
+    pub fn new(state: &RoundState, work: impl Iterator<Item = usize>, slots: &mut Slots) -> Self {
+        let mut groups = Self::default();
+        if slots.len() < state.work.len() {
+            slots.resize(state.work.len(), Slot::default());
         }
-        for (turn, at) in (0..).zip(work) {
-            let (asks, current) = (Asks::of(books, at), books.requests[at].current);
-            let group = crowd.group(asks);
-            seats[at] = Seat {
+        for (seq, at) in (0..).zip(work) {
+            let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
+            let group = groups.group(inputs);
+            slots[at] = Slot {
                 group,
-                turn,
+                seq,
                 current,
             };
             let who = number(at);
-            crowd.groups[group as usize]
+            groups.groups[group as usize]
                 .members
-                .push(Member { turn, who });
-            crowd.quanta.add(asks.quanta(current));
-            (crowd.next, crowd.len) = (turn + 1, crowd.len + 1);
+                .push(Member { seq, work: who });
+            groups.quanta.add(inputs.quanta(current));
+            (groups.next_seq, groups.len) = (seq + 1, groups.len + 1);
         }
-        let each = (0..).zip(&crowd.groups).flat_map(|(at, group)| {
-            let counted = move |one: &Member| (at, books.requests[one.who as usize].counted);
+        let each = (0..).zip(&groups.groups).flat_map(|(at, group)| {
+            let counted = move |one: &Member| (at, state.work[one.work as usize].counted);
             group.members.iter().map(counted)
         });
-        crowd.said = Said::of(each);
-        crowd
+        groups.counts = CountRuns::of(each);
+        groups
     }
 
     pub fn is_empty(&self) -> bool {
@@ -138,26 +138,26 @@ impl Crowd {
     }
 
     /// Whoever comes is younger than all who are here, or else it has no turn for him.
-    pub fn has_turn(&self, place: usize) -> bool {
-        place == self.len && self.next < u32::MAX - 1
+    pub fn can_append(&self, position: usize) -> bool {
+        position == self.len && self.next_seq < u32::MAX - 1
     }
 
     /// Takes in the youngest; what it asks for is read later.
-    pub fn sit(&mut self, at: usize, seats: &mut Seats) {
-        if seats.len() <= at {
-            seats.resize(at + 1, Seat::default());
+    pub fn append(&mut self, at: usize, slots: &mut Slots) {
+        if slots.len() <= at {
+            slots.resize(at + 1, Slot::default());
         }
-        seats[at] = Seat {
+        slots[at] = Slot {
             group: UNREAD,
-            turn: self.next,
+            seq: self.next_seq,
             current: 0,
         };
-        (self.next, self.len) = (self.next + 1, self.len + 1);
+        (self.next_seq, self.len) = (self.next_seq + 1, self.len + 1);
     }
 
-    pub fn leave(&mut self, at: usize, seats: &Seats) {
+    pub fn remove(&mut self, at: usize, slots: &Slots) {
         self.len -= 1;
-        self.take_out(seats[at]);
+        self.take_out(slots[at]);
     }
 
     /// Has the memory of all groups come.
@@ -166,52 +166,52 @@ impl Crowd {
     }
 
     /// Returns what it was counted for.
-    fn take_out(&mut self, seat: Seat) -> Option<u64> {
-        let group = self.groups.get_mut(seat.group as usize)?;
-        let place = group.place(seat.turn).ok()?;
-        group.members.remove(place);
-        self.quanta.remove(group.asks.quanta(seat.current));
+    fn take_out(&mut self, slot: Slot) -> Option<u64> {
+        let group = self.groups.get_mut(slot.group as usize)?;
+        let position = group.place(slot.seq).ok()?;
+        group.members.remove(position);
+        self.quanta.remove(group.inputs.quanta(slot.current));
         if group.members.is_empty() {
-            self.by_asks.retain(|other| *other != seat.group);
-            self.vacant.push(seat.group);
+            self.by_inputs.retain(|other| *other != slot.group);
+            self.free_groups.push(slot.group);
         }
-        self.said.remove(seat.group, number(place))
+        self.counts.remove(slot.group, number(position))
     }
 
     /// Reads what a piece of work that has this seat asks for now and has. Returns its seat, and
     /// whether that is another one: where it asks for something else.
-    pub fn read(&mut self, books: &Books, at: usize, seat: Seat) -> (Seat, bool) {
-        let (asks, current) = (Asks::of(books, at), books.requests[at].current);
-        let group = self.groups.get(seat.group as usize);
-        if group.is_some_and(|group| group.asks == asks) {
-            self.quanta.remove(asks.quanta(seat.current));
-            self.quanta.add(asks.quanta(current));
-            return (Seat { current, ..seat }, false);
+    pub fn read(&mut self, state: &RoundState, at: usize, slot: Slot) -> (Slot, bool) {
+        let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
+        let group = self.groups.get(slot.group as usize);
+        if group.is_some_and(|group| group.inputs == inputs) {
+            self.quanta.remove(inputs.quanta(slot.current));
+            self.quanta.add(inputs.quanta(current));
+            return (Slot { current, ..slot }, false);
         }
-        let said = self.take_out(seat);
-        let said = said.unwrap_or_else(|| books.requests[at].counted);
-        let seat = Seat {
-            group: self.group(asks),
+        let counts = self.take_out(slot);
+        let counts = counts.unwrap_or_else(|| state.work[at].counted);
+        let slot = Slot {
+            group: self.group(inputs),
             current,
-            ..seat
+            ..slot
         };
-        self.enter(at, seat, said);
-        self.quanta.add(asks.quanta(current));
-        (seat, true)
+        self.enter(at, slot, counts);
+        self.quanta.add(inputs.quanta(current));
+        (slot, true)
     }
 
     /// Takes work into the group where it has its seat.
-    fn enter(&mut self, at: usize, seat: Seat, counted: u64) {
-        let group = &mut self.groups[seat.group as usize];
-        let (Ok(place) | Err(place)) = group.place(seat.turn);
-        let (turn, who) = (seat.turn, number(at));
-        group.members.insert(place, Member { turn, who });
-        self.said.insert((seat.group, number(place)), counted);
+    fn enter(&mut self, at: usize, slot: Slot, counted: u64) {
+        let group = &mut self.groups[slot.group as usize];
+        let (Ok(position) | Err(position)) = group.place(slot.seq);
+        let (seq, who) = (slot.seq, number(at));
+        group.members.insert(position, Member { seq, work: who });
+        self.counts.insert((slot.group, number(position)), counted);
     }
 
     /// Says what they are counted for inside the tables, by group and age, and tells of whom that
     /// is something else than before, with what he has outside.
-    pub fn say(
+    pub fn set_counts(
         &mut self,
         inside: impl ExactSizeIterator<Item = Run>,
         mut tell: impl FnMut(usize, u64),
@@ -219,76 +219,79 @@ impl Crowd {
         // Of who comes later something else is said at first.
         let mut runs = Vec::with_capacity(inside.len() + 2);
         runs.extend(inside.map(|run| {
-            let asks = &self.groups[run.group as usize].asks;
-            let counted = run.counted + asks.outside();
+            let inputs = &self.groups[run.group as usize].inputs;
+            let counted = run.counted + inputs.outside();
             Run { counted, ..run }
         }));
         let groups = &self.groups;
-        self.said.renew(runs, |(group, place), counted| {
-            let member = groups[group as usize].members[place as usize];
-            tell(member.who as usize, counted);
+        self.counts.renew(runs, |(group, position), counted| {
+            let member = groups[group as usize].members[position as usize];
+            tell(member.work as usize, counted);
         });
     }
 
     /// Everybody is here once, with what he asks for, has and was counted for, and the turns go by
     /// age.
     #[cfg(test)]
-    pub fn assert_is(&self, books: &Books, work: &[usize], seats: &Seats) {
-        let turns: Vec<u32> = work.iter().map(|at| seats[*at].turn).collect();
+    pub fn assert_is(&self, state: &RoundState, work: &[usize], slots: &Slots) {
+        let turns: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
         assert!(turns.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
         for (at, group) in (0..).zip(&self.groups) {
             members += group.members.len();
-            assert!(group.members.is_sorted_by(|a, b| a.turn < b.turn));
-            assert_eq!(group.members.len(), self.said.each(at).count());
+            assert!(group.members.is_sorted_by(|a, b| a.seq < b.seq));
+            assert_eq!(group.members.len(), self.counts.each(at).count());
         }
-        let asks = |at: &u32| self.groups[*at as usize].asks;
+        let inputs = |at: &u32| self.groups[*at as usize].inputs;
         assert!(
-            self.by_asks.is_sorted_by_key(asks),
+            self.by_inputs.is_sorted_by_key(inputs),
             "groups by what they ask for"
         );
         assert_eq!((members, self.len), (work.len(), work.len()));
         for at in work {
-            let number = seats[*at].group;
+            let number = slots[*at].group;
             let group = &self.groups[number as usize];
-            let place = group.place(seats[*at].turn);
-            let place = place.expect("a seat that is taken");
-            let member = group.members[place].who as usize;
-            let request = &books.requests[*at];
+            let position = group.place(slots[*at].seq);
+            let position = position.expect("a seat that is taken");
+            let member = group.members[position].work as usize;
+            let request = &state.work[*at];
             let known = (
                 member,
-                seats[*at].current,
-                self.said.each(number).nth(place),
+                slots[*at].current,
+                self.counts.each(number).nth(position),
             );
             assert_eq!(known, (*at, request.current, Some(request.counted)));
-            assert!(group.asks == Asks::of(books, *at), "what it asks for");
-            quanta.add(group.asks.quanta(request.current));
+            assert!(
+                group.inputs == CountInputs::new(state, *at),
+                "what it asks for"
+            );
+            quanta.add(group.inputs.quanta(request.current));
         }
         assert_eq!(self.quanta, quanta);
     }
 
-    fn group(&mut self, asks: Asks) -> u32 {
-        let asks_of = |at: &u32| self.groups[*at as usize].asks;
-        let place = match self.by_asks.binary_search_by_key(&asks, asks_of) {
-            Ok(place) => return self.by_asks[place],
-            Err(place) => place,
+    fn group(&mut self, inputs: CountInputs) -> u32 {
+        let asks_of = |at: &u32| self.groups[*at as usize].inputs;
+        let position = match self.by_inputs.binary_search_by_key(&inputs, asks_of) {
+            Ok(position) => return self.by_inputs[position],
+            Err(position) => position,
         };
-        let at = self.vacant.pop().unwrap_or_else(|| {
+        let at = self.free_groups.pop().unwrap_or_else(|| {
             let members = Vec::new();
-            self.groups.push(Group { asks, members });
+            self.groups.push(Group { inputs, members });
             number(self.groups.len() - 1)
         });
-        self.groups[at as usize].asks = asks;
-        self.by_asks.insert(place, at);
+        self.groups[at as usize].inputs = inputs;
+        self.by_inputs.insert(position, at);
         at
     }
 }
 
 /// Has the memory come in which all these sit and ask for something.
-pub(super) fn fetch(books: &Books, seats: &Seats, work: impl Iterator<Item = usize>) {
+pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item = usize>) {
     fetch_rows(work.map(|at| {
-        let (asks, current) = (Asks::of(books, at), books.requests[at].current);
-        usize::from(asks.base ^ asks.resting ^ current == 0) ^ seats[at].turn as usize
+        let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
+        usize::from(inputs.base ^ inputs.resting ^ current == 0) ^ slots[at].seq as usize
     }));
 }
 

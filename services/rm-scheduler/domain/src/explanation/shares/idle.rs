@@ -9,13 +9,13 @@ use crate::{
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     output::plan::Reason,
-    placement::serve_order::reserved,
-    state::{Books, Machine},
+    placement::serve_order::reserve_work,
+    state::{NodeState, RoundState},
 };
 
 /// What is asked for and not held.
 #[derive(Default, PartialEq)]
-pub(super) struct Wishes {
+pub(super) struct UnmetDemand {
     /// By home pool.
     homes: Vec<Wish>,
     /// Work with a machine list, one by one.
@@ -50,30 +50,30 @@ pub(super) struct Wishers {
 
 impl Wishers {
     /// Takes up what is not what it was, of this work.
-    pub fn renew(&mut self, books: &Books, work: impl Iterator<Item = usize> + Clone) {
-        self.by_shape.resize(books.register.shapes.len(), (0, 0));
-        self.parts.resize(books.requests.len(), (0, Asks::Nothing));
+    pub fn renew(&mut self, state: &RoundState, work: impl Iterator<Item = usize> + Clone) {
+        self.by_shape.resize(state.index.shapes.len(), (0, 0));
+        self.parts.resize(state.work.len(), (0, Asks::Nothing));
         fetch_rows(work.clone().map(|at| self.parts[at].0 as usize));
-        work.for_each(|at| self.enter(books, at));
+        work.for_each(|at| self.enter(state, at));
     }
 
     /// What is kept is what asking all work anew gives.
     #[cfg(test)]
-    pub fn assert_recounted(&self, books: &Books) {
+    pub fn assert_recounted(&self, state: &RoundState) {
         let mut afresh = Self::default();
         afresh.by_shape.resize(self.by_shape.len(), (0, 0));
         afresh.parts.resize(self.parts.len(), (0, Asks::Nothing));
-        (0..books.requests.len()).for_each(|at| afresh.enter(books, at));
+        (0..state.work.len()).for_each(|at| afresh.enter(state, at));
         assert_eq!(self.by_shape, afresh.by_shape, "what is asked for by shape");
         assert_eq!(self.listed, afresh.listed, "who asks for listed machines");
     }
 
-    fn enter(&mut self, books: &Books, at: usize) {
-        let now = match books.policy(at) {
+    fn enter(&mut self, state: &RoundState, at: usize) {
+        let now = match state.policy(at) {
             None | Some(Policy::Reserve) => Asks::Nothing,
-            Some(_) => asks(books, at),
+            Some(_) => asks(state, at),
         };
-        let shape = u32::try_from(books.requests[at].shape).unwrap_or(u32::MAX);
+        let shape = u32::try_from(state.work[at].shape).unwrap_or(u32::MAX);
         let before = std::mem::replace(&mut self.parts[at], (shape, now));
         if before != (shape, now) {
             self.count(at, before, |sum| *sum -= 1);
@@ -95,15 +95,15 @@ impl Wishers {
     }
 }
 
-impl Wishes {
-    pub fn of(books: &Books, wishers: &Wishers) -> Self {
+impl UnmetDemand {
+    pub fn of(state: &RoundState, wishers: &Wishers) -> Self {
         let listed = wishers.listed.iter().copied();
         let mut wishes = Self {
-            homes: vec![Wish::default(); books.forest.len()],
+            homes: vec![Wish::default(); state.forest.len()],
             listed: listed.collect(),
         };
-        let shapes = books.register.shapes.iter().zip(&wishers.by_shape);
-        for (shape, ((home, fair, order, _), (more, capped))) in shapes.enumerate() {
+        let shapes = state.index.shapes.iter().zip(&wishers.by_shape);
+        for (shape, ((home, fair, quanta, _), (more, capped))) in shapes.enumerate() {
             let Some(home) = home.filter(|_| more + capped > 0) else {
                 continue;
             };
@@ -114,7 +114,7 @@ impl Wishes {
                 } else {
                     &mut wish.fixed
                 };
-                shapes.push((*order, shape));
+                shapes.push((*quanta, shape));
             }
             wish.capped.0 |= *capped > 0 && *fair;
             wish.capped.1 |= *capped > 0 && !*fair;
@@ -123,21 +123,21 @@ impl Wishes {
             wish.fair.sort_unstable();
             wish.fixed.sort_unstable();
         }
-        for at in reserved(books) {
-            wishes.reserve(books, at);
+        for at in reserve_work(state) {
+            wishes.reserve(state, at);
         }
         wishes
     }
 
-    fn reserve(&mut self, books: &Books, at: usize) {
-        let Some(home) = books.home(at) else { return };
-        match asks(books, at) {
+    fn reserve(&mut self, state: &RoundState, at: usize) {
+        let Some(home) = state.home(at) else { return };
+        match asks(state, at) {
             Asks::Nothing => {}
             Asks::Listed => self.listed.push(at),
             Asks::More => {
-                let order = books.requests[at].order;
+                let quanta = state.work[at].process_quanta;
                 let whole = &mut self.homes[home].whole;
-                *whole = Some(whole.map_or(order, |least| least.min(order)));
+                *whole = Some(whole.map_or(quanta, |least| least.min(quanta)));
             }
             Asks::Capped => self.homes[home].capped.1 = true,
         }
@@ -150,16 +150,16 @@ impl Wishes {
     }
 
     /// Why what is free on a node, and meant for nobody, is free.
-    pub fn why(&self, books: &Books, at: usize) -> Why {
-        let machine = &books.machines[at];
-        let Some(pool) = machine.pool else {
+    pub fn why(&self, state: &RoundState, at: usize) -> Why {
+        let node = &state.nodes[at];
+        let Some(pool) = node.pool else {
             return Why::Unasked;
         };
-        let listed = self.listed.iter().filter(|it| books.is_permitted(**it, at));
-        let listed = listed.map(|it| fits(books, machine, *it));
+        let listed = self.listed.iter().filter(|it| state.is_permitted(**it, at));
+        let listed = listed.map(|it| fits(state, node, *it));
         let mut why = listed.map(asked).max().unwrap_or(Why::Unasked);
-        for home in books.forest.upwards(pool) {
-            why = why.max(self.homes[home].why(books, machine, home == pool));
+        for home in state.forest.upwards(pool) {
+            why = why.max(self.homes[home].why(state, node, home == pool));
         }
         why
     }
@@ -167,33 +167,33 @@ impl Wishes {
 
 /// Quanta of a node that are meant for somebody. What nobody wrote in this round is for nobody, and
 /// where it would say so is not waited for.
-pub(super) fn meant(books: &Books, at: usize) -> u64 {
-    let machine = &books.machines[at];
-    if !books.machines.is_written(at) {
+pub(super) fn reserved_quanta(state: &RoundState, at: usize) -> u64 {
+    let node = &state.nodes[at];
+    if !state.nodes.is_touched(at) {
         return 0;
     }
-    if machine.promised_to.is_some() {
-        return machine.order;
+    if node.whole_node_for.is_some() {
+        return node.quanta;
     }
-    machine.spoken.iter().map(|it| it.order).sum()
+    node.reservations.iter().map(|it| it.quanta).sum()
 }
 
 impl Wish {
-    fn why(&self, books: &Books, machine: &Machine, at_home: bool) -> Why {
+    fn why(&self, state: &RoundState, node: &NodeState, at_home: bool) -> Why {
         let mut why = match self.capped {
             (true, _) => Why::Capped,
             (_, true) if at_home => Why::Capped,
             _ => Why::Unasked,
         };
-        if let Some(fits) = any_fits(books, machine, &self.fair) {
+        if let Some(fits) = any_fits(state, node, &self.fair) {
             why = why.max(asked(fits));
         }
-        if let Some(fits) = any_fits(books, machine, &self.fixed).filter(|_| at_home) {
+        if let Some(fits) = any_fits(state, node, &self.fixed).filter(|_| at_home) {
             why = why.max(asked(fits));
         }
         if let Some(least) = self.whole.filter(|_| at_home) {
-            let empty = machine.free.order == machine.order;
-            why = why.max(asked(empty && machine.order >= least));
+            let empty = node.free.quanta == node.quanta;
+            why = why.max(asked(empty && node.quanta >= least));
         }
         why
     }
@@ -213,19 +213,18 @@ fn asked(fits: bool) -> Why {
     if fits { Why::Kept } else { Why::Split }
 }
 
-fn fits(books: &Books, machine: &Machine, at: usize) -> bool {
-    machine
-        .free
-        .fitting(books.requests[at].order, books.size(at))
+fn fits(state: &RoundState, node: &NodeState, at: usize) -> bool {
+    node.free
+        .fitting(state.work[at].process_quanta, state.size(at))
         > 0
 }
 
-fn any_fits(books: &Books, machine: &Machine, shapes: &[(u64, usize)]) -> Option<bool> {
+fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, usize)]) -> Option<bool> {
     shapes.first()?;
-    let mut small = shapes.iter().take_while(|it| it.0 <= machine.free.order);
-    Some(small.any(|(order, shape)| {
-        let size = &books.register.shapes[*shape].3;
-        machine.free.fitting(*order, size) > 0
+    let mut small = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
+    Some(small.any(|(quanta, shape)| {
+        let size = &state.index.shapes[*shape].3;
+        node.free.fitting(*quanta, size) > 0
     }))
 }
 
@@ -237,8 +236,8 @@ pub(super) enum Asks {
     Listed,
 }
 
-fn asks(books: &Books, at: usize) -> Asks {
-    let request = &books.requests[at];
+fn asks(state: &RoundState, at: usize) -> Asks {
+    let work = &state.work[at];
     let never = |reason| {
         matches!(
             reason,
@@ -248,20 +247,20 @@ fn asks(books: &Books, at: usize) -> Asks {
                 | Reason::AllBlocked
         )
     };
-    let reason = request.deferral.as_ref().map(|deferral| deferral.reason);
-    let unreachable = books.policy(at) == Some(Policy::FairShare) && request.reach == 0;
-    if request.ended || unreachable || reason.is_some_and(never) {
+    let reason = work.deferral.as_ref().map(|deferral| deferral.reason);
+    let unreachable = state.policy(at) == Some(Policy::FairShare) && work.reach == 0;
+    if work.ended || unreachable || reason.is_some_and(never) {
         return Asks::Nothing;
     }
     if reason == Some(Reason::AllotmentExceeded) {
         return Asks::Capped;
     }
     // Work that already fills the room it could ever have asks for more of it.
-    if request.has() < request.cap.own {
-        let listed = request.listed;
+    if work.has() < work.cap.own {
+        let listed = work.has_node_list;
         return if listed { Asks::Listed } else { Asks::More };
     }
-    if request.has() < request.cap.base {
+    if work.has() < work.cap.base {
         return Asks::Capped;
     }
     Asks::Nothing

@@ -1,12 +1,12 @@
 //! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
 //! of the others those with free room are asked why it is free.
 
-use super::idle::{Why, Wishers, Wishes, meant};
+use super::idle::{UnmetDemand, Why, Wishers, reserved_quanta};
 use crate::{
-    collections::dense_set::Members,
+    collections::dense_set::MemberSet,
     input::snapshot::Node,
     output::plan::{Idle, PoolShare, Shares},
-    state::Books,
+    state::RoundState,
 };
 
 #[derive(Default)]
@@ -18,10 +18,10 @@ pub(crate) struct Pools {
     /// By node.
     parts: Vec<Part>,
     /// Nodes with free room.
-    free: Members,
+    free: MemberSet,
     wishers: Wishers,
     /// By these it was said why room is free.
-    wishes: Wishes,
+    wishes: UnmetDemand,
 }
 
 /// What a node adds to its pool, in one line of memory.
@@ -35,7 +35,7 @@ struct Part {
     fixed: u64,
     free: u64,
     /// Of what is free: meant for somebody. And why the rest is.
-    meant: u64,
+    reservation: u64,
     why: Why,
 }
 
@@ -61,38 +61,38 @@ fn shut(node: &Node) -> Shut {
 
 impl Pools {
     /// Takes up what this work asks for; all that may ask for something else than before.
-    pub fn listen(&mut self, books: &Books, work: impl Iterator<Item = usize> + Clone) {
-        if books.register.anew {
+    pub fn listen(&mut self, state: &RoundState, work: impl Iterator<Item = usize> + Clone) {
+        if state.index.rebuilt {
             *self = Self::default();
         }
-        self.wishers.renew(books, work);
+        self.wishers.renew(state, work);
         #[cfg(test)]
-        self.wishers.assert_recounted(books);
+        self.wishers.assert_recounted(state);
     }
 
-    pub fn tell(&mut self, books: &Books, shares: &mut Shares) {
-        let wishes = Wishes::of(books, &self.wishers);
+    pub fn tell(&mut self, state: &RoundState, shares: &mut Shares) {
+        let wishes = UnmetDemand::of(state, &self.wishers);
         let is_same = wishes.are_those(&self.wishes);
         self.wishes = wishes;
-        self.parts.resize(books.machines.len(), Part::default());
+        self.parts.resize(state.nodes.len(), Part::default());
         self.sums
-            .resize_with(books.forest.len(), PoolShare::default);
-        let all = if books.register.anew {
-            (0..books.machines.len()).collect()
+            .resize_with(state.forest.len(), PoolShare::default);
+        let all = if state.index.rebuilt {
+            (0..state.nodes.len()).collect()
         } else {
-            self.stirred(books)
+            self.stirred(state)
         };
         for at in all {
-            self.renew(books, at);
+            self.renew(state, at);
         }
         if !is_same {
             let free = self.free.iter();
-            let rest = free.filter(|at| !books.machines.is_stirred(*at));
+            let rest = free.filter(|at| !state.nodes.is_dirty(*at));
             for at in rest {
-                let (part, why) = (&mut self.parts[at], self.wishes.why(books, at));
+                let (part, why) = (&mut self.parts[at], self.wishes.why(state, at));
                 if let Some(pool) = part.pool.filter(|_| why != part.why) {
                     let sums = &mut self.sums[pool as usize];
-                    let (amount, idle) = (part.free - part.meant, &mut sums.idle);
+                    let (amount, idle) = (part.free - part.reservation, &mut sums.idle);
                     *for_why(idle, part.why) -= amount;
                     *for_why(idle, why) += amount;
                 }
@@ -100,40 +100,40 @@ impl Pools {
             }
         }
         #[cfg(test)]
-        for at in 0..books.machines.len() {
-            let now = part(books, at, &self.wishes);
+        for at in 0..state.nodes.len() {
+            let now = part(state, at, &self.wishes);
             assert!(self.parts[at] == now, "what node {at} adds to its pool");
-            assert_eq!((now.held, now.fixed), held_and_fixed(books, at), "at {at}");
+            assert_eq!((now.held, now.fixed), held_and_fixed(state, at), "at {at}");
         }
         let mut pools = self.sums.clone();
         for (at, pool) in pools.iter_mut().enumerate() {
-            books
+            state
                 .forest
-                .name(books.forest.root(at))
+                .name(state.forest.root(at))
                 .clone_into(&mut pool.tree);
         }
-        let lost = books.register.unplaced.iter();
-        let lost = lost.map(|at| books.held[*at].order);
+        let lost = state.index.unplaced.iter();
+        let lost = lost.map(|at| state.allocations[*at].quanta);
         shares.elsewhere = self.elsewhere + lost.sum::<u64>();
         shares.capacity = pools.iter().map(|pool| pool.usable).sum();
         shares.free = pools.iter().map(|pool| pool.free).sum();
-        let names = (0..pools.len()).map(|pool| books.forest.name(pool).to_owned());
+        let names = (0..pools.len()).map(|pool| state.forest.name(pool).to_owned());
         shares.pools = names.zip(pools).collect();
     }
 
     /// Nodes lie anywhere in memory: what is asked of these has come once they are named.
-    fn stirred(&self, books: &Books) -> Vec<usize> {
-        let all: Vec<usize> = books.machines.stirred().collect();
+    fn stirred(&self, state: &RoundState) -> Vec<usize> {
+        let all: Vec<usize> = state.nodes.dirty_rows().collect();
         let read = all.iter().fold(0, |read, at| {
-            let machine = &books.machines[*at];
-            read ^ machine.order ^ machine.free.order ^ self.parts[*at].order
+            let node = &state.nodes[*at];
+            read ^ node.quanta ^ node.free.quanta ^ self.parts[*at].order
         });
         std::hint::black_box(read);
         all
     }
 
-    fn renew(&mut self, books: &Books, at: usize) {
-        let part = part(books, at, &self.wishes);
+    fn renew(&mut self, state: &RoundState, at: usize) {
+        let part = part(state, at, &self.wishes);
         let before = self.parts[at];
         if before != part {
             self.parts[at] = part;
@@ -156,9 +156,9 @@ impl Pools {
             add(&mut sums.fixed, part.fixed);
             add(&mut sums.over, part.held.saturating_sub(part.order));
             add(&mut sums.free, part.free);
-            add(&mut sums.idle.meant, part.meant);
+            add(&mut sums.idle.meant, part.reservation);
             let rest = for_why(&mut sums.idle, part.why);
-            add(rest, part.free - part.meant);
+            add(rest, part.free - part.reservation);
             return;
         };
         let quanta = match shut {
@@ -183,36 +183,36 @@ fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
     }
 }
 
-fn part(books: &Books, at: usize, wishes: &Wishes) -> Part {
-    let machine = &books.machines[at];
-    let open = machine.is_schedulable();
-    let free = if open { machine.free.order } else { 0 };
-    let (meant, why) = if free > 0 {
-        (meant(books, at).min(free), wishes.why(books, at))
+fn part(state: &RoundState, at: usize, wishes: &UnmetDemand) -> Part {
+    let node = &state.nodes[at];
+    let open = node.is_schedulable();
+    let free = if open { node.free.quanta } else { 0 };
+    let (reservation, why) = if free > 0 {
+        (reserved_quanta(state, at).min(free), wishes.why(state, at))
     } else {
         (0, Why::Unasked)
     };
-    let (held, fixed) = if machine.is_plain {
+    let (held, fixed) = if node.is_simple_sum {
         // What the register and this round's grants say lies elsewhere, and is not waited for.
-        (machine.order - machine.free.order, 0)
+        (node.quanta - node.free.quanta, 0)
     } else {
-        held_and_fixed(books, at)
+        held_and_fixed(state, at)
     };
     Part {
-        pool: machine.pool.and_then(|pool| u32::try_from(pool).ok()),
-        shut: (!open).then(|| shut(&books.station(at).node)),
-        order: machine.order,
+        pool: node.pool.and_then(|pool| u32::try_from(pool).ok()),
+        shut: (!open).then(|| shut(&state.node_record(at).node)),
+        order: node.quanta,
         held,
         fixed,
         free,
-        meant,
+        reservation,
         why,
     }
 }
 
-fn held_and_fixed(books: &Books, at: usize) -> (u64, u64) {
-    let machine = &books.machines[at];
-    let granted = machine.pending.iter().map(|at| books.pending[*at].order);
-    let held = books.station(at).held_quanta + granted.sum::<u64>();
-    (held, machine.order - books.room(at).order)
+fn held_and_fixed(state: &RoundState, at: usize) -> (u64, u64) {
+    let node = &state.nodes[at];
+    let granted = node.granted.iter().map(|at| state.granted[*at].quanta);
+    let held = state.node_record(at).held_quanta + granted.sum::<u64>();
+    (held, node.quanta - state.space_without_fixed(at).quanta)
 }

@@ -7,7 +7,7 @@ use crate::{
         snapshot::{BlockEffect, Policy, Pool},
     },
     output::plan::{CapParts, Idle, PoolShare, Shares, Turn},
-    tests::fixture::{GIB, World, share},
+    tests::fixture::{Fixture, GIB, share},
 };
 
 /// Order, pool and what is wrong with it, of one node.
@@ -18,51 +18,58 @@ type Ask = (u8, u8, u8, u64, u64, u64);
 const POOLS: [&str; 3] = ["default", "below", "apart"];
 const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "there"];
 
-fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> World {
-    let mut world = if eager { World::eager() } else { World::new() };
-    world.snapshot.tunables.use_prediction = !eager;
-    world.snapshot.tunables.global_allotment_bytes = Some(7 * GIB);
+fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> Fixture {
+    let mut fixture = if eager {
+        Fixture::eager()
+    } else {
+        Fixture::new()
+    };
+    fixture.snapshot.tunables.use_prediction = !eager;
+    fixture.snapshot.tunables.global_allotment_bytes = Some(7 * GIB);
     let below = Pool {
         parent: Some("default".into()),
         ..Pool::default()
     };
-    world.snapshot.pools.insert("below".into(), below);
-    world.snapshot.pools.insert("apart".into(), Pool::default());
-    world.class("heavy", (Policy::FairShare, 10, 300), "default");
-    world.class("low", (Policy::FairShare, 10, 100), "below");
-    world.class("late", (Policy::FairShare, 20, 100), "default");
-    world.class("there", (Policy::FairShare, 10, 100), "apart");
-    for (at, (order, pool, _)) in places.iter().enumerate() {
+    fixture.snapshot.pools.insert("below".into(), below);
+    fixture
+        .snapshot
+        .pools
+        .insert("apart".into(), Pool::default());
+    fixture.class("heavy", (Policy::FairShare, 10, 300), "default");
+    fixture.class("low", (Policy::FairShare, 10, 100), "below");
+    fixture.class("late", (Policy::FairShare, 20, 100), "default");
+    fixture.class("there", (Policy::FairShare, 10, 100), "apart");
+    for (at, (quanta, pool, _)) in places.iter().enumerate() {
         let pool = POOLS[usize::from(*pool)];
-        world.node_in(pool, &format!("n{at:02}"), *order);
+        fixture.node_in(pool, &format!("n{at:02}"), *quanta);
     }
-    for (at, (kind, class, user, order, limit, tasks)) in asks.iter().enumerate() {
+    for (at, (kind, class, user, quanta, limit, tasks)) in asks.iter().enumerate() {
         let (id, user) = (format!("w{at:02}"), format!("u{user}"));
         match kind {
-            0 => drop(world.reservation(&id, &user, *order)),
-            1 => drop(world.service(&id, &user, *order)),
+            0 => drop(fixture.reservation(&id, &user, *quanta)),
+            1 => drop(fixture.service(&id, &user, *quanta)),
             _ => {
                 let class = CLASSES[usize::from(*class)];
-                let demand = world.job_in(class, &id, &user, *order);
-                (demand.max_processes, demand.remaining_tasks) = (*limit, *tasks);
+                let work_record = fixture.job_in(class, &id, &user, *quanta);
+                (work_record.max_processes, work_record.remaining_tasks) = (*limit, *tasks);
             }
         }
     }
-    world
+    fixture
 }
 
 /// What happens to the nodes once work is on them.
-fn trouble(world: &mut World, places: &[Place]) {
-    for (at, (order, _, trouble)) in places.iter().enumerate() {
+fn trouble(fixture: &mut Fixture, places: &[Place]) {
+    for (at, (quanta, _, trouble)) in places.iter().enumerate() {
         let name = format!("n{at:02}");
         match trouble {
-            0 => world.node(&name).lost = true,
-            1 => world.node(&name).offline = true,
-            2 => world.block(&name, BlockEffect::Mark),
-            3 => world.node(&name).takes_work = false,
-            4 => world.node(&name).capacity.memory_bytes = order / 2 * GIB,
-            5 => drop(world.snapshot.nodes.remove(name.as_str())),
-            6 => world.node(&name).pool = "unheard_of".into(),
+            0 => fixture.node(&name).lost = true,
+            1 => fixture.node(&name).offline = true,
+            2 => fixture.block(&name, BlockEffect::Mark),
+            3 => fixture.node(&name).takes_work = false,
+            4 => fixture.node(&name).capacity.memory_bytes = quanta / 2 * GIB,
+            5 => drop(fixture.snapshot.nodes.remove(name.as_str())),
+            6 => fixture.node(&name).pool = "unheard_of".into(),
             _ => {}
         }
     }
@@ -97,38 +104,38 @@ proptest! {
         ),
         (eager, reference) in (any::<bool>(), any::<bool>()),
     ) {
-        let mut world = fleet(&places, &asks, eager);
+        let mut fixture = fleet(&places, &asks, eager);
         if reference {
-            world.snapshot.tunables.settings = Settings::reference();
+            fixture.snapshot.tunables.settings = Settings::reference();
         }
         for _ in 0..3 {
-            adds_up(&world.step().shares);
+            adds_up(&fixture.step().shares);
         }
-        trouble(&mut world, &places);
+        trouble(&mut fixture, &places);
         // Withdrawn work holds its room until it has left it.
-        let first = world.snapshot.demand.keys().next().cloned().unwrap();
-        world.snapshot.demand.remove(&first);
-        world.departure = 3;
+        let first = fixture.snapshot.demand.keys().next().cloned().unwrap();
+        fixture.snapshot.demand.remove(&first);
+        fixture.departure = 3;
         for _ in 0..4 {
-            adds_up(&world.step().shares);
+            adds_up(&fixture.step().shares);
         }
     }
 }
 
-fn pool(world: &World) -> PoolShare {
-    let mut shares = FairShare.schedule(&world.snapshot).shares;
+fn pool(fixture: &Fixture) -> PoolShare {
+    let mut shares = FairShare.schedule(&fixture.snapshot).shares;
     shares.pools.remove("default").unwrap()
 }
 
 #[test]
 fn from_capacity_to_a_job_it_is_one_chain() {
-    let mut world = World::eager().nodes(&[6, 4]);
-    world.service("svc", "c", 1);
-    world.job("one", "a", 1);
-    world.job("two", "b", 2);
-    world.step();
-    world.block("n01", BlockEffect::Mark);
-    let plan = world.step();
+    let mut fixture = Fixture::eager().nodes(&[6, 4]);
+    fixture.service("svc", "c", 1);
+    fixture.job("one", "a", 1);
+    fixture.job("two", "b", 2);
+    fixture.step();
+    fixture.block("n01", BlockEffect::Mark);
+    let plan = fixture.step();
     let shares = &plan.shares;
     let pool = &shares.pools["default"];
     assert_eq!((pool.total, pool.blocked, pool.usable), (10, 4, 6));
@@ -153,9 +160,9 @@ fn from_capacity_to_a_job_it_is_one_chain() {
 
 #[test]
 fn a_cap_says_what_it_is_made_of() {
-    let mut world = World::new().nodes(&[64]);
-    world.job("job", "a", 1).max_processes = 40;
-    let cap = |world: &World| share(&world.plan(), "job").cap;
+    let mut fixture = Fixture::new().nodes(&[64]);
+    fixture.job("job", "a", 1).max_processes = 40;
+    let cap = |fixture: &Fixture| share(&fixture.plan(), "job").cap;
     let base = CapParts {
         base: 40,
         ..CapParts::default()
@@ -164,15 +171,15 @@ fn a_cap_says_what_it_is_made_of() {
         initialization: Some(2),
         ..base
     };
-    assert_eq!(cap(&world), starting);
-    world.step();
+    assert_eq!(cap(&fixture), starting);
+    fixture.step();
     let doubling = CapParts {
         doubling: Some(4),
         ..base
     };
-    assert_eq!(cap(&world), doubling);
-    world.snapshot.tunables.use_prediction = true;
-    world.of("job").remaining_tasks = 30;
+    assert_eq!(cap(&fixture), doubling);
+    fixture.snapshot.tunables.use_prediction = true;
+    fixture.of("job").remaining_tasks = 30;
     let base = CapParts { base: 30, ..base };
     let predicted = CapParts {
         doubling: Some(4),
@@ -180,32 +187,32 @@ fn a_cap_says_what_it_is_made_of() {
         prediction: Some(7),
         ..base
     };
-    assert_eq!(cap(&world), predicted);
+    assert_eq!(cap(&fixture), predicted);
     // How much room there could be is said where it is less than the work could use.
-    world.node("n00").capacity.memory_bytes = 29 * GIB;
-    assert_eq!(cap(&world).room, Some(29));
-    world.node("n00").capacity.memory_bytes = 30 * GIB;
-    assert_eq!(cap(&world).room, None);
+    fixture.node("n00").capacity.memory_bytes = 29 * GIB;
+    assert_eq!(cap(&fixture).room, Some(29));
+    fixture.node("n00").capacity.memory_bytes = 30 * GIB;
+    assert_eq!(cap(&fixture).room, None);
 }
 
 #[test]
 fn idle_room_says_why() {
-    let idle = |world: &World| pool(world).idle;
-    let mut world = World::eager().nodes(&[4, 4]);
+    let idle = |fixture: &Fixture| pool(fixture).idle;
+    let mut fixture = Fixture::eager().nodes(&[4, 4]);
     let unasked = Idle {
         unasked: 8,
         ..Idle::default()
     };
-    assert_eq!(idle(&world), unasked);
+    assert_eq!(idle(&fixture), unasked);
 
-    world.job("large", "a", 3);
+    fixture.job("large", "a", 3);
     let split = Idle {
         split: 2,
         ..Idle::default()
     };
-    assert_eq!(idle(&world), split);
+    assert_eq!(idle(&fixture), split);
 
-    let mut capped = World::new().nodes(&[8]);
+    let mut capped = Fixture::new().nodes(&[8]);
     capped.job("starting", "a", 1);
     let expected = Idle {
         capped: 6,
@@ -213,14 +220,14 @@ fn idle_room_says_why() {
     };
     assert_eq!(idle(&capped), expected);
 
-    let mut cleared = World::eager().nodes(&[3]);
+    let mut cleared = Fixture::eager().nodes(&[3]);
     cleared.departure = 9;
     cleared.job("old", "a", 1).max_processes = 2;
     cleared.step();
     cleared.reservation("whole", "b", 3);
-    let meant = Idle {
+    let reservation = Idle {
         meant: 1,
         ..Idle::default()
     };
-    assert_eq!(idle(&cleared), meant);
+    assert_eq!(idle(&cleared), reservation);
 }

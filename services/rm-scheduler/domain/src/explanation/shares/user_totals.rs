@@ -1,10 +1,10 @@
 //! What the shares of work come to for each user.
 
-use crate::{output::plan::Tally, state::Books};
+use crate::{output::plan::Tally, state::RoundState};
 
 /// Kept from round to round: a round looks only at work of which something else is to be said.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct UserTotals {
     classes: Vec<OfClass>,
     /// Class and user of which no work was left while it was forgotten; some has come since.
     emptied: Vec<(usize, usize)>,
@@ -16,7 +16,7 @@ pub(super) struct OfClass {
     /// By the number of the user.
     pub users: Vec<Sum>,
     /// Numbers of its users, by name.
-    pub places: Vec<usize>,
+    pub positions: Vec<usize>,
     /// Some user joined it or left it since these were listed.
     pub is_other: bool,
 }
@@ -33,12 +33,13 @@ pub(super) struct Sum {
     pub said_at: Option<u32>,
 }
 
-impl Told {
-    pub fn of(books: &Books) -> Self {
-        let mut told = Self::default();
-        told.classes
-            .resize_with(books.classes.len(), OfClass::default);
-        told
+impl UserTotals {
+    pub fn of(state: &RoundState) -> Self {
+        let mut user_totals = Self::default();
+        user_totals
+            .classes
+            .resize_with(state.classes.len(), OfClass::default);
+        user_totals
     }
 
     /// Counts work for this class and user.

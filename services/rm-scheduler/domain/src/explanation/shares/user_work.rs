@@ -2,37 +2,37 @@
 
 use std::sync::Arc;
 
-use super::user_totals::Told;
-use crate::{output::plan::OfUser, state::Books};
+use super::user_totals::UserTotals;
+use crate::{output::plan::OfUser, state::RoundState};
 
 /// Stands for work that belongs to no class.
 const NOWHERE: u32 = u32::MAX;
 
-pub(crate) struct OfUsers(Vec<Group>);
+pub(crate) struct UserWork(Vec<Group>);
 
 struct Group {
     class: usize,
     /// One of its pieces of work.
-    at: usize,
+    work: usize,
     pieces: usize,
     /// Where the next of them comes to stand.
     next: usize,
 }
 
-impl OfUsers {
+impl UserWork {
     /// Has the work of each user stand together, that of no class behind all. As users have
     /// numbers, each says where the rest of its work is.
     pub fn sort<T: Copy + Default>(
-        books: &Books,
-        told: &mut Told,
+        state: &RoundState,
+        user_totals: &mut UserTotals,
         work: &mut Vec<(usize, T)>,
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let place = |(at, _): &(usize, T)| {
-            let Some(class) = books.requests[*at].class else {
+            let Some(class) = state.work[*at].class else {
                 return NOWHERE;
             };
-            let sum = told.class(class).user(books.demand(*at).user_at);
+            let sum = user_totals.class(class).user(state.work_record(*at).user);
             let place = *sum.said_at.get_or_insert_with(|| {
                 groups.push(Group::of(class, *at));
                 u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
@@ -58,10 +58,10 @@ impl OfUsers {
     }
 
     /// In the order of the work.
-    pub fn said(self, books: &Books) -> Vec<OfUser> {
+    pub fn said(self, state: &RoundState) -> Vec<OfUser> {
         let said = self.0.into_iter().map(|group| OfUser {
-            class: Arc::clone(&books.register.classes[group.class].name),
-            user: books.demand(group.at).user.clone(),
+            class: Arc::clone(&state.index.classes[group.class].name),
+            user: state.work_record(group.work).user_name.clone(),
             pieces: group.pieces,
         });
         said.collect()
@@ -72,7 +72,7 @@ impl Group {
     fn of(class: usize, at: usize) -> Self {
         Self {
             class,
-            at,
+            work: at,
             pieces: 0,
             next: 0,
         }

@@ -3,9 +3,9 @@ use crate::input::snapshot::BlockEffect;
 
 #[test]
 fn i2_a_node_that_has_given_out_more_than_it_has() {
-    let world = fleet(&[("alc_1", 2), ("alc_2", 2)]);
-    let sequence = in_order(&world.snapshot);
-    let found = no_over_commit(&world.snapshot, &sequence);
+    let fixture = fleet(&[("alc_1", 2), ("alc_2", 2)]);
+    let sequence = in_order(&fixture.snapshot);
+    let found = no_over_commit(&fixture.snapshot, &sequence);
     assert!(found.holds() && found.examined == 2);
 
     let mut over = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
@@ -28,73 +28,73 @@ fn i2_a_node_that_has_given_out_more_than_it_has() {
 
 #[test]
 fn i2_a_node_that_shrank_is_nobodys_fault_until_something_is_granted_there() {
-    let mut world = fleet(&[("alc_1", 2), ("alc_2", 2)]);
-    let mut sequence = in_order(&world.snapshot);
-    let before = world.node("n00").clone();
-    world.node("n00").capacity.memory_bytes = 3 * GIB;
-    sequence.node(&node_name("n00"), Some(&before), world.node("n00"));
-    assert!(no_over_commit(&world.snapshot, &sequence).holds());
+    let mut fixture = fleet(&[("alc_1", 2), ("alc_2", 2)]);
+    let mut sequence = in_order(&fixture.snapshot);
+    let before = fixture.node("n00").clone();
+    fixture.node("n00").capacity.memory_bytes = 3 * GIB;
+    sequence.node(&node_name("n00"), Some(&before), fixture.node("n00"));
+    assert!(no_over_commit(&fixture.snapshot, &sequence).holds());
 
     let late = held("job_1", "n00", 1);
-    world.snapshot.allocations.insert(alc("alc_3"), late);
+    fixture.snapshot.allocations.insert(alc("alc_3"), late);
     sequence.allocation(&alc("alc_3"), true);
     assert_eq!(
-        blamed(&no_over_commit(&world.snapshot, &sequence)),
+        blamed(&no_over_commit(&fixture.snapshot, &sequence)),
         Some("n00")
     );
 }
 
 #[test]
 fn i2_what_a_node_lost_is_not_given_out_by_what_takes_none_of_it() {
-    let mut world = fleet(&[("alc_1", 2)]);
+    let mut fixture = fleet(&[("alc_1", 2)]);
     let first = alc("alc_1");
-    let taken = world.snapshot.allocations.get_mut(&first).unwrap();
+    let taken = fixture.snapshot.allocations.get_mut(&first).unwrap();
     (taken.size.gpu_milli, taken.gpus) = (1_000, vec![0]);
-    world.node("n00").capacity.gpu_milli = 1_000;
-    let mut sequence = in_order(&world.snapshot);
-    let before = world.node("n00").clone();
-    world.node("n00").capacity.gpu_milli = 0;
-    sequence.node(&node_name("n00"), Some(&before), world.node("n00"));
+    fixture.node("n00").capacity.gpu_milli = 1_000;
+    let mut sequence = in_order(&fixture.snapshot);
+    let before = fixture.node("n00").clone();
+    fixture.node("n00").capacity.gpu_milli = 0;
+    sequence.node(&node_name("n00"), Some(&before), fixture.node("n00"));
     let late = held("job_1", "n00", 1);
-    world.snapshot.allocations.insert(alc("alc_2"), late);
+    fixture.snapshot.allocations.insert(alc("alc_2"), late);
     sequence.allocation(&alc("alc_2"), true);
-    assert!(no_over_commit(&world.snapshot, &sequence).holds());
+    assert!(no_over_commit(&fixture.snapshot, &sequence).holds());
 
     let mut late = held("job_1", "n00", 1);
     (late.size.gpu_milli, late.gpus) = (500, vec![0]);
-    world.snapshot.allocations.insert(alc("alc_3"), late);
+    fixture.snapshot.allocations.insert(alc("alc_3"), late);
     sequence.allocation(&alc("alc_3"), true);
-    let found = no_over_commit(&world.snapshot, &sequence);
+    let found = no_over_commit(&fixture.snapshot, &sequence);
     assert_eq!(blamed(&found), Some("n00"));
 }
 
 #[test]
 fn i16_what_lands_on_a_blocked_node() {
-    let mut world = fleet(&[("alc_1", 1)]);
-    let mut sequence = in_order(&world.snapshot);
-    let before = world.node("n00").clone();
-    world.block("n00", BlockEffect::Mark);
-    sequence.node(&node_name("n00"), Some(&before), world.node("n00"));
-    let found = blocked_means_blocked(&world.snapshot, &sequence);
+    let mut fixture = fleet(&[("alc_1", 1)]);
+    let mut sequence = in_order(&fixture.snapshot);
+    let before = fixture.node("n00").clone();
+    fixture.block("n00", BlockEffect::Mark);
+    sequence.node(&node_name("n00"), Some(&before), fixture.node("n00"));
+    let found = blocked_means_blocked(&fixture.snapshot, &sequence);
     assert!(found.holds() && found.examined == 1, "it was there before");
 
     let late = held("job_1", "n00", 1);
-    world.snapshot.allocations.insert(alc("alc_2"), late);
+    fixture.snapshot.allocations.insert(alc("alc_2"), late);
     sequence.allocation(&alc("alc_2"), true);
-    let found = blocked_means_blocked(&world.snapshot, &sequence);
+    let found = blocked_means_blocked(&fixture.snapshot, &sequence);
     assert_eq!(blamed(&found), Some("alc_2"));
 
     // Said again, a block is no newer.
-    let again = world.node("n00").clone();
-    sequence.node(&node_name("n00"), Some(&again), world.node("n00"));
-    let found = blocked_means_blocked(&world.snapshot, &sequence);
+    let again = fixture.node("n00").clone();
+    sequence.node(&node_name("n00"), Some(&again), fixture.node("n00"));
+    let found = blocked_means_blocked(&fixture.snapshot, &sequence);
     assert_eq!(blamed(&found), Some("alc_2"));
 }
 
 #[test]
 fn a_new_policy_is_held_against_nobody() {
-    let world = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
-    let mut sequence = in_order(&world.snapshot);
-    sequence.anew(&world.snapshot);
-    assert!(no_over_commit(&world.snapshot, &sequence).holds());
+    let fixture = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
+    let mut sequence = in_order(&fixture.snapshot);
+    sequence.anew(&fixture.snapshot);
+    assert!(no_over_commit(&fixture.snapshot, &sequence).holds());
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    input::{delta::News, snapshot::BlockEffect},
+    input::{delta::SnapshotDelta, snapshot::BlockEffect},
     output::plan::{Numbers, Reason, Verdict, Verdicts},
 };
 
@@ -23,13 +23,13 @@ fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
 }
 
 fn asked<'a>(
-    world: &'a World,
+    fixture: &'a Fixture,
     (verdicts, sequence): (&'a Verdicts, &'a Sequence),
-    news: &'a News,
+    news: &'a SnapshotDelta,
 ) -> Asked<'a> {
     Asked {
         sequence,
-        snapshot: &world.snapshot,
+        snapshot: &fixture.snapshot,
         verdicts,
         unplanned: news,
         settled: true,
@@ -40,12 +40,12 @@ fn asked<'a>(
 
 #[test]
 fn i20_reasons_that_are_missing_or_wrong() {
-    let world = fleet(&[("alc_1", 1)]);
-    let (quiet, job) = (News::default(), work_id("job_1"));
-    let sequence = in_order(&world.snapshot);
+    let fixture = fleet(&[("alc_1", 1)]);
+    let (quiet, job) = (SnapshotDelta::default(), work_id("job_1"));
+    let sequence = in_order(&fixture.snapshot);
     let said = |verdict| Verdicts::from([(job.clone(), verdict)]);
-    let look = |verdicts: &Verdicts, news: &News| {
-        explanations_are_true(&asked(&world, (verdicts, &sequence), news))
+    let look = |verdicts: &Verdicts, news: &SnapshotDelta| {
+        explanations_are_true(&asked(&fixture, (verdicts, &sequence), news))
     };
     let right = said(verdict(Reason::AtFairShare, 1));
     let found = look(&right, &quiet);
@@ -57,120 +57,120 @@ fn i20_reasons_that_are_missing_or_wrong() {
     assert_eq!(blamed(&look(&nonsense, &quiet)), Some("job_1"));
     let hurried = Asked {
         settled: false,
-        ..asked(&world, (&wrong, &sequence), &quiet)
+        ..asked(&fixture, (&wrong, &sequence), &quiet)
     };
     assert!(explanations_are_true(&hurried).holds(), "a round is due");
     // What no round has seen cannot have been explained.
-    let news = News {
+    let news = SnapshotDelta {
         allocations: [(alc("alc_1"), None)].into(),
-        ..News::default()
+        ..SnapshotDelta::default()
     };
     assert!(look(&wrong, &news).holds());
-    let everything = look(&right, &News::everything());
+    let everything = look(&right, &SnapshotDelta::everything());
     assert!(matches!(everything.outcome, Found::NotChecked(_)));
 }
 
 #[test]
 fn i21_work_that_waits_for_room_that_is_there() {
-    let mut world = fleet(&[]);
-    let quiet = News::default();
+    let mut fixture = fleet(&[]);
+    let quiet = SnapshotDelta::default();
     let verdicts = |reason| Verdicts::from([(work_id("job_1"), verdict(reason, 0))]);
     let short = verdicts(Reason::InsufficientResources);
     let mut memory = Memory::default();
-    let mut sequence = in_order(&world.snapshot);
+    let mut sequence = in_order(&fixture.snapshot);
     sequence.planned();
-    let mut look = |world: &World, verdicts: &Verdicts, (round, now_ms)| {
+    let mut look = |fixture: &Fixture, verdicts: &Verdicts, (round, now_ms)| {
         let asked = Asked {
             round,
             now_ms,
-            ..asked(world, (verdicts, &sequence), &quiet)
+            ..asked(fixture, (verdicts, &sequence), &quiet)
         };
         work_conserving(&asked, &mut memory)
     };
-    assert!(look(&world, &short, (1, 0)).holds(), "one round is none");
-    assert!(look(&world, &short, (3, 10)).holds());
-    assert_eq!(blamed(&look(&world, &short, (4, 20))), Some("job_1"));
+    assert!(look(&fixture, &short, (1, 0)).holds(), "one round is none");
+    assert!(look(&fixture, &short, (3, 10)).holds());
+    assert_eq!(blamed(&look(&fixture, &short, (4, 20))), Some("job_1"));
     // A named hold explains it, and begins the count anew.
-    assert!(look(&world, &verdicts(Reason::InitializationCap), (9, 30)).holds());
-    assert!(look(&world, &short, (10, 40)).holds());
+    assert!(look(&fixture, &verdicts(Reason::InitializationCap), (9, 30)).holds());
+    assert!(look(&fixture, &short, (10, 40)).holds());
     // Without news there are no rounds to count.
-    assert_eq!(blamed(&look(&world, &short, (10, 20_000))), Some("job_1"));
-    world.of("job_1").size = Size::memory(5 * GIB);
-    assert!(look(&world, &short, (20, 30_000)).holds(), "nothing fits");
-    world.of("job_1").size = Size::memory(GIB);
-    world.block("n00", BlockEffect::Mark);
-    world.block("n01", BlockEffect::Mark);
+    assert_eq!(blamed(&look(&fixture, &short, (10, 20_000))), Some("job_1"));
+    fixture.of("job_1").size = Size::memory(5 * GIB);
+    assert!(look(&fixture, &short, (20, 30_000)).holds(), "nothing fits");
+    fixture.of("job_1").size = Size::memory(GIB);
+    fixture.block("n00", BlockEffect::Mark);
+    fixture.block("n01", BlockEffect::Mark);
     assert!(
-        look(&world, &short, (30, 50_000)).holds(),
+        look(&fixture, &short, (30, 50_000)).holds(),
         "all are blocked"
     );
 }
 
 #[test]
 fn i21_room_that_is_promised_or_being_made_is_not_free() {
-    let mut world = fleet(&[]);
+    let mut fixture = fleet(&[]);
     let job = work_id("job_1");
-    let opening = |world: &World| {
-        let holdings = crate::check::Holdings::of(&world.snapshot);
-        let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
+    let opening = |fixture: &Fixture| {
+        let holdings = crate::check::Holdings::of(&fixture.snapshot);
+        let mut openings = crate::check::CouldPlace::of(&fixture.snapshot, &holdings, |_| true);
         openings.find(&job, "fair")
     };
-    assert_eq!(opening(&world), Some(node_name("n00")));
+    assert_eq!(opening(&fixture), Some(node_name("n00")));
     let claims = BTreeMap::from([(work_id("job_2"), vec![node_name("n00")])]);
-    world.snapshot.carried.claims = claims;
-    assert_eq!(opening(&world), Some(node_name("n01")));
+    fixture.snapshot.carried.claims = claims;
+    assert_eq!(opening(&fixture), Some(node_name("n01")));
     let leaving = Allocation {
         leaving: true,
         ..held("job_1", "n01", 1)
     };
-    world.snapshot.allocations.insert(alc("alc_1"), leaving);
-    assert_eq!(opening(&world), None);
+    fixture.snapshot.allocations.insert(alc("alc_1"), leaving);
+    assert_eq!(opening(&fixture), None);
 }
 
 #[test]
 fn i21_a_node_that_is_too_large_for_a_reservation_is_no_room_for_it() {
-    let mut world = World::eager().nodes(&[5]);
-    world.reservation("r", "ann", 3);
-    let opening = |world: &World| {
-        let holdings = crate::check::Holdings::of(&world.snapshot);
-        let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
+    let mut fixture = Fixture::eager().nodes(&[5]);
+    fixture.reservation("r", "ann", 3);
+    let opening = |fixture: &Fixture| {
+        let holdings = crate::check::Holdings::of(&fixture.snapshot);
+        let mut openings = crate::check::CouldPlace::of(&fixture.snapshot, &holdings, |_| true);
         openings.find(&work_id("r"), "reserve")
     };
-    assert_eq!(opening(&world), Some(node_name("n00")));
-    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
-    assert_eq!(opening(&world), None);
+    assert_eq!(opening(&fixture), Some(node_name("n00")));
+    fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    assert_eq!(opening(&fixture), None);
 }
 
 /// One job that waits, said to be short of room, and one look after the other.
 struct Lookout {
-    world: World,
+    fixture: Fixture,
     sequence: Sequence,
     memory: Memory,
     verdicts: Verdicts,
 }
 
 impl Lookout {
-    fn over(world: World) -> Self {
-        let sequence = in_order(&world.snapshot);
+    fn over(fixture: Fixture) -> Self {
+        let sequence = in_order(&fixture.snapshot);
         let short = |work: &hayward_vocabulary::WorkId| {
             (work.clone(), verdict(Reason::InsufficientResources, 0))
         };
         Self {
-            verdicts: world.snapshot.demand.keys().map(short).collect(),
-            world,
+            verdicts: fixture.snapshot.demand.keys().map(short).collect(),
+            fixture,
             sequence,
             memory: Memory::default(),
         }
     }
 
     fn look(&mut self, round: u64) -> Finding {
-        let quiet = News::default();
+        let quiet = SnapshotDelta::default();
         let said = (&self.verdicts, &self.sequence);
         let asked = Asked {
             round,
             settled: false,
             now_ms: round * 60_000,
-            ..asked(&self.world, said, &quiet)
+            ..asked(&self.fixture, said, &quiet)
         };
         work_conserving(&asked, &mut self.memory)
     }
@@ -200,14 +200,14 @@ fn i21_room_that_no_round_has_seen_is_held_against_nobody() {
 
 #[test]
 fn i21_no_look_tries_more_than_so_many_and_in_the_end_each_is_tried() {
-    let mut world = fleet(&[]);
-    world.of("job_1").size = Size::memory(5 * GIB);
+    let mut fixture = fleet(&[]);
+    fixture.of("job_1").size = Size::memory(5 * GIB);
     for at in 0..500 {
-        world.job(&format!("job_w{at:03}"), "ann", 5);
+        fixture.job(&format!("job_w{at:03}"), "ann", 5);
     }
     // The last in line would fit.
-    world.job("job_z", "ann", 1);
-    let mut lookout = Lookout::over(world);
+    fixture.job("job_z", "ann", 1);
+    let mut lookout = Lookout::over(fixture);
     lookout.sequence.planned();
     assert_eq!(lookout.look(1).examined, 200);
     assert!((2..5).all(|round| lookout.look(round).holds()));
@@ -216,19 +216,19 @@ fn i21_no_look_tries_more_than_so_many_and_in_the_end_each_is_tried() {
 
 #[test]
 fn i21_what_fits_nowhere_ends_in_time_on_a_large_fleet() {
-    let mut world = World::eager();
+    let mut fixture = Fixture::eager();
     for at in 0..6_000 {
-        world.node_in("default", &format!("n{at:04}"), 4);
+        fixture.node_in("default", &format!("n{at:04}"), 4);
     }
     // Each of its own size, so that nothing that is remembered of one helps another.
     let size = |at: u64| Size::memory(5 * GIB + at);
     for at in 0..60 {
         let id = format!("job_{at:02}");
-        world.job(&id, "ann", 5);
-        world.of(&id).size = size(at);
+        fixture.job(&id, "ann", 5);
+        fixture.of(&id).size = size(at);
     }
-    let holdings = crate::check::Holdings::of(&world.snapshot);
-    let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
+    let holdings = crate::check::Holdings::of(&fixture.snapshot);
+    let mut openings = crate::check::CouldPlace::of(&fixture.snapshot, &holdings, |_| true);
     let mut tried = 0;
     while !openings.is_tired() {
         let id = work_id(&format!("job_{tried:02}"));

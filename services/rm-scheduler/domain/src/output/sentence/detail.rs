@@ -8,7 +8,7 @@ use crate::output::shares::Counts;
 
 /// A dimension of a size that quanta do not have to count (D6).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum UncountedDimension {
     Memory,
     Cpu,
     Gpu,
@@ -23,11 +23,16 @@ pub(crate) enum Detail {
     AllItCanUse,
     NoProcess,
     ItsShare,
-    NoMoreRoom { base: u64 },
+    NoMoreRoom {
+        base: u64,
+    },
     Never(Box<Cow<'static, str>>),
     OthersLeaveFirst,
     RoomIsSplit,
-    LacksBeside { what: Beside, counted: bool },
+    LacksUncounted {
+        what: UncountedDimension,
+        counted: bool,
+    },
     FirstTask,
     DoneBefore,
     Doubles,
@@ -90,8 +95,8 @@ impl Detail {
                 processes(due),
                 quanta(order)
             ),
-            Self::LacksBeside { what, counted } => {
-                let what = beside(*what);
+            Self::LacksUncounted { what, counted } => {
+                let what = dimension_name(*what);
                 write!(
                     out,
                     "due {}, has {has}: the nearest node has quanta for another, and too little \
@@ -124,11 +129,11 @@ impl Detail {
     }
 }
 
-fn beside(what: Beside) -> &'static str {
+fn dimension_name(what: UncountedDimension) -> &'static str {
     match what {
-        Beside::Memory => "memory",
-        Beside::Cpu => "cpu",
-        Beside::Gpu => "gpu",
-        Beside::Other => "of a named resource",
+        UncountedDimension::Memory => "memory",
+        UncountedDimension::Cpu => "cpu",
+        UncountedDimension::Gpu => "gpu",
+        UncountedDimension::Other => "of a named resource",
     }
 }

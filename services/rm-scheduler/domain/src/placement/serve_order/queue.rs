@@ -1,67 +1,67 @@
 //! A lane of the queue: turns in their order, and what is to be done to them.
 
-use super::{Turn, compare, sort};
-use crate::state::Books;
+use super::{ServeKey, compare, sort};
+use crate::state::RoundState;
 
 #[derive(Default)]
-pub(crate) struct Lane {
-    pub turns: Vec<Turn>,
+pub(crate) struct ServeQueue {
+    pub keys: Vec<ServeKey>,
     /// To be taken out, in any order.
-    pub gone: Vec<Turn>,
+    pub removed: Vec<ServeKey>,
     /// To be put in, in any order.
-    pub fresh: Vec<Turn>,
+    pub added: Vec<ServeKey>,
 }
 
-impl Lane {
+impl ServeQueue {
     /// Costs nothing where nothing comes or goes; else what lies between is moved in one piece.
-    pub fn settle(&mut self, books: &Books) {
-        if !self.gone.is_empty() {
+    pub fn settle(&mut self, state: &RoundState) {
+        if !self.removed.is_empty() {
             self.take_out();
         }
-        if !self.fresh.is_empty() {
-            self.put_in(books);
+        if !self.added.is_empty() {
+            self.put_in(state);
         }
     }
 
     fn take_out(&mut self) {
-        let mut places: Vec<usize> = Vec::with_capacity(self.gone.len());
-        places.extend(self.gone.iter().filter_map(|turn| self.place(turn)));
-        self.gone.clear();
+        let mut places: Vec<usize> = Vec::with_capacity(self.removed.len());
+        places.extend(self.removed.iter().filter_map(|key| self.place(key)));
+        self.removed.clear();
         places.sort_unstable();
-        let len = self.turns.len();
+        let len = self.keys.len();
         for (before, place) in places.iter().enumerate() {
             let next = places.get(before + 1).copied().unwrap_or(len);
-            self.turns.copy_within(place + 1..next, place - before);
+            self.keys.copy_within(place + 1..next, place - before);
         }
-        self.turns.truncate(len - places.len());
+        self.keys.truncate(len - places.len());
     }
 
     /// Where a turn is. Orders and ids say nothing here: some are those of other work by now.
-    fn place(&self, turn: &Turn) -> Option<usize> {
-        let age = turn.age();
-        let from = self.turns.partition_point(|other| other.age() < age);
-        let equal = self.turns[from..].iter();
+    fn place(&self, key: &ServeKey) -> Option<usize> {
+        let age = key.age();
+        let from = self.keys.partition_point(|other| other.age() < age);
+        let equal = self.keys[from..].iter();
         let mut equal = equal.take_while(|other| other.age() == age);
-        equal.position(|other| other == turn).map(|at| from + at)
+        equal.position(|other| other == key).map(|at| from + at)
     }
 
-    fn put_in(&mut self, books: &Books) {
-        let mut fresh = std::mem::take(&mut self.fresh);
-        sort(books, &mut fresh);
-        let mut end = self.turns.len();
-        self.turns.extend_from_slice(&fresh);
-        for (before, turn) in fresh.iter().enumerate().rev() {
-            let is_before = |other: &Turn| compare(books, other, turn).is_lt();
-            let place = match self.turns[..end].last() {
+    fn put_in(&mut self, state: &RoundState) {
+        let mut fresh = std::mem::take(&mut self.added);
+        sort(state, &mut fresh);
+        let mut end = self.keys.len();
+        self.keys.extend_from_slice(&fresh);
+        for (before, key) in fresh.iter().enumerate().rev() {
+            let is_before = |other: &ServeKey| compare(state, other, key).is_lt();
+            let place = match self.keys[..end].last() {
                 // What comes mostly is the youngest.
-                Some(last) if !is_before(last) => self.turns[..end].partition_point(is_before),
+                Some(last) if !is_before(last) => self.keys[..end].partition_point(is_before),
                 _ => end,
             };
-            self.turns.copy_within(place..end, place + before + 1);
-            self.turns[place + before] = *turn;
+            self.keys.copy_within(place..end, place + before + 1);
+            self.keys[place + before] = *key;
             end = place;
         }
         fresh.clear();
-        self.fresh = fresh;
+        self.added = fresh;
     }
 }

@@ -4,49 +4,49 @@ use std::cell::OnceCell;
 
 use hayward_vocabulary::Size;
 
-use super::Offer;
+use super::EvictionCost;
 use crate::{
-    index::node_space::Room,
-    preemption::{budget::Purse, cheapest},
-    state::Books,
+    index::node_space::NodeSpace,
+    preemption::{budget::PreemptionBudget, cheapest},
+    state::RoundState,
 };
 
 /// A share that could be taken, of a node.
 #[derive(Clone, Copy)]
-pub(super) struct Lot {
-    held: u32,
-    machine: u32,
+pub(super) struct Evictable {
+    allocation: u32,
+    node: u32,
 }
 
-impl Lot {
-    pub fn of(machine: usize, held: usize) -> Option<Self> {
+impl Evictable {
+    pub fn of(node: usize, allocation: usize) -> Option<Self> {
         Some(Self {
-            machine: u32::try_from(machine).ok()?,
-            held: u32::try_from(held).ok()?,
+            node: u32::try_from(node).ok()?,
+            allocation: u32::try_from(allocation).ok()?,
         })
     }
 
     /// Both in a number that is quick to compare.
     pub fn key(self) -> u64 {
-        u64::from(self.machine) << u32::BITS | u64::from(self.held)
+        u64::from(self.node) << u32::BITS | u64::from(self.allocation)
     }
 
-    pub fn machine(self) -> usize {
-        self.machine as usize
+    pub fn node(self) -> usize {
+        self.node as usize
     }
 
-    fn held(self) -> usize {
-        self.held as usize
+    fn allocation(self) -> usize {
+        self.allocation as usize
     }
 }
 
 /// A node where something leaves or could leave.
-pub(super) struct Place {
-    pub machine: usize,
+pub(super) struct CandidateNode {
+    pub node: usize,
     /// Quanta that will be free there.
-    coming: u64,
+    future_quanta: u64,
     /// What could be taken there, among that of all nodes.
-    lots: std::ops::Range<usize>,
+    evictables: std::ops::Range<usize>,
     /// Quanta of all of them.
     most: u64,
     /// Quanta of the largest.
@@ -60,7 +60,7 @@ pub(super) struct Place {
 /// What there is on a node.
 pub(super) struct Within {
     /// What will be free there.
-    room: Room,
+    room: NodeSpace,
     /// Shares whose owners had more than their counts in the beginning, the cheapest first. Nobody
     /// comes to exceed its count by what is done here, so no others are ever taken.
     takeable: Vec<Taking>,
@@ -68,59 +68,63 @@ pub(super) struct Within {
 
 /// What a round does not change about a share that could be taken.
 struct Taking {
-    held: usize,
+    allocation: usize,
     owner: usize,
-    order: u64,
+    quanta: u64,
     /// Milliseconds of work; nothing where that does not count.
     lost_ms: u64,
 }
 
 impl Within {
-    fn of(books: &Books, machine: usize, lots: &[Lot]) -> Self {
-        let taking = |held: usize| {
-            let share = &books.held[held];
+    fn of(state: &RoundState, node: usize, evictables: &[Evictable]) -> Self {
+        let taking = |allocation: usize| {
+            let record = &state.allocations[allocation];
             Some(Taking {
-                held,
-                owner: share.request?,
-                order: share.order,
-                lost_ms: lost_ms(books, held),
+                allocation,
+                owner: record.work?,
+                quanta: record.quanta,
+                lost_ms: lost_ms(state, allocation),
             })
         };
-        let held = lots.iter().map(|lot| lot.held());
-        let stays = held.filter(|held| !books.leaving[*held]);
-        let mut takeable = Vec::with_capacity(lots.len());
+        let allocation = evictables.iter().map(|evictable| evictable.allocation());
+        let stays = allocation.filter(|allocation| !state.leaving[*allocation]);
+        let mut takeable = Vec::with_capacity(evictables.len());
         takeable.extend(stays.filter_map(taking));
         if takeable.len() > 1 {
             takeable.sort_by(|a: &Taking, b: &Taking| {
-                cheapest(books, a.held).cmp(&cheapest(books, b.held))
+                cheapest(state, a.allocation).cmp(&cheapest(state, b.allocation))
             });
         }
         Self {
-            room: books.coming_room(machine),
+            room: state.future_free(node),
             takeable,
         }
     }
 }
 
-fn lost_ms(books: &Books, held: usize) -> u64 {
-    let counts = books.settings.lose_least;
-    if counts { books.invested_ms(held) } else { 0 }
+fn lost_ms(state: &RoundState, allocation: usize) -> u64 {
+    let counts = state.settings.lose_least;
+    if counts {
+        state.invested_ms(allocation)
+    } else {
+        0
+    }
 }
 
-impl Place {
+impl CandidateNode {
     /// These can be taken, the first of them at that place among those of all nodes.
     pub fn of(
-        books: &Books,
-        (machine, coming): (usize, u64),
-        (first, lots): (usize, &[Lot]),
+        state: &RoundState,
+        (node, coming): (usize, u64),
+        (first, evictables): (usize, &[Evictable]),
     ) -> Self {
-        let held = || lots.iter().map(|lot| lot.held());
-        let orders = || held().map(|held| books.register.loads[held].order);
-        let lost_ms = held().map(|held| lost_ms(books, held));
+        let allocation = || evictables.iter().map(|evictable| evictable.allocation());
+        let orders = || allocation().map(|allocation| state.index.usage[allocation].quanta);
+        let lost_ms = allocation().map(|allocation| lost_ms(state, allocation));
         Self {
-            machine,
-            coming,
-            lots: first..first + lots.len(),
+            node,
+            future_quanta: coming,
+            evictables: first..first + evictables.len(),
             most: orders().sum(),
             largest: orders().max().unwrap_or(0),
             least_lost_ms: lost_ms.min().unwrap_or(0),
@@ -129,21 +133,21 @@ impl Place {
     }
 
     /// `all` is what could be taken on any node.
-    pub fn look(&self, books: &Books, all: &[Lot]) -> &Within {
-        let within = || Within::of(books, self.machine, &all[self.lots.clone()]);
+    pub fn details(&self, state: &RoundState, all: &[Evictable]) -> &Within {
+        let within = || Within::of(state, self.node, &all[self.evictables.clone()]);
         self.within.get_or_init(|| Box::new(within()))
     }
 
     /// Brings it to what was told to leave and is meant for somebody by now.
-    pub fn renew(&mut self, books: &Books, all: &[Lot]) {
-        self.look(books, all);
+    pub fn renew(&mut self, state: &RoundState, all: &[Evictable]) {
+        self.details(state, all);
         let Some(within) = self.within.get_mut() else {
             return;
         };
-        within.room = books.coming_room(self.machine);
-        within.takeable.retain(|it| !books.leaving[it.held]);
-        self.coming = within.room.order;
-        let orders = within.takeable.iter().map(|it| it.order);
+        within.room = state.future_free(self.node);
+        within.takeable.retain(|it| !state.leaving[it.allocation]);
+        self.future_quanta = within.room.quanta;
+        let orders = within.takeable.iter().map(|it| it.quanta);
         self.most = orders.clone().sum();
         self.largest = orders.max().unwrap_or(0);
         let lost_ms = within.takeable.iter().map(|it| it.lost_ms);
@@ -153,8 +157,8 @@ impl Place {
     /// How many would have to leave for one process of this order, and what would be lost with
     /// them, at least; none where all that could be taken is too little. Quanta alone say it, so it
     /// costs next to nothing.
-    pub fn at_least(&self, order: u64, position: usize) -> Option<Offer> {
-        let lacking = order.saturating_sub(self.coming);
+    pub fn at_least(&self, quanta: u64, position: usize) -> Option<EvictionCost> {
+        let lacking = quanta.saturating_sub(self.future_quanta);
         if self.most < lacking {
             return None;
         }
@@ -165,17 +169,22 @@ impl Place {
     }
 
     /// Would one process fit if all left that could be taken, whatever their owners keep?
-    pub fn could_hold(&self, books: &Books, all: &[Lot], (order, size): (u64, &Size)) -> bool {
-        if self.coming.saturating_add(self.most) < order {
+    pub fn could_hold(
+        &self,
+        state: &RoundState,
+        all: &[Evictable],
+        (quanta, size): (u64, &Size),
+    ) -> bool {
+        if self.future_quanta.saturating_add(self.most) < quanta {
             return false;
         }
-        let within = self.look(books, all);
-        let mut room = within.room.clone();
+        let within = self.details(state, all);
+        let mut space = within.room.clone();
         for it in &within.takeable {
-            let share = &books.held[it.held];
-            room.give(share.order, &share.size, &share.gpus);
+            let allocation = &state.allocations[it.allocation];
+            space.give(allocation.quanta, &allocation.size, &allocation.gpus);
         }
-        room.fitting(order, size) > 0
+        space.fitting(quanta, size) > 0
     }
 }
 
@@ -193,45 +202,45 @@ impl Victims {
     /// False when it never will, or not within the budget (B5).
     pub fn choose(
         &mut self,
-        books: &Books,
-        (place, all): (&Place, &[Lot]),
+        state: &RoundState,
+        (place, all): (&CandidateNode, &[Evictable]),
         (order, size): (u64, &Size),
-        purse: &mut Purse,
+        budget: &mut PreemptionBudget,
     ) -> bool {
         self.chosen.clear();
         self.spent.clear();
         self.lost_ms = 0;
-        if place.coming.saturating_add(place.most) < order {
+        if place.future_quanta.saturating_add(place.most) < order {
             return false;
         }
-        let within = place.look(books, all);
+        let within = place.details(state, all);
         if within.room.fitting(order, size) > 0 {
             return true;
         }
-        let mut quanta = place.coming;
-        let mut room = None;
+        let mut quanta = place.future_quanta;
+        let mut space = None;
         for it in &within.takeable {
-            if !self.may_take(books, it, purse) {
+            if !self.may_take(state, it, budget) {
                 continue;
             }
-            self.chosen.push(it.held);
+            self.chosen.push(it.allocation);
             self.lost_ms = self.lost_ms.saturating_add(it.lost_ms);
-            quanta += it.order;
+            quanta += it.quanta;
             // As long as there are not even the quanta, nothing else has to be looked at.
             if quanta < order {
                 continue;
             }
-            let given = if room.is_none() {
+            let given = if space.is_none() {
                 0
             } else {
                 self.chosen.len() - 1
             };
-            let room = room.get_or_insert_with(|| within.room.clone());
-            for held in &self.chosen[given..] {
-                let share = &books.held[*held];
-                room.give(share.order, &share.size, &share.gpus);
+            let space = space.get_or_insert_with(|| within.room.clone());
+            for allocation in &self.chosen[given..] {
+                let record = &state.allocations[*allocation];
+                space.give(record.quanta, &record.size, &record.gpus);
             }
-            if room.fitting(order, size) > 0 {
+            if space.fitting(order, size) > 0 {
                 return true;
             }
         }
@@ -239,8 +248,8 @@ impl Victims {
     }
 
     /// Its owner has more than its count, also without what is taken already, and there is budget.
-    fn may_take(&mut self, books: &Books, it: &Taking, purse: &mut Purse) -> bool {
-        if books.leaving[it.held] {
+    fn may_take(&mut self, state: &RoundState, it: &Taking, budget: &mut PreemptionBudget) -> bool {
+        if state.leaving[it.allocation] {
             return false;
         }
         let known = self.spent.iter().position(|(owner, _)| *owner == it.owner);
@@ -249,8 +258,8 @@ impl Victims {
             self.spent.len() - 1
         });
         let taken = &mut self.spent[known].1;
-        let exceeds = *taken < books.requests[it.owner].excess();
-        let may = exceeds && purse.allows(&books.held[it.held]);
+        let exceeds = *taken < state.work[it.owner].excess();
+        let may = exceeds && budget.allows(&state.allocations[it.allocation]);
         *taken += u64::from(may);
         may
     }

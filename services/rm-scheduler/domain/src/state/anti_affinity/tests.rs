@@ -6,19 +6,19 @@ use hayward_vocabulary::{Apart, NodeName};
 use proptest::prelude::*;
 
 use crate::{
-    FairShare, Fault, News, Part, Planner, Rounds, Violation, check,
+    FairShare, Fault, Part, Planner, Rounds, SnapshotDelta, Violation, check,
     input::snapshot::BlockEffect,
     output::plan::{Plan, Reason, Unblock},
-    tests::fixture::{World, node_name, share, work_id},
+    tests::fixture::{Fixture, node_name, share, work_id},
 };
 
 /// One active of this name and its standbys, as `a` and `a-0`.
-fn group(world: &mut World, name: &str, standbys: u32, label: Option<&str>) {
+fn group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) {
     let names = (0..standbys).map(|replica| format!("{name}-{replica}"));
     for id in std::iter::once(name.to_owned()).chain(names) {
-        let demand = world.service(&id, "ann", 1);
-        demand.service = Some(work_id("svc_x"));
-        demand.apart = Some(Apart {
+        let work_record = fixture.service(&id, "ann", 1);
+        work_record.service = Some(work_id("svc_x"));
+        work_record.apart = Some(Apart {
             group: work_id(name),
             by_label: label.map(str::to_owned),
         });
@@ -26,11 +26,11 @@ fn group(world: &mut World, name: &str, standbys: u32, label: Option<&str>) {
 }
 
 /// Where each member of a group stands, leaving or not.
-fn hosts(world: &World, name: &str) -> BTreeMap<String, Vec<NodeName>> {
+fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
     let mut hosts: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
-    for share in world.snapshot.allocations.values() {
-        let demand = world.snapshot.demand.get(&share.work);
-        let apart = demand.and_then(|demand| demand.apart.as_ref());
+    for share in fixture.snapshot.allocations.values() {
+        let work_record = fixture.snapshot.demand.get(&share.work);
+        let apart = work_record.and_then(|work_record| work_record.apart.as_ref());
         if apart.is_some_and(|apart| apart.group.as_str() == name) {
             let of = hosts.entry(share.work.to_string()).or_default();
             of.push(share.node.clone());
@@ -40,9 +40,9 @@ fn hosts(world: &World, name: &str) -> BTreeMap<String, Vec<NodeName>> {
 }
 
 /// No two members of any group are on one node.
-fn are_apart(world: &World, names: &[&str]) {
+fn are_apart(fixture: &Fixture, names: &[&str]) {
     for name in names {
-        let hosts = hosts(world, name);
+        let hosts = hosts(fixture, name);
         let mut seen = BTreeMap::new();
         for (work, nodes) in &hosts {
             for node in nodes {
@@ -53,9 +53,9 @@ fn are_apart(world: &World, names: &[&str]) {
     }
 }
 
-fn label(world: &mut World, values: &[Option<&str>]) {
+fn label(fixture: &mut Fixture, values: &[Option<&str>]) {
     for (at, value) in values.iter().enumerate() {
-        let node = world.node(&format!("n{at:02}"));
+        let node = fixture.node(&format!("n{at:02}"));
         node.labels = value
             .iter()
             .map(|it| ("rack".into(), (*it).into()))
@@ -72,20 +72,20 @@ fn granted(plan: &Plan) -> BTreeSet<String> {
 
 #[test]
 fn an_active_and_its_standby_start_on_two_nodes_in_one_round() {
-    let mut world = World::eager().nodes(&[8, 8]);
-    group(&mut world, "a", 1, None);
-    let plan = world.step();
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
+    group(&mut fixture, "a", 1, None);
+    let plan = fixture.step();
     assert_eq!(granted(&plan), ["a".to_owned(), "a-0".into()].into());
-    are_apart(&world, &["a"]);
+    are_apart(&fixture, &["a"]);
 }
 
 #[test]
 fn on_one_node_the_standby_waits_and_says_for_what() {
-    let mut world = World::eager().nodes(&[8, 2]);
-    world.job("full", "bob", 1);
-    world.block("n01", BlockEffect::Mark);
-    group(&mut world, "a", 1, None);
-    let plan = world.step();
+    let mut fixture = Fixture::eager().nodes(&[8, 2]);
+    fixture.job("full", "bob", 1);
+    fixture.block("n01", BlockEffect::Mark);
+    group(&mut fixture, "a", 1, None);
+    let plan = fixture.step();
     assert!(granted(&plan).contains("a") && !granted(&plan).contains("a-0"));
     let verdict = &plan.verdicts["a-0"];
     assert_eq!(
@@ -97,22 +97,22 @@ fn on_one_node_the_standby_waits_and_says_for_what() {
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     // Nobody is sent away from the node where it may not go.
     for _ in 0..4 {
-        assert!(world.step().vacates.is_empty());
+        assert!(fixture.step().vacates.is_empty());
     }
-    world.node("n01").block = None;
-    assert!(granted(&world.step()).contains("a-0"));
-    are_apart(&world, &["a"]);
+    fixture.node("n01").block = None;
+    assert!(granted(&fixture.step()).contains("a-0"));
+    are_apart(&fixture, &["a"]);
 }
 
 #[test]
 fn the_smallest_change_is_room_on_another_node() {
-    let mut world = World::eager().nodes(&[8, 2]);
+    let mut fixture = Fixture::eager().nodes(&[8, 2]);
     // The other node is held for good.
-    let holds = world.service("holds", "bob", 2);
+    let holds = fixture.service("holds", "bob", 2);
     holds.machines = [node_name("n01")].into();
-    world.step();
-    group(&mut world, "a", 1, None);
-    let plan = world.step();
+    fixture.step();
+    group(&mut fixture, "a", 1, None);
+    let plan = fixture.step();
     let verdict = &plan.verdicts["a-0"];
     let (node, quanta) = (node_name("n01"), 1);
     assert_eq!(verdict.reason, Reason::KeptApart);
@@ -121,83 +121,83 @@ fn the_smallest_change_is_room_on_another_node() {
 
 #[test]
 fn what_leaves_is_there_until_it_is_gone() {
-    let mut world = World::eager().nodes(&[8, 8]);
-    world.departure = 3;
-    group(&mut world, "a", 1, None);
-    world.step();
-    let before = hosts(&world, "a");
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
+    fixture.departure = 3;
+    group(&mut fixture, "a", 1, None);
+    fixture.step();
+    let before = hosts(&fixture, "a");
     // The standby makes place: its active may follow only when it has gone.
-    world.of("a-0").max_processes = 0;
-    world.of("a").machines = before["a-0"].iter().cloned().collect();
-    let share = world.snapshot.allocations.iter();
+    fixture.of("a-0").max_processes = 0;
+    fixture.of("a").machines = before["a-0"].iter().cloned().collect();
+    let share = fixture.snapshot.allocations.iter();
     let active = share.clone().find(|(_, it)| it.work.as_str() == "a");
     let active = active.map(|(id, _)| id.clone()).unwrap();
-    world.snapshot.allocations.remove(&active);
+    fixture.snapshot.allocations.remove(&active);
     let mut waited = 0;
-    while !granted(&world.step()).contains("a") {
-        are_apart(&world, &["a"]);
+    while !granted(&fixture.step()).contains("a") {
+        are_apart(&fixture, &["a"]);
         waited += 1;
         assert!(waited < 10);
     }
     assert!(waited >= 2);
-    assert_eq!(hosts(&world, "a")["a"], before["a-0"]);
+    assert_eq!(hosts(&fixture, "a")["a"], before["a-0"]);
 }
 
 #[test]
 fn fault_domains_are_told_by_the_label() {
-    let mut world = World::eager().nodes(&[8, 8, 8, 8]);
-    label(&mut world, &[Some("r1"), Some("r1"), Some("r2"), None]);
-    group(&mut world, "a", 1, Some("rack"));
-    world.step();
-    let racks: BTreeSet<String> = hosts(&world, "a")
+    let mut fixture = Fixture::eager().nodes(&[8, 8, 8, 8]);
+    label(&mut fixture, &[Some("r1"), Some("r1"), Some("r2"), None]);
+    group(&mut fixture, "a", 1, Some("rack"));
+    fixture.step();
+    let racks: BTreeSet<String> = hosts(&fixture, "a")
         .values()
         .flatten()
-        .map(|node| world.snapshot.nodes[node].labels["rack"].clone())
+        .map(|node| fixture.snapshot.nodes[node].labels["rack"].clone())
         .collect();
     assert_eq!(racks, ["r1".to_owned(), "r2".into()].into());
 }
 
 #[test]
 fn one_fault_domain_is_too_few_and_says_so() {
-    let mut world = World::eager().nodes(&[8, 8]);
-    label(&mut world, &[Some("r1"), Some("r1")]);
-    group(&mut world, "a", 1, Some("rack"));
-    let verdict = world.step().verdicts["a-0"].clone();
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
+    label(&mut fixture, &[Some("r1"), Some("r1")]);
+    group(&mut fixture, "a", 1, Some("rack"));
+    let verdict = fixture.step().verdicts["a-0"].clone();
     assert_eq!(verdict.reason, Reason::KeptApart);
     assert!(verdict.detail.contains("\"rack\""), "{verdict:#?}");
 }
 
 #[test]
 fn a_plan_that_puts_two_together_is_refused() {
-    let mut world = World::eager().nodes(&[8, 8]);
-    group(&mut world, "a", 1, None);
-    let mut plan = world.plan();
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
+    group(&mut fixture, "a", 1, None);
+    let mut plan = fixture.plan();
     plan.grants[1].node = plan.grants[0].node.clone();
-    let refused = check(&world.snapshot, &plan).unwrap_err();
+    let refused = check(&fixture.snapshot, &plan).unwrap_err();
     let fault = Fault::NotApart(plan.grants[0].node.clone());
     let part = Part::Grant(1);
     assert_eq!(refused, [Violation { part, fault }]);
-    label(&mut world, &[Some("r1"), Some("r1")]);
+    label(&mut fixture, &[Some("r1"), Some("r1")]);
     for id in ["a", "a-0"] {
-        world.of(id).apart.as_mut().unwrap().by_label = Some("rack".into());
+        fixture.of(id).apart.as_mut().unwrap().by_label = Some("rack".into());
     }
     plan.grants[1].node = node_name("n01");
     plan.grants[0].node = node_name("n00");
-    assert_eq!(check(&world.snapshot, &plan).unwrap_err().len(), 1);
+    assert_eq!(check(&fixture.snapshot, &plan).unwrap_err().len(), 1);
 }
 
 #[test]
 fn gpus_in_play_or_not() {
-    let mut world = World::eager().nodes(&[8, 8]);
+    let mut fixture = Fixture::eager().nodes(&[8, 8]);
     for name in ["n00", "n01"] {
-        world.node(name).capacity.gpu_milli = 4_000;
+        fixture.node(name).capacity.gpu_milli = 4_000;
     }
-    group(&mut world, "a", 1, None);
+    group(&mut fixture, "a", 1, None);
     for id in ["a", "a-0"] {
-        world.of(id).size.gpu_milli = 1_000;
+        fixture.of(id).size.gpu_milli = 1_000;
     }
-    assert_eq!(granted(&world.step()).len(), 2);
-    are_apart(&world, &["a"]);
+    assert_eq!(granted(&fixture.step()).len(), 2);
+    are_apart(&fixture, &["a"]);
 }
 
 /// What happens between two rounds.
@@ -213,32 +213,34 @@ fn turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
         (0..5_usize).prop_map(Turn::Toggle),
         (0..9_usize).prop_map(Turn::End),
-        (0..9_usize, any::<bool>()).prop_map(|(at, held)| Turn::Hold(at, held)),
+        (0..9_usize, any::<bool>()).prop_map(|(at, allocation)| Turn::Hold(at, allocation)),
         (1..4_u64).prop_map(Turn::Job),
     ]
 }
 
-fn take(world: &mut World, turn: &Turn, number: usize) {
+fn take(fixture: &mut Fixture, turn: &Turn, number: usize) {
     let members: Vec<String> = ["a", "b", "c"]
         .iter()
         .flat_map(|name| [(*name).to_owned(), format!("{name}-0"), format!("{name}-1")])
         .collect();
     match turn {
         Turn::Toggle(at) => {
-            let node = world.node(&format!("n{at:02}"));
+            let node = fixture.node(&format!("n{at:02}"));
             node.takes_work = !node.takes_work;
         }
         Turn::End(at) => {
-            let mut shares = world.snapshot.allocations.iter();
+            let mut shares = fixture.snapshot.allocations.iter();
             let of = shares.find(|(_, it)| it.work.as_str() == members[*at]);
             if let Some(id) = of.map(|(id, _)| id.clone()) {
-                world.snapshot.allocations.remove(&id);
+                fixture.snapshot.allocations.remove(&id);
             }
         }
-        Turn::Hold(at, held) => world.of(&members[*at]).max_processes = u64::from(!*held),
-        Turn::Job(order) => {
-            world
-                .job(&format!("j{number}"), "bob", *order)
+        Turn::Hold(at, allocation) => {
+            fixture.of(&members[*at]).max_processes = u64::from(!*allocation)
+        }
+        Turn::Job(quanta) => {
+            fixture
+                .job(&format!("j{number}"), "bob", *quanta)
                 .max_processes = 4;
         }
     }
@@ -251,80 +253,86 @@ proptest! {
     /// and with five open nodes of ample room everybody has a place in the end.
     #[test]
     fn groups_stay_apart(turns in proptest::collection::vec(turn(), 1..14)) {
-        let mut world = World::eager().nodes(&[12, 12, 12, 12, 12]);
+        let mut fixture = Fixture::eager().nodes(&[12, 12, 12, 12, 12]);
         for name in ["a", "b", "c"] {
-            group(&mut world, name, 2, None);
+            group(&mut fixture, name, 2, None);
         }
         let mut rounds = Rounds::default();
         for (number, turn) in turns.iter().enumerate() {
-            take(&mut world, turn, number);
-            let decided = rounds.decide(&world.snapshot, &News::everything());
-            prop_assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
-            world.step();
-            are_apart(&world, &["a", "b", "c"]);
+            take(&mut fixture, turn, number);
+            let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
+            prop_assert_eq!(rounds.full_plan(decided), FairShare.schedule(&fixture.snapshot));
+            fixture.step();
+            are_apart(&fixture, &["a", "b", "c"]);
         }
         for at in 0..5 {
-            world.node(&format!("n{at:02}")).takes_work = true;
+            fixture.node(&format!("n{at:02}")).takes_work = true;
         }
         for name in ["a", "b", "c"] {
             for id in [name.to_owned(), format!("{name}-0"), format!("{name}-1")] {
-                world.of(&id).max_processes = 1;
+                fixture.of(&id).max_processes = 1;
             }
         }
         for _ in 0..12 {
-            world.step();
-            are_apart(&world, &["a", "b", "c"]);
+            fixture.step();
+            are_apart(&fixture, &["a", "b", "c"]);
         }
         for name in ["a", "b", "c"] {
-            prop_assert_eq!(hosts(&world, name).len(), 3);
+            prop_assert_eq!(hosts(&fixture, name).len(), 3);
         }
     }
 }
 
 #[test]
 fn news_of_a_member_is_as_good_as_reading_everything() {
-    let mut world = World::eager().nodes(&[8, 8, 8]);
-    group(&mut world, "a", 1, None);
+    let mut fixture = Fixture::eager().nodes(&[8, 8, 8]);
+    group(&mut fixture, "a", 1, None);
     let mut rounds = Rounds::default();
-    rounds.decide(&world.snapshot, &News::everything());
+    rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     for (id, max) in [("a-0", 0), ("a-0", 1), ("a", 0)] {
-        world.of(id).max_processes = max;
-        let news = News::of_work(&world.snapshot, [work_id(id)]);
-        let decided = rounds.decide(&world.snapshot, &news);
-        assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
+        fixture.of(id).max_processes = max;
+        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id(id)]);
+        let decided = rounds.decide(&fixture.snapshot, &delta);
+        assert_eq!(
+            rounds.full_plan(decided),
+            FairShare.schedule(&fixture.snapshot)
+        );
     }
-    let gone = world.snapshot.demand.remove("a").unwrap();
+    let gone = fixture.snapshot.demand.remove("a").unwrap();
     for put_back in [false, true] {
         if put_back {
-            world.snapshot.demand.insert(work_id("a"), gone.clone());
+            fixture.snapshot.demand.insert(work_id("a"), gone.clone());
         }
-        let news = News::of_work(&world.snapshot, [work_id("a")]);
-        let decided = rounds.decide(&world.snapshot, &news);
-        assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
+        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("a")]);
+        let decided = rounds.decide(&fixture.snapshot, &delta);
+        assert_eq!(
+            rounds.full_plan(decided),
+            FairShare.schedule(&fixture.snapshot)
+        );
     }
 }
 
 /// what is free beside others of its group is no room on its way.
 #[test]
 fn room_is_made_where_all_that_is_free_is_beside_its_own_group() {
-    let mut world = World::eager().nodes(&[4, 4, 4]);
-    group(&mut world, "a", 2, None);
-    world.of("a").max_processes = 0;
-    world.step();
-    let open = |world: &mut World, takes_work| {
+    let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
+    group(&mut fixture, "a", 2, None);
+    fixture.of("a").max_processes = 0;
+    fixture.step();
+    let open = |fixture: &mut Fixture, takes_work| {
         for node in ["n00", "n01"] {
-            world.node(node).takes_work = takes_work;
+            fixture.node(node).takes_work = takes_work;
         }
     };
-    open(&mut world, false);
-    world.job("j", "bob", 1).max_processes = 4;
-    world.step();
-    open(&mut world, true);
-    world.of("a").max_processes = 1;
+    open(&mut fixture, false);
+    fixture.job("j", "bob", 1).max_processes = 4;
+    fixture.step();
+    open(&mut fixture, true);
+    fixture.of("a").max_processes = 1;
     for _ in 0..4 {
-        world.step();
-        are_apart(&world, &["a"]);
+        fixture.step();
+        are_apart(&fixture, &["a"]);
     }
-    assert_eq!(hosts(&world, "a").len(), 3);
-    assert_eq!(share(&world.plan(), "j").current, 4);
+    assert_eq!(hosts(&fixture, "a").len(), 3);
+    assert_eq!(share(&fixture.plan(), "j").current, 4);
 }

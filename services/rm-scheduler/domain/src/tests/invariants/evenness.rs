@@ -5,22 +5,22 @@ use proptest::prelude::*;
 use crate::{
     Plan,
     input::{settings::Settings, snapshot::Policy},
-    tests::fixture::{GIB, World, share},
+    tests::fixture::{Fixture, GIB, share},
 };
 
 /// A user with one unlimited job for each order.
-fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> World {
-    let mut world = World::eager().nodes(nodes);
-    world.snapshot.tunables.settings = settings;
+fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> Fixture {
+    let mut fixture = Fixture::eager().nodes(nodes);
+    fixture.snapshot.tunables.settings = settings;
     for (at, order) in orders.iter().enumerate() {
-        world.job(&format!("j{at}"), &format!("u{at}"), *order);
+        fixture.job(&format!("j{at}"), &format!("u{at}"), *order);
     }
-    world
+    fixture
 }
 
 /// What every node of an idle fleet has left after a plan, in quanta.
-fn holes(world: &World, plan: &Plan) -> Vec<u64> {
-    let nodes = world.snapshot.nodes.iter();
+fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
+    let nodes = fixture.snapshot.nodes.iter();
     let left = nodes.map(|(name, node)| {
         let granted = plan.grants.iter().filter(|grant| grant.node == *name);
         let granted: u64 = granted.map(|grant| grant.order).sum();
@@ -36,11 +36,11 @@ fn holes(world: &World, plan: &Plan) -> Vec<u64> {
 #[test]
 fn i8_a_class_counted_in_large_processes_leaves_nodes_idle_until_they_are_lent() {
     let held = |settings| {
-        let world = users_of(settings, &[8; 8], &[5, 4]);
-        let plan = world.plan();
+        let fixture = users_of(settings, &[8; 8], &[5, 4]);
+        let plan = fixture.plan();
         let grants = plan.grants.iter();
         let of = |name| grants.clone().filter(move |it| it.work.as_str() == name);
-        let holes = holes(&world, &plan);
+        let holes = holes(&fixture, &plan);
         let idle = holes.iter().filter(|hole| **hole == 8);
         (of("j0").count(), of("j1").count(), idle.count())
     };
@@ -64,16 +64,16 @@ proptest! {
         weights in prop::collection::vec(1..400_u64, 1..4),
         users in 1..5_usize,
     ) {
-        let mut world = World::eager().nodes(&nodes);
-        world.snapshot.tunables.settings = Settings::reference();
+        let mut fixture = Fixture::eager().nodes(&nodes);
+        fixture.snapshot.tunables.settings = Settings::reference();
         for (class, weight) in weights.iter().enumerate() {
             let name = format!("c{class}");
-            world.class(&name, (Policy::FairShare, 10, *weight), "default");
+            fixture.class(&name, (Policy::FairShare, 10, *weight), "default");
             for user in 0..users {
-                world.job_in(&name, &format!("j{class}.{user}"), &format!("u{user}"), 1);
+                fixture.job_in(&name, &format!("j{class}.{user}"), &format!("u{user}"), 1);
             }
         }
-        let plan = world.plan();
+        let plan = fixture.plan();
         let total: u64 = nodes.iter().sum();
         let sum: u64 = weights.iter().sum();
         for (class, weight) in weights.iter().enumerate() {
@@ -95,8 +95,8 @@ proptest! {
         nodes in prop::collection::vec(1..9_u64, 1..8),
         orders in prop::collection::vec(1..6_u64, 2..6),
     ) {
-        let world = users_of(Settings::default(), &nodes, &orders);
-        let hole = holes(&world, &world.plan()).into_iter().max().unwrap_or(0);
+        let fixture = users_of(Settings::default(), &nodes, &orders);
+        let hole = holes(&fixture, &fixture.plan()).into_iter().max().unwrap_or(0);
         let least = orders.iter().min().unwrap();
         prop_assert!(hole < *least, "a process of {least} fits into {hole}");
     }
@@ -107,12 +107,12 @@ proptest! {
         nodes in prop::collection::vec(1..9_u64, 1..8),
         order in 1..5_u64,
     ) {
-        let mut world = World::eager().nodes(&nodes);
-        world.snapshot.tunables.settings = Settings::reference();
-        world.class("late", (Policy::FairShare, 20, 400), "default");
-        world.job("first", "a", order);
-        world.job_in("late", "second", "b", 1);
-        let plan = world.plan();
+        let mut fixture = Fixture::eager().nodes(&nodes);
+        fixture.snapshot.tunables.settings = Settings::reference();
+        fixture.class("late", (Policy::FairShare, 20, 400), "default");
+        fixture.job("first", "a", order);
+        fixture.job_in("late", "second", "b", 1);
+        let plan = fixture.plan();
         let fits: u64 = nodes.iter().map(|node| node / order).sum();
         let rest: u64 = nodes.iter().map(|node| node % order).sum();
         prop_assert_eq!(share(&plan, "first").counted, fits);

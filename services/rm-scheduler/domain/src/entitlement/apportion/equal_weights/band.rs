@@ -4,9 +4,9 @@
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     /// Nobody else's.
-    pub turn: u32,
+    pub seq: u32,
     /// Says who it is to who asks.
-    pub who: u32,
+    pub work: u32,
 }
 
 /// Entities alike, by their turns.
@@ -17,7 +17,7 @@ pub(crate) struct Band<'t> {
     /// The place of its first in what the owner has.
     pub from: u32,
     pub members: &'t [Member],
-    pub order: u64,
+    pub quanta: u64,
     /// Still, by each.
     pub want: u64,
     pub given: u64,
@@ -28,12 +28,12 @@ pub(crate) struct Band<'t> {
 }
 
 impl<'t> Band<'t> {
-    pub fn new(owner: u32, (from, members): (u32, &'t [Member]), order: u64, want: u64) -> Self {
+    pub fn new(owner: u32, (from, members): (u32, &'t [Member]), quanta: u64, want: u64) -> Self {
         Self {
             owner,
             from,
             members,
-            order,
+            quanta,
             want,
             given: 0,
             // Everyone is in the first pass, also who wants nothing.
@@ -52,17 +52,17 @@ impl<'t> Band<'t> {
 
     /// The turn of its first.
     pub(super) fn first(&self) -> u32 {
-        self.members.first().map_or(u32::MAX, |first| first.turn)
+        self.members.first().map_or(u32::MAX, |first| first.seq)
     }
 
     /// Leaves those before this place and returns the others, if there are some of both.
-    pub(super) fn divide(&mut self, place: usize) -> Option<Self> {
-        if place == 0 || place == self.members.len() {
+    pub(super) fn divide(&mut self, position: usize) -> Option<Self> {
+        if position == 0 || position == self.members.len() {
             return None;
         }
         let mut rest = self.clone();
-        (self.members, rest.members) = self.members.split_at(place);
-        rest.from += u32::try_from(place).unwrap_or(u32::MAX);
+        (self.members, rest.members) = self.members.split_at(position);
+        rest.from += u32::try_from(position).unwrap_or(u32::MAX);
         Some(rest)
     }
 
@@ -77,5 +77,5 @@ pub(super) fn before(members: &[Member], turn: u32) -> usize {
     if turn == 0 {
         return 0;
     }
-    members.partition_point(|other| other.turn < turn)
+    members.partition_point(|other| other.seq < turn)
 }

@@ -8,7 +8,7 @@ use super::{
     search::{Part, turn_at},
 };
 
-pub(super) struct Extras {
+pub(super) struct Remainder {
     level: bool,
     /// Quanta that rounding left, by pass.
     left: Vec<u64>,
@@ -52,7 +52,7 @@ impl Handed {
     }
 }
 
-impl Extras {
+impl Remainder {
     pub fn new(level: bool) -> Self {
         Self {
             level,

@@ -64,13 +64,13 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
         // Turns are mostly spread evenly, so a guess by what is left misses by little. Where they
         // are not, every third guess halves the longest part.
         let (members, own) = (longest.members, longest.each);
-        let place = if guesses % 3 == 2 {
+        let position = if guesses % 3 == 2 {
             members.len() / 2
         } else {
             let guess = scaled(members.len() as u64, most - taken, with_all - taken, false);
             usize::try_from(guess).unwrap_or(usize::MAX)
         };
-        let Some(turn) = turn_of(members.get(place).or(members.last())) else {
+        let Some(turn) = turn_of(members.get(position).or(members.last())) else {
             return (u32::MAX, taken);
         };
         let mut earlier = taken;
@@ -97,7 +97,7 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
 }
 
 fn turn_of(member: Option<&Member>) -> Option<u32> {
-    member.map(|member| member.turn)
+    member.map(|member| member.seq)
 }
 
 /// From the first one on.
@@ -125,7 +125,7 @@ fn back(parts: &mut [Part], most: u64, mut with_all: u64) -> (u32, u64) {
         let next = parts.iter_mut().max_by_key(last);
         let Some((turn, rest, part)) = next.and_then(|part| {
             let (last, rest) = part.members.split_last()?;
-            Some((last.turn, rest, part))
+            Some((last.seq, rest, part))
         }) else {
             return (u32::MAX, with_all);
         };
