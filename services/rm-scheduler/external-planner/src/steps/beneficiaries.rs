@@ -33,17 +33,10 @@ pub(super) struct MissingWork<'a> {
 pub(super) struct CandidateNode<'a> {
     pub name: &'a NodeName,
     node: &'a Node,
-<<<<<<< HEAD
     /// Free space, including forced vacates.
-    pub room: Room,
-    /// Free space after all candidates of this response have left.
-    pub most: Room,
-=======
-    /// Free, or going whatever is answered.
     pub room: NodeSpace,
-    /// With all that may still go by this answer.
+    /// Free space after all candidates of this response have left.
     pub most: NodeSpace,
->>>>>>> cf0e8492 (planner: rename types, fields and variables to the standard terms)
 }
 
 pub(super) struct Waiting<'a> {
@@ -191,13 +184,8 @@ pub(super) fn sites<'a>(
         .nodes()
         .filter(|(name, node)| named.contains(*name) && node.is_schedulable());
     let site = |(name, node): (&'a NodeName, &'a Node)| {
-<<<<<<< HEAD
         let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
-        let room = Room::new(order, &node.capacity);
-=======
-        let order = quantum_of(book.snapshot, &node.pool).node_order(&node.capacity);
         let room = NodeSpace::new(order, &node.capacity);
->>>>>>> cf0e8492 (planner: rename types, fields and variables to the standard terms)
         let most = room.clone();
         (
             name,

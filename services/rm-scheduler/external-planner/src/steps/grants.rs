@@ -51,13 +51,8 @@ fn rooms<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> Rooms<'a> {
         .filter(|(name, _)| named.contains(name.as_str()));
     let mut rooms: Rooms = nodes
         .map(|(name, node)| {
-<<<<<<< HEAD
             let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
-            (name, Room::new(order, &node.capacity))
-=======
-            let order = quantum_of(book.snapshot, &node.pool).node_order(&node.capacity);
             (name, NodeSpace::new(order, &node.capacity))
->>>>>>> cf0e8492 (planner: rename types, fields and variables to the standard terms)
         })
         .collect();
     for held in view.snapshot.allocations.values() {

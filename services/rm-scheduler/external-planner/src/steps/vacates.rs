@@ -171,17 +171,12 @@ impl<'a> Serves<'_, 'a> {
     }
 }
 
-<<<<<<< HEAD
 /// Vacates needed for one process, in the order of the response, and no more than needed.
-fn needed(room: &Room, pending: &[Candidate], (order, size): (u64, &Size)) -> Option<Vec<bool>> {
-=======
-/// Those that have to go for one process, the first of the answer first, and none too many.
 fn needed(
     room: &NodeSpace,
     pending: &[Candidate],
     (order, size): (u64, &Size),
 ) -> Option<Vec<bool>> {
->>>>>>> cf0e8492 (planner: rename types, fields and variables to the standard terms)
     let mut sum = room.clone();
     let enough = pending.iter().position(|it| {
         sum.give(it.held.order, &it.held.size, &it.held.gpus);
