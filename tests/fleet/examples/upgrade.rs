@@ -1,5 +1,5 @@
-//! From the version before to this one and back, one process after the other, while work runs
-//! (A15, A17, W17, F5): the two versions live side by side on the tables of this one.
+//! Upgrade from the previous version to this one and back, one process after the other, while work
+//! runs. The two versions run side by side on the tables of this one (A17).
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 const TASKS: u64 = 1_000;
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
-/// As the operator would, by the program that is to be put in the place of what runs.
+/// Runs the program that will replace the running one, as an operator does.
 fn operator(world: &World, words: &[&str]) -> String {
     let mut command = world.command("operator");
     command
@@ -35,7 +35,8 @@ fn operator(world: &World, words: &[&str]) -> String {
     said
 }
 
-/// Replaces every service and then every agent by this program; after each, new work ends well.
+/// Replaces every service and then every agent by this program. After each replacement, new work
+/// succeeds.
 async fn becomes(world: &mut World, program: &Path) {
     let keys = world.keys.dir().display().to_string();
     program.clone_into(&mut world.program);
@@ -62,8 +63,7 @@ async fn works(world: &World) {
     assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
 }
 
-/// Takes the program of the version before, which no test can build beside itself:
-/// `tests/upgrade.sh` does.
+/// The argument is the program of the previous version. `tests/upgrade.sh` builds it.
 #[tokio::main]
 async fn main() {
     let before = std::env::args_os().nth(1);

@@ -1,4 +1,4 @@
-//! A collector of telemetry as the fleet sees one: it takes OTLP over HTTP, and keeps all of it.
+//! A collector of telemetry for tests: it receives OTLP over HTTP and keeps everything.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -38,7 +38,7 @@ pub struct Collector {
     relay: Option<Relay>,
 }
 
-/// A span, and who told it.
+/// A span, with the process that sent it.
 #[derive(Debug, Clone)]
 pub struct Span {
     /// `service.name` of the process.
@@ -47,13 +47,13 @@ pub struct Span {
     pub trace: Vec<u8>,
     pub id: Vec<u8>,
     pub parent: Vec<u8>,
-    /// Traces of the links.
+    /// Trace ids of the links.
     pub links: Vec<Vec<u8>>,
     pub attributes: Attributes,
     pub failed: bool,
 }
 
-/// One series of a metric, and who told it.
+/// One series of a metric, with the process that sent it.
 #[derive(Debug, Clone)]
 pub struct Measured {
     pub process: String,
@@ -61,7 +61,7 @@ pub struct Measured {
     pub unit: String,
     pub kind: &'static str,
     pub attributes: Attributes,
-    /// Of a histogram how many there were.
+    /// The number of observations of a histogram.
     pub value: f64,
 }
 
@@ -72,14 +72,14 @@ async fn receive(
     body: Bytes,
 ) {
     if kept.hangs.load(Ordering::SeqCst) {
-        // Taken, and never answered.
+        // The request is received and never answered.
         return std::future::pending().await;
     }
     let body = unpacked(&headers, body);
     kept.bodies.lock().entry(kind).or_default().push(body);
 }
 
-/// The fleet sends bodies as they are, other collectors pack them.
+/// Bodies of the fleet are plain, other collectors compress them.
 fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
     if headers.get(CONTENT_ENCODING).is_none_or(|it| it != "gzip") {
         return body;
@@ -107,7 +107,7 @@ impl Collector {
         }
     }
 
-    /// With somebody else's collector before it, where one is at hand.
+    /// With another collector in front, if one is configured.
     pub async fn start_behind_another() -> Self {
         let mut own = Self::start().await;
         own.relay = Relay::before(&own.endpoint).await;
@@ -117,12 +117,12 @@ impl Collector {
         own
     }
 
-    /// From now on it takes what it is sent and never answers, or answers again.
+    /// Stops answering requests, or answers them again.
     pub fn hang(&self, hangs: bool) {
         self.kept.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// Every byte it was sent, as text where it is text.
+    /// Every received byte, as text where it is text.
     pub fn everything(&self) -> String {
         let bodies = self.kept.bodies.lock();
         let all = bodies.values().flatten();
@@ -160,7 +160,7 @@ impl Collector {
         spans
     }
 
-    /// Records of the log, each with the process that wrote it.
+    /// Log records, each with the process that wrote it.
     pub fn logs(&self) -> Vec<(String, LogRecord)> {
         let mut logs = Vec::new();
         for request in self.all::<ExportLogsServiceRequest>("logs") {
@@ -174,7 +174,7 @@ impl Collector {
         logs
     }
 
-    /// Every series there ever was, as it was told last.
+    /// Every series that ever arrived, with its last value.
     pub fn metrics(&self) -> Vec<Measured> {
         let mut last: BTreeMap<(String, String, Attributes), Measured> = BTreeMap::new();
         for request in self.all::<ExportMetricsServiceRequest>("metrics") {

@@ -1,10 +1,10 @@
-//! A live TCP service, and how long it was away.
+//! A live TCP service, and a client that measures how long it is unavailable.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Answers every line with its own pid before it. Perl is where everybody may run it.
+/// Answers every line with its own pid in front. In Perl, because every user may run it.
 const PROGRAM: &str = r#"
 use IO::Socket::INET;
 my $port = IO::Socket::INET->new(
@@ -24,13 +24,13 @@ pub struct Echo {
     port: u16,
 }
 
-/// What somebody saw who asked all the time.
+/// The observations of a client that sends requests all the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
     /// Longest time without an answer.
     pub away: Duration,
     pub answers: u64,
-    /// Pid of who answered last.
+    /// Pid in the last answer.
     pub last: u64,
 }
 
@@ -53,7 +53,7 @@ impl Echo {
         ["/usr/bin/perl", "-e", PROGRAM, &number].map(str::to_owned)
     }
 
-    /// Pid of who answers there.
+    /// Pid of the process that answers.
     pub fn ask(self) -> Option<u64> {
         let limit = Duration::from_millis(500);
         let address = ([127, 0, 0, 1], self.port).into();
@@ -66,7 +66,8 @@ impl Echo {
         (said == "hello").then(|| pid.parse().ok())?
     }
 
-    /// Asks until another process than the first has answered for a while, or time is over.
+    /// Sends requests until another process than the first has answered for a while, or time is
+    /// over.
     pub fn keep_asking(self, first: u64, limit: Duration) -> Seen {
         let (mut at, deadline) = (Instant::now(), Instant::now() + limit);
         let mut seen = Seen {

@@ -1,41 +1,42 @@
-//! Machines of their own network: a namespace, joined to this one by a pair of virtual interfaces
-//! whose frames can be lost in either direction.
+//! Network namespaces for agents, each joined to the host by a pair of virtual interfaces whose
+//! frames can be lost in either direction.
 //!
-//! Nothing here needs more than `ip`, a kernel with namespaces, and the right to make them. Frames
-//! are lost by addressing them to a card that is not there: nobody is told, as on a broken network.
+//! Needs `ip`, a kernel with namespaces, and the right to create them. Frames are lost by sending
+//! them to a hardware address that does not exist, so no side gets an error, as on a broken
+//! network.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Frames to it are lost.
+/// Frames to this address are lost.
 const NOBODY: &str = "02:48:ff:ff:ff:ff";
 const INSIDE: &str = "up0";
 
-/// What is lost.
+/// The direction of the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     Nothing,
-    /// The island hears nothing, and is heard.
+    /// The island receives nothing and sends.
     ToIt,
-    /// The island hears, and is not heard.
+    /// The island receives and its frames are lost.
     FromIt,
     Everything,
 }
 
 pub struct Island {
-    /// Of the namespace and of the interface on this side.
+    /// Name of the namespace and of the interface on the host.
     name: String,
     number: u16,
 }
 
 impl Island {
     /// # Errors
-    /// With the reason why this machine or this user cannot have one: a test says it and skips.
+    /// The reason why this machine or user cannot create one. The test prints it and skips.
     pub fn new() -> Result<Self, String> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let own = u16::try_from(std::process::id() % 1_024).expect("small") * 16;
         let mut last = String::new();
-        // Numbers are shared by everything on this machine; one that is taken is passed over.
+        // Numbers are shared by everything on this machine. A used one is skipped.
         for _ in 0..64 {
             let number = (own + NEXT.fetch_add(1, Ordering::Relaxed)) % 16_384;
             let name = format!("hw{number}");
@@ -91,7 +92,7 @@ impl Island {
         ))
     }
 
-    /// How this machine is called from the island.
+    /// The address of the host on the island.
     pub fn host(&self) -> String {
         self.address(1)
     }
@@ -122,7 +123,7 @@ impl Island {
 
 impl Drop for Island {
     fn drop(&mut self) {
-        // Processes on it may live a little longer; the interfaces go now.
+        // Processes on the island may live a little longer. The interfaces are removed now.
         drop(ip(&format!("link delete {}", self.name)));
         drop(ip(&format!("netns delete {}", self.name)));
     }

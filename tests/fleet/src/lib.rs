@@ -1,8 +1,8 @@
-//! Fleets of real processes for tests: each service and each agent a process of its own on a
-//! private Postgres, so that `kill -9` means what it says.
+//! Fleets of real processes for tests: each service and each agent is a separate process on a
+//! private Postgres, so that `kill -9` is real.
 //!
-//! A [`World`] ends everything it started when it is dropped, whatever happened to the test.
-//! Failures here panic: a test without its world has nothing to say.
+//! A [`World`] ends everything that it started when it is dropped, even after a failed test.
+//! Failures here panic.
 
 mod collector;
 mod echo;

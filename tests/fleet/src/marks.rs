@@ -1,5 +1,5 @@
-//! A program that says all the time that it is there, by a clock all machines of a test share: they
-//! are one machine.
+//! A program that writes a mark all the time, with the clock of the machine, which all nodes of a
+//! test share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ impl Marks {
     pub fn new(dir: &Path, name: &str) -> Self {
         let file = dir.join(format!("{name}.marks"));
         std::fs::write(&file, "").expect("a file");
-        // Programs may run as somebody else.
+        // Programs may run under another account.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         std::fs::set_permissions(&file, open).expect("open to all");
         Self(file)
@@ -30,18 +30,18 @@ impl Marks {
         vec!["sh".into(), "-c".into(), script]
     }
 
-    /// It does not care about being asked to end.
+    /// The program ignores the request to end.
     pub fn stubborn(&self) -> Vec<String> {
         let mut command = self.command();
         command[2].insert_str(0, "trap '' TERM; ");
         command
     }
 
-    /// When each was seen first and last, in order of the first time.
+    /// First and last mark of each allocation, in the order of the first.
     pub fn lives(&self) -> Vec<(AllocationId, Mark, Mark)> {
         let text = std::fs::read_to_string(&self.0).expect("marks");
         let mut lives: BTreeMap<&str, (Mark, Mark)> = BTreeMap::new();
-        // The last line may be half written.
+        // The last line may be incomplete.
         for line in text
             .split_inclusive('\n')
             .filter(|line| line.ends_with('\n'))
@@ -68,7 +68,7 @@ impl Marks {
         life.map(|(_, _, last)| *last)
     }
 
-    /// I4: each began after the one before had ended.
+    /// Each allocation began after the one before it had ended (I4).
     pub fn never_two(&self) {
         for pair in self.lives().windows(2) {
             assert!(pair[0].2 < pair[1].1, "two at once: {pair:?}");

@@ -1,9 +1,9 @@
-//! What really runs on this machine, whatever anybody reports.
+//! Processes that really run on this machine, whatever services report.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Every process at one look.
+/// Every process at one instant.
 struct Look(BTreeMap<i32, Seen>);
 
 struct Seen {
@@ -22,16 +22,16 @@ impl Look {
         )
     }
 
-    /// Supervisors name their container's folder in their arguments.
+    /// Supervisors have the folder of their container in their arguments.
     fn supervisors(&self, below: &Path) -> impl Iterator<Item = i32> {
-        // `node-1` is not the beginning of `node-10`.
+        // `node-1` must not match `node-10`.
         let below = format!("{}/", below.display());
         let supervises = move |it: &Seen| it.line.contains("supervise") && it.line.contains(&below);
         let found = self.0.iter().filter(move |(_, it)| supervises(it));
         found.map(|(pid, _)| *pid)
     }
 
-    /// A process and all below it, parents first.
+    /// A process and all its descendants, parents first.
     fn descendants(&self, root: i32) -> Vec<i32> {
         let mut found = vec![root];
         let mut at = 0;
@@ -47,12 +47,12 @@ impl Look {
 
 fn seen(pid: i32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, so fields are counted after its closing bracket.
+    // The name may contain any character, so fields are counted after its closing bracket.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    // What has ended and was not collected runs no more.
+    // A zombie does not run any more.
     (state != "Z").then(|| Seen {
         parent,
         line: String::from_utf8_lossy(&line).replace('\0', " "),
@@ -64,7 +64,7 @@ pub fn supervisors(below: &Path) -> Vec<i32> {
     Look::now().supervisors(below).collect()
 }
 
-/// The same and everything they started, parents first.
+/// These supervisors and all their descendants, parents first.
 pub fn supervised(below: &Path) -> Vec<i32> {
     let look = Look::now();
     let supervisors: Vec<i32> = look.supervisors(below).collect();
@@ -72,8 +72,8 @@ pub fn supervised(below: &Path) -> Vec<i32> {
     all.flatten().collect()
 }
 
-/// How many processes that supervisors below this folder started have this word in their
-/// arguments; with the empty word, all of them.
+/// Number of processes below these supervisors that have this word in their arguments. The empty
+/// word counts all of them.
 pub fn count(below: &Path, word: &str) -> usize {
     let look = Look::now();
     let supervisors: Vec<i32> = look.supervisors(below).collect();

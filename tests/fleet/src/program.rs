@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds it unless it is there as new as what these tests were built with. A test run of the whole
-/// workspace has built it already, with features that a build of one package does not unite: to
-/// leave the decision to cargo would be to compile every service a second time.
+/// Builds the program unless it is as new as the libraries of these tests. A test run of the whole
+/// workspace has built it already, with features that a build of one package does not unify.
+/// Calling cargo in that case would compile every service a second time.
 pub fn hayward() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -25,7 +25,7 @@ pub fn hayward() -> &'static Path {
     })
 }
 
-/// No library of the same name and not its own file of source is younger.
+/// Whether no library of the same name and no source file is younger than the program.
 fn fresh(program: &Path, libraries: &Path) -> bool {
     let made = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
     let entry = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/hayward/src/main.rs");
@@ -55,8 +55,8 @@ fn build(profile: &Path) {
     if profile.ends_with("release") {
         build.arg("--release");
     }
-    // What cargo says of the package under test is nothing that packages it builds should see:
-    // a build script that asks for it would be built anew here, and again in the next test run.
+    // Variables that cargo sets for the package under test are removed. A build script that reads
+    // them would run again here, and again in the next test run.
     let about = [
         "CARGO_MANIFEST_",
         "CARGO_PKG_",

@@ -1,5 +1,5 @@
-//! A collector that is not ours, between the fleet and the one of the test: what arrives here has
-//! been read and written again by somebody else's program.
+//! A collector of another vendor between the fleet and the collector of the test. Data that arrives
+//! here was read and written by a foreign program.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hayward_testkit::until_within;
 
-/// Names the program, a Rotel; `tests/collector.sh` gets one.
+/// Variable with the program, a Rotel. `tests/collector.sh` installs one.
 const PROGRAM: &str = "HAYWARD_COLLECTOR";
 
 /// It ends with the test.
@@ -17,7 +17,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Nothing where no program is named.
+    /// `None` when no program is named.
     pub async fn before(endpoint: &str) -> Option<Self> {
         let program = std::env::var_os(PROGRAM)?;
         let (http, grpc) = (free(), free());

@@ -76,7 +76,7 @@ pub fn reservation() -> ReservationSubmission {
     }
 }
 
-/// Submits, as often as it takes: services under test may be down at the moment.
+/// Submits, and retries while services under test are down.
 pub async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> WorkId {
     let key = clock::fresh_uuid().to_string();
     let path = format!("/v1/{what}");
@@ -88,7 +88,7 @@ pub async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> Work
     .id
 }
 
-/// Waits as long as `limit` for a state.
+/// Waits up to `limit` for a state.
 pub async fn reaches(
     client: &Client,
     path: &str,
@@ -103,7 +103,7 @@ pub async fn reaches(
             view.state, view.reason, view.tasks
         );
         if now != last {
-            // Shown when the test fails.
+            // Printed when the test fails.
             eprintln!("{now}");
             last = now;
         }
@@ -119,7 +119,7 @@ pub async fn ends(client: &Client, job: &WorkId, limit: Duration) -> WorkView {
     .await
 }
 
-/// Every outcome of a job, in order of task.
+/// Every outcome of a job, in the order of tasks.
 pub async fn outcomes(client: &Client, job: &WorkId) -> Vec<TaskView> {
     let mut all = Vec::new();
     let mut path = format!("/v1/jobs/{job}/tasks?limit=1000");
@@ -133,20 +133,20 @@ pub async fn outcomes(client: &Client, job: &WorkId) -> Vec<TaskView> {
     }
 }
 
-/// Tasks leave a mark here each time they run.
+/// A folder in which tasks leave a mark each time they run.
 pub struct Witness(PathBuf);
 
 impl Witness {
     pub fn new(dir: &Path) -> Self {
         let dir = dir.join("witness");
         std::fs::create_dir_all(&dir).expect("a folder");
-        // Tasks may run as somebody else.
+        // Tasks may run under another account.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         std::fs::set_permissions(&dir, open).expect("open to all");
         Self(dir)
     }
 
-    /// A task that marks its start, rests, and answers its number times seven.
+    /// A task that marks its start, sleeps, and answers its number times seven.
     pub fn command(&self, rest: &str) -> Vec<String> {
         let marks = self.0.display();
         let script = format!("echo x >> {marks}/{{task}}; sleep {rest}; echo $(({{task}} * 7))");
@@ -159,7 +159,7 @@ impl Witness {
     }
 }
 
-/// Asserts that every task has one outcome, and the right one.
+/// Asserts that every task has exactly one outcome with the right answer.
 pub fn all_right(outcomes: &[TaskView], count: u64) {
     let tasks: Vec<u64> = outcomes.iter().map(|outcome| outcome.task).collect();
     assert_eq!(

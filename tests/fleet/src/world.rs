@@ -20,13 +20,13 @@ use crate::program::hayward;
 
 pub use pace::{Agent, Pace};
 
-/// From where services can be reached.
+/// Where services can be reached from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     Loopback,
-    /// From everywhere, islands too, without TLS.
+    /// From everywhere, islands included, without TLS.
     Open,
-    /// From everywhere, by TLS.
+    /// From everywhere, with TLS.
     Locked,
 }
 
@@ -35,7 +35,7 @@ pub struct World {
     pub addresses: Addresses,
     pub keys: Keys,
     pub dir: tempfile::TempDir,
-    /// What is started from now on; the version before, in stories of upgrades.
+    /// The program for new processes. In upgrade tests it is the previous version at first.
     pub program: PathBuf,
     pace: Pace,
     door: Door,
@@ -48,7 +48,7 @@ pub struct World {
 }
 
 impl World {
-    /// Postgres, keys and the five services; no agents yet.
+    /// Postgres, keys and the five services, without agents.
     pub async fn start() -> Self {
         Self::at(Pace::default()).await
     }
@@ -63,13 +63,13 @@ impl World {
         Self::with(Pace::default(), Door::Open, Vec::new()).await
     }
 
-    /// The same with services that others can reach by TLS alone.
+    /// The same with services that others can reach by TLS only.
     pub async fn locked() -> Self {
         Self::with(Pace::default(), Door::Locked, Vec::new()).await
     }
 
-    /// The same with little patience for callers who ask a lot (S28). Nobody takes turns (G13): on
-    /// a slow machine they would keep a flood within what it may ask for.
+    /// The same with low rate limits. CPU fairness is off: on a slow machine it would keep a flood
+    /// below the limits (S28).
     pub async fn strict() -> Self {
         let environment = vec![
             ("HAYWARD_REQUESTS_PER_SECOND", "500".to_owned()),
@@ -83,8 +83,8 @@ impl World {
         Self::with(pace, Door::Loopback, environment).await
     }
 
-    /// The same with processes that each have a clock of their own. No node is given up, however
-    /// busy this machine is.
+    /// The same with a separate clock for each process. No node is declared lost, however busy this
+    /// machine is.
     pub async fn with_clocks() -> Self {
         let schemas = prepare::SERVICES.map(|(_, schema)| schema);
         let (pace, door) = (Pace::patient(), Door::Loopback);
@@ -94,8 +94,8 @@ impl World {
         world
     }
 
-    /// The wall clock of one process is ahead of the machine's from now on, behind with a minus.
-    /// It is read again twenty times a second.
+    /// Sets the wall clock of one process ahead of the machine's, or behind with a minus. The
+    /// process reads the offset twenty times a second.
     pub fn step_clock(&self, alias: &str, ahead_ms: i64) {
         assert!(self.clocks, "these clocks stand as the machine's");
         std::fs::write(self.clock_file(alias), ahead_ms.to_string()).expect("a clock");
@@ -105,7 +105,7 @@ impl World {
         self.dir.path().join(format!("{alias}.clock"))
     }
 
-    /// The same by this program, from its own tables and keys on.
+    /// The same with this program, from the creation of tables and keys on.
     pub async fn by(program: PathBuf) -> Self {
         let mut world = Self::empty(Pace::patient(), Door::Loopback, Vec::new(), &[]).await;
         world.program = program;
@@ -123,12 +123,12 @@ impl World {
         world
     }
 
-    /// The same, and everything of it tells this collector, often.
+    /// The same, with telemetry sent to this collector at short intervals.
     pub async fn collected(endpoint: &str) -> Self {
         Self::telling(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())]).await
     }
 
-    /// The same, with the collector named by these variables.
+    /// The same, with the collector in these variables.
     pub async fn telling(mut environment: Vec<(&'static str, String)>) -> Self {
         environment.push(("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()));
         Self::with(Pace::patient(), Door::Loopback, environment).await
@@ -150,7 +150,7 @@ impl World {
     ) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
-        // Work runs as somebody else, who passes through to its marks.
+        // Work runs under another account, which must be able to reach its marks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(dir.path(), passable).expect("open to pass");
         let keys = prepare::keys(&dir.path().join("keys"), &[]).expect("keys");
@@ -200,7 +200,7 @@ impl World {
         world
     }
 
-    /// The address of its database as the administrator.
+    /// The address of its database for the administrator.
     pub fn admin_url(&self) -> String {
         let role = prepare::SERVICES[0].1.name;
         self.databases[role].replacen(&format!("//{role}@"), "//postgres@", 1)
@@ -213,13 +213,13 @@ impl World {
         url
     }
 
-    /// Where the database is, as the role of a service.
+    /// The address of the database for the role of a service.
     pub fn database(&self, role: &str) -> &str {
         let url = self.databases.get(role);
         url.unwrap_or_else(|| panic!("no role {role}"))
     }
 
-    /// What the agent of a node keeps.
+    /// The state folder of the agent of a node.
     fn folder(&self, node: &str) -> PathBuf {
         self.dir.path().join("agents").join(node)
     }

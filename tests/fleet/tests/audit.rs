@@ -1,6 +1,5 @@
-//! Audit records of a real fleet (S24, I19): services are killed while people submit, and each
-//! submission that is there has exactly one record in a chain that verifies; a record that somebody
-//! altered is named.
+//! Audit records of a real fleet: services are killed while users submit. Each submission has
+//! exactly one record in a chain that verifies, and an altered record is named (I19).
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::task::LocalSet;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// As the operator would.
+/// Runs `hayward audit` as an operator does.
 fn audit(world: &World, words: &[&str]) -> Output {
     let mut command = world.command("audit");
     command
@@ -54,7 +53,7 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
     let operator = world.client("job-converter", "operator");
     let ada = world.client("job-converter", "user-ada");
     for turn in 0..3 {
-        // The client asks again with its key, so that each is there once in the end.
+        // The client retries with its key, so that each submission exists once in the end.
         let crowd = LocalSet::new();
         let each: Vec<_> = (0..8)
             .map(|_| {
@@ -103,7 +102,7 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
     }
 }
 
-/// S24: who, from where, what and which request.
+/// The record has the caller, the address, the action and the request (S24).
 fn says_all(record: &AuditRecord, list: &WorkList) {
     assert_eq!(record.outcome, AuditOutcome::Committed);
     assert_eq!(
@@ -147,7 +146,7 @@ async fn s24_a_refusal_is_kept_and_an_altered_record_is_named() {
     std::fs::write(&file, before.replacen("\"ada\"", "\"eve\"", 1)).expect("written");
     assert_eq!(audit(&world, &verify).status.code(), Some(1));
 
-    // Only who may do everything can do this.
+    // Only an administrator of the database can do this.
     let all = records(&operator).await;
     let victim = all
         .iter()

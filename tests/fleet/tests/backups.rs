@@ -1,5 +1,5 @@
-//! Backups, restores, and a database that went back in time unnoticed (R9, I8, F9): nothing is
-//! written, nothing is ended, and everybody says why until an operator has decided.
+//! Backups, restores, and a database that went back in time: no service writes, no work ends, and
+//! all services give the reason until an operator decides (R9).
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -16,7 +16,7 @@ use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// As the operator would, on the machine with the keys and the database's administrator.
+/// Runs `hayward` as an operator does, with the keys and the administrator of the database.
 fn hayward(world: &World, words: &[&str]) -> Output {
     let mut command = world.command("operator");
     command
@@ -73,7 +73,7 @@ async fn keeps_up(world: &World, seconds: &str) -> String {
     path
 }
 
-/// Until so many processes of this kind are there.
+/// Waits until so many processes of this kind run.
 async fn runs(world: &World, word: &str, count: usize) {
     let what = format!("{count} of {word}");
     until_within(&what, LIMIT, async || {
@@ -125,7 +125,7 @@ async fn a_backup_is_put_back_and_what_came_after_it_is_gone() {
     assert!(restored.status.success(), "{}", said(&restored));
     start_services(&mut world).await;
 
-    // What was in the backup was never touched; what came after it is unknown and ended.
+    // Work in the backup was not touched. Newer work is unknown and has ended.
     runs(&world, "sleep 10002", 0).await;
     assert_eq!(world.alive_anywhere("sleep 10001"), 1);
     let after = reaches(&ada, &kept, LIMIT, is_running).await;
@@ -173,8 +173,8 @@ async fn a_backup_is_put_into_a_server_that_has_no_database_yet() {
     dropped.expect("it was ours");
 }
 
-/// A dump by the program of Postgres alone, and its return without another lineage: what a
-/// hypervisor's snapshot or an unsynchronised standby would do.
+/// A dump by the tools of Postgres alone, and its restore without a new lineage: the effect of a
+/// snapshot of a virtual machine or of an asynchronous standby.
 struct Older(std::path::PathBuf);
 
 impl Older {
@@ -186,7 +186,7 @@ impl Older {
         Self(file)
     }
 
-    /// As often as it takes: services that run may be in its way.
+    /// Restores the dump, and retries while running services block it.
     async fn put(&self, world: &World) {
         let url = world.admin_url();
         let words = ["--clean", "--if-exists", "--single-transaction", "--dbname"];
@@ -220,7 +220,7 @@ async fn read_only(world: &World, service: &str) {
     .await;
 }
 
-/// What is in rows: containers, what they wrote, and what became of everything.
+/// Rows can be read: containers, their output, and their outcomes.
 async fn is_read(world: &World, work: &str) {
     let containers = format!("/v1/containers?work={work}.0");
     let found: ContainerList = stale(world, "container-manager", &containers).await;
@@ -246,7 +246,7 @@ async fn is_read(world: &World, work: &str) {
     }
 }
 
-/// An answer that says how it is (A11).
+/// An answer that is marked as stale (A11).
 async fn stale<T: serde::de::DeserializeOwned>(world: &World, service: &str, path: &str) -> T {
     let client = world.client(service, "operator");
     let answer = client.call(Method::GET, path).answer::<T>().await;
@@ -285,7 +285,7 @@ async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides()
     let work = kept.trim_start_matches("/v1/services/");
     is_read(&world, work).await;
 
-    // A restart is no decision, and rows are read all the same.
+    // A restart is no decision, and rows can be read all the same.
     for (service, _) in SERVICES {
         world.kill(service);
         world.start_service(service);
@@ -301,7 +301,7 @@ async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides()
     let no = hayward(&world, &["preflight"]);
     assert_eq!(no.status.code(), Some(1), "{}", said(&no));
     assert!(said(&no).contains("went back in time"), "{}", said(&no));
-    // Nobody ended anything on the word of the older rows.
+    // No service ended work because of the older rows.
     assert_eq!(world.alive_anywhere("sleep 10003"), 1);
     assert_eq!(world.alive_anywhere("sleep 10004"), 1);
 
@@ -315,7 +315,7 @@ async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides()
     works_again(&world).await;
 }
 
-/// The services were down too, so that only the machines remember.
+/// All services were down too, so that only the agents remember.
 #[tokio::test(flavor = "multi_thread")]
 async fn r9_an_agent_that_has_seen_more_is_enough() {
     let mut world = world().await;

@@ -1,5 +1,5 @@
-//! Clocks that are wrong by an hour, one after the other, while work runs and is submitted: nothing
-//! that was acknowledged fails by it (F23).
+//! Clocks that are wrong by an hour, one after the other, while work runs and is submitted: no
+//! acknowledged work fails because of it (F23).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use hayward_vocabulary::WorkId;
 const LIMIT: Duration = Duration::from_mins(4);
 const HOUR_MS: i64 = 3_600_000;
 const TASKS: u64 = 160;
-/// Each of the jobs that are submitted while a clock is wrong.
+/// Tasks of each job that is submitted while a clock is wrong.
 const FEW: u64 = 2;
 
 const SERVICES: [&str; 5] = [
@@ -78,11 +78,11 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
         for ahead_ms in [HOUR_MS, 0, -HOUR_MS, 0] {
             world.step_clock(machine, ahead_ms);
             load.submit().await;
-            // A whole job begins and ends by the clock as it is now, with a runner of its own.
+            // A whole job begins and ends with the present clock, with a runner of its own.
             let newest = load.taken.last().expect("one was taken").clone();
             let view = ends(&load.ben, &newest, LIMIT).await;
             assert_eq!(view.state, WorkState::Completed, "{machine} {ahead_ms}");
-            // The next one is submitted by this clock, and runs by another.
+            // The next one is submitted under this clock and runs under another.
             load.submit().await;
         }
     }
@@ -103,7 +103,7 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
     let which = |view: &WorkView| view.processes[0].allocation.clone();
     assert_eq!(which(&before), which(&after), "it was never interrupted");
 
-    // Tokens that were made before and after are good everywhere.
+    // Tokens from before and after the step are valid everywhere.
     for service in SERVICES {
         let client = world.client(service, "operator");
         until("an answer", async || {

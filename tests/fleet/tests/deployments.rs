@@ -1,6 +1,6 @@
 //! Long-running services on real processes: an active fails over to the host of its standby when
-//! its node dies with everything on it (container placement, 11.4, scenario 38), and failures are
-//! counted until a service goes on degraded or has failed (section 10).
+//! its node is lost, and failures are counted until a service is degraded or has failed (container
+//! placement, Standbys).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
     all.find(|it| it.processor == name).expect("a processor")
 }
 
-/// What has a place of its own is never where another one of it is.
+/// Processors that need separate hosts never share one.
 fn is_apart(view: &WorkView) {
     let deployment = view.deployment.as_ref().expect("processors");
     let placed = deployment.processors.iter();

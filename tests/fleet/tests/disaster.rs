@@ -1,5 +1,4 @@
-//! A machine is lost with its whole state directory: a backup makes the fleet again on an empty one
-//! (R9, B4).
+//! A node is lost with its whole state directory: a backup restores the fleet on an empty one (R9).
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -15,9 +14,9 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// A fleet by `hayward up`, with a private Postgres of its own. Dropped, nothing of it runs.
+/// A fleet of `hayward up` with a private Postgres of its own. Dropping it ends all its processes.
 struct Machine {
-    /// Ours, with the state directory and the backup in it.
+    /// Folder of the test, with the state directory and the backup in it.
     dir: TempDir,
     up: Option<Child>,
 }
@@ -25,7 +24,7 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        // The account of the private Postgres passes through.
+        // The account of the private Postgres must be able to reach its folder.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(dir.path(), passable).expect("open to pass");
         Self { dir, up: None }
@@ -54,20 +53,20 @@ impl Machine {
         self.command(words).output().expect("the program runs")
     }
 
-    /// What it printed, where it has to succeed.
+    /// The output of a command that must succeed.
     fn printed(&self, words: &[&str]) -> String {
         let output = self.hayward(words);
         assert!(output.status.success(), "{words:?}: {}", said(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// The path of work that ended well, or that runs where it is a service.
+    /// The path of work that succeeded, or that runs when it is a service.
     fn submitted(&self, words: &[&str], kind: &str) -> String {
         let printed = self.printed(words);
         format!("/v1/{kind}/{}", printed.lines().next().expect("an id"))
     }
 
-    /// Until work can start. Somebody else may be faster to a port that was free.
+    /// Waits until work can start. Another program may take a port that was free.
     async fn start(&mut self) {
         until_within("a fleet that is up", LIMIT, async || {
             let gone = |up: &mut Child| up.try_wait().expect("a child").is_some();
@@ -93,12 +92,12 @@ impl Machine {
         std::fs::read_to_string(file).expect("a token")
     }
 
-    /// As when it loses power and its disk with it.
+    /// A loss of power and disk.
     async fn lose(&mut self) {
         let mut up = self.up.take().expect("a fleet");
         up.kill().expect("ours");
         up.wait().expect("ours");
-        // What ends with it may be writing still.
+        // Processes that end with it may still be writing.
         let state = self.state();
         until_within("the state directory to be gone", LIMIT, async || {
             drop(std::fs::remove_dir_all(&state));
@@ -122,7 +121,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A port that is free at this moment, as are the four after it.
+/// The first of five free ports in a row.
 fn first_of_five() -> u16 {
     let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     loop {
@@ -163,7 +162,7 @@ async fn a_backup_makes_the_fleet_again_on_an_empty_machine() {
     assert_eq!(put_back.expect("the key is back"), issuer);
 
     machine.start().await;
-    // A token that was given out before the machine was lost.
+    // A token from before the loss.
     let ada = machine.client(&token);
     let known: WorkView = ada.get(&done).await.expect("what was done is known");
     assert_eq!(known.state, WorkState::Completed);

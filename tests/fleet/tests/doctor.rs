@@ -1,5 +1,5 @@
-//! `hayward doctor` on a real fleet: a healthy one is well, and of one with a service killed it
-//! says which, and what to do, while the others are still looked at.
+//! `hayward doctor` on a real fleet: a healthy fleet is well. When a service is killed, the doctor
+//! names it and the remedy, and still checks the others.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// As a person would, with the operator's token.
+/// Runs the doctor as a person does, with the operator's token.
 fn doctor(world: &World, words: &[&str]) -> Output {
     let mut command = world.command("doctor");
     command

@@ -1,5 +1,5 @@
-//! Locked doors of a fleet of real processes: who comes in and who does not, what a crowd of
-//! strangers costs the others, and what is never said aloud.
+//! Access to a fleet of real processes: callers that are admitted and refused, the cost of abusive
+//! clients for others, and secrets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,5 +1,5 @@
-//! W5, I17: a node is emptied as its work allows, through a pause and the death of everybody who
-//! takes part, and is called drained when nothing is alive on it and not before.
+//! A node is emptied as the disruption limits of its work allow, through a pause and the death of
+//! every service. It is drained when no process is alive on it, and not before (I17).
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(1);
-/// One on each node and more on one of them, and one of all may be moved at a time.
+/// One instance on each node, more on one node. One of all may be moved at a time.
 const INSTANCES: u32 = 6;
 const TASKS: u64 = 300;
-/// Processes of the service are known by this word.
+/// A word in the arguments of every process of the service.
 const MARK: &str = "lighthouse";
 
 fn large() -> Agent {
@@ -46,14 +46,14 @@ struct Story {
 }
 
 impl Story {
-    /// Three nodes with room for the work of two, and a service and a job over all of them.
+    /// Three nodes with space for the work of two, and a service and a job on all of them.
     async fn new() -> Self {
         let mut world = World::at(Pace::patient()).await;
         for number in 1..=3 {
             world.start_agent(&format!("node-{number}"), &large());
         }
         world.nodes_take_work(3).await;
-        // Instances go to different nodes while they can, so all have to be known before.
+        // Instances go to different nodes while they can, so all nodes have to be known before.
         let scheduler = world.client("rm-scheduler", "operator");
         until_within("every place to be known", LIMIT, async || {
             let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
@@ -62,7 +62,7 @@ impl Story {
         .await;
         let ada = world.client("job-converter", "user-ada");
         let nodes = world.client("node-status", "operator");
-        // It takes its time to end: asked to stop is not stopped.
+        // The program takes time to end: it is told to stop and has not stopped.
         let script =
             format!(": {MARK}; trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.1; done");
         let mut lights = service(&["sh", "-c", &script], INSTANCES);
@@ -126,8 +126,8 @@ impl Story {
         answer.drains.into_iter().next().expect("the node")
     }
 
-    /// Waits for a state of the drain, and sees all the time that no more of the service is away
-    /// than may be.
+    /// Waits for a state of the drain, and checks all the time that no more instances are missing
+    /// than allowed.
     async fn comes_to(&self, what: &str, wanted: impl Fn(&DrainView) -> bool) -> DrainView {
         until_within(what, LIMIT, async || {
             let lit = self.world.alive_anywhere(MARK);
@@ -138,7 +138,7 @@ impl Story {
         .await
     }
 
-    /// What would move, of whom, how fast; and nothing of it is done.
+    /// The preview lists moves, owners and pace, and changes nothing.
     async fn is_previewed(&self) {
         let preview = self.preview().await;
         let of = |work: &WorkId| {
@@ -159,7 +159,7 @@ impl Story {
         assert!(before.is_err(), "a preview drains nothing: {before:?}");
     }
 
-    /// After the drain is cancelled, it is a node like any other.
+    /// After the cancellation the node takes work again.
     async fn is_taken_back(&self) {
         let end = self.nodes.call(Method::DELETE, self.path());
         let over: DrainView = end.whatever_it_is().send().await.expect("cancelled");
@@ -176,7 +176,7 @@ impl Story {
     }
 }
 
-/// Everything that is left stays because of the pause, and the agent has looked.
+/// All remaining work stays because of the pause, and the agent has reported.
 fn at_rest(view: &DrainView) -> bool {
     let moves = view.moves.as_ref();
     let rests = moves.is_some_and(|moves| {
@@ -203,7 +203,7 @@ async fn w_5_a_node_is_drained_through_a_pause_and_two_deaths() {
     let moved = |view: &DrainView| view.moves.as_ref().is_some_and(|it| it.moved > 0);
     story.comes_to("something to be moved", moved).await;
 
-    // Half-way, with one instance at least still there.
+    // Half-way, with at least one instance left.
     let paused = story.pause(true).await;
     assert_eq!(paused.state, DrainState::Paused, "{paused:?}");
     let rest = story.comes_to("rest", at_rest).await;
@@ -225,7 +225,7 @@ async fn w_5_a_node_is_drained_through_a_pause_and_two_deaths() {
         .comes_to("the node to be empty", |view| {
             let alive = story.alive();
             let empty = view.state == DrainState::Drained;
-            // Nothing comes there any more, so what is alive now was alive when it was said.
+            // The node gets nothing new, so a process that is alive now was alive at the report.
             assert!(
                 !empty || alive == 0,
                 "{alive} alive on a drained node: {view:#?}"
@@ -234,7 +234,7 @@ async fn w_5_a_node_is_drained_through_a_pause_and_two_deaths() {
         })
         .await;
     assert_eq!(drained.containers, Some(0), "{drained:#?}");
-    // The last one starts elsewhere when it has ended here.
+    // The last one starts elsewhere after it has ended here.
     let settled = story
         .comes_to("everything to run elsewhere", |view| {
             let moves = view.moves.as_ref();

@@ -1,6 +1,6 @@
-//! A live service leaves its machine by a drain and by a graceful block: its next place is reserved
-//! before it is told to end, it is away for as long as it takes to change over, and nobody counts
-//! its end as a failure.
+//! A live service leaves its node by a drain and by a graceful block: its next place is reserved
+//! before it is told to leave, it is unavailable for the change-over only, and its end is not
+//! counted as a failure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Story {
 }
 
 impl Story {
-    /// Two machines, and a service with no retries at all: one failure that is counted ends it.
+    /// Two nodes, and a service without retries, which a counted failure would end.
     async fn new() -> Self {
         Self::upon(World::at(Pace::patient()).await).await
     }
@@ -79,7 +79,7 @@ impl Story {
         Some(all.into_values().collect())
     }
 
-    /// What was told to leave, and what takes its place.
+    /// The allocation that leaves, and its successor.
     async fn both(&self) -> (AllocationEntry, AllocationEntry) {
         until_within("the next place", LIMIT, async || {
             let all = self.allocations().await?;
@@ -91,7 +91,8 @@ impl Story {
         .await
     }
 
-    /// Gives the order while nobody can pass a stop on, so that there is time to look.
+    /// Gives the order while no service can pass on a stop, so that the reservation can be
+    /// observed.
     async fn reserves_first(&self, from: &NodeName, pid: u64, order: impl AsyncFnOnce()) {
         self.world.signal("container-manager", Signal::SIGSTOP);
         order().await;
@@ -169,8 +170,8 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
     story.blames_nobody().await;
 }
 
-/// Blocklist, section 4, rule 2: such an item has its full effect once and is gone at the next
-/// check, which is far away here, so that a slow machine has seen it by then.
+/// An item whose end has passed has its full effect once and is removed at the next check. The
+/// check is far away here, so that a slow machine has observed the item by then (blocklist, Time).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_whose_end_has_passed_moves_what_runs_once() {
     let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());

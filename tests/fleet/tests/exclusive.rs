@@ -1,5 +1,5 @@
-//! I4 on real processes: exclusive work is never there twice, by whatever road it leaves. The work
-//! is a program that takes a lock, is slow to give it back, and writes what it saw.
+//! Exclusive work never runs twice, by whatever way it leaves its node. The work is a program that
+//! takes a lock, is slow to release it, and writes what it found (I4).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,20 +19,20 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A lock for each processor, and what those that took it saw.
+/// A lock for each processor, and the observations of its holders.
 struct Lock(PathBuf);
 
 impl Lock {
     fn new(dir: &Path) -> Self {
         let dir = dir.join("lock");
         std::fs::create_dir_all(&dir).expect("a folder");
-        // Programs may run as somebody else.
+        // Programs may run under another account.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(&dir, open).expect("open to all");
         Self(dir)
     }
 
-    /// One that was killed leaves its lock behind: whether its holder lives is seen in `/proc`.
+    /// A killed process leaves its lock behind. `/proc` shows whether the holder lives.
     fn command(&self) -> Vec<String> {
         let dir = self.0.display();
         let script = format!(
@@ -88,7 +88,7 @@ impl Story {
         }
     }
 
-    /// Where the active runs, once it runs anywhere but as `other`, and has its lock.
+    /// The place of the active, when it runs as another allocation than `other` and has its lock.
     async fn runs(&self, road: &str, other: Option<&AllocationId>) -> (AllocationId, NodeName) {
         let path = format!("/v1/services/{}", self.id);
         let view = reaches(&self.ada, &path, LIMIT, |view| {
@@ -111,7 +111,7 @@ impl Story {
         let order = json!({
             "processor_id": "0", "destination_host": to, "request_expiry_ms": 60_000,
         });
-        // That a drain is over is heard a little later there.
+        // The end of a drain is observed a little later there.
         until_within("the order to be taken in", LIMIT, async || {
             let view: PlacementView = client.post(&path, &order, None).await.ok()?;
             (view.status_code != PlacementStatus::BadRequest).then_some(())

@@ -1,5 +1,5 @@
-//! A gang of real processes: it starts whole, outlives a `kill -9` of job-converter while it
-//! reserves and while it runs, and each of its tasks runs once (application protocol, 4.4, 17.1).
+//! A gang of real processes: it starts whole and survives a `kill -9` of job-converter while it
+//! reserves and while it runs. Each of its tasks runs once (I13).
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_mins(1);
 const TASKS: u64 = 4;
 
-/// The pool of all nodes is divided among queues; `a` is for these.
+/// Divides the pool of all nodes among queues; the user owns queue `a`.
 async fn divide(world: &World, whose: &str) {
     let operator = world.client("rm-scheduler", "operator");
     let now: PolicyView = operator.get("/v1/policy").await.expect("the policy");
@@ -41,7 +41,7 @@ async fn becomes(
         let view: ApplicationView = client.get("/v1/applications/gang").await.ok()?;
         let now = format!("{} {:?} {:?}", view.state, view.task_states, view.why);
         if now != last {
-            // Shown when the test fails.
+            // Printed when the test fails.
             eprintln!("{now}");
             last = now;
         }
@@ -56,7 +56,7 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     divide(&world, "*").await;
     let ada = world.client("job-converter", "user-ada");
     let witness = Witness::new(world.dir.path());
-    // One node of 4 GiB holds two of them, and two nodes hold all.
+    // One node of 4 GiB holds two tasks, and two nodes hold all.
     let gang = json!({
         "queueName": "root.a",
         "taskGroups": [{
@@ -115,7 +115,7 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     assert_eq!(nodes.len(), 2);
 }
 
-/// A gang of two, with as many tasks of this command.
+/// A gang of two, with two tasks of this command.
 async fn two(ada: &Client, policy: &str, command: &[String]) {
     let gang = json!({
         "queueName": "root.a",
@@ -143,7 +143,7 @@ async fn send(ada: &Client, tasks: [u64; 2], command: &[String]) {
     }
 }
 
-/// Its agent forgot what it had been told to start, so nobody can prove that anything ran.
+/// The agent lost its journal, so it cannot be proven whether anything ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_never_ran_is_not_completed() {
     let mut world = World::at(Pace::patient()).await;
@@ -201,7 +201,8 @@ async fn a_gang_that_loses_all_its_tasks_with_their_node_is_repaired_elsewhere()
     assert_eq!((witness.times(2), witness.times(3)), (1, 1));
 }
 
-/// As with a gang: it is told so at once, by the name of the nearest queue, and needs no task.
+/// A submission without gang is refused at once too, with the nearest queue named, and needs no
+/// task.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_in_a_queue_that_is_not_there_has_failed() {
     let world = World::start().await;
@@ -218,7 +219,7 @@ async fn an_application_in_a_queue_that_is_not_there_has_failed() {
     assert!(told.contains("the nearest is root.a"), "{told}");
 }
 
-/// What became of a command and all it said.
+/// Exit status and output of a command.
 async fn cli(world: &World, words: &[&str]) -> Output {
     let mut command = world.command("cli");
     command
@@ -230,7 +231,7 @@ async fn cli(world: &World, words: &[&str]) -> Output {
     told.await.expect("it ran").expect("it can be started")
 }
 
-/// The end of what the command line says, once it has followed it to its end.
+/// The end of the output of a command that follows its work to the end.
 async fn logs(world: &World, words: &[&str]) -> String {
     let all = [&["logs", "--user", "ada", "--follow"], words].concat();
     let told = cli(world, &all).await;
@@ -238,7 +239,7 @@ async fn logs(world: &World, words: &[&str]) -> String {
     String::from_utf8(told.stdout).expect("text")
 }
 
-/// Whoever submits a gang that will not start hears it from the command that submits it.
+/// The command that submits a gang reports that it will not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_cannot_start_is_told_so_when_it_is_submitted() {
     let world = World::with_agents(1).await;
@@ -264,14 +265,14 @@ async fn a_gang_that_cannot_start_is_told_so_when_it_is_submitted() {
         said.contains("user ben may not submit to queue root.a"),
         "{said}"
     );
-    // It is kept: machines may be added.
+    // The application is kept, because nodes may be added.
     let (accepted, said) = submit("ada", 900).await;
     assert!(accepted, "{said}");
     assert!(said.contains("it can never start"), "{said}");
     assert!(said.contains("of the 900 processes could"), "{said}");
 }
 
-/// The queue is for a group that the token of one user names, and that of the other does not.
+/// The queue admits a group. The token of one user names the group, that of the other does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_tasks_of_a_gang_write_is_read_by_name_and_by_allocation() {
     let world = World::with_agents(1).await;

@@ -1,5 +1,5 @@
-//! `kill -9` of everything in turn, while tasks run: no outcome is lost or doubled, and nothing
-//! that could go on is interrupted (I3, I5, I6, F1, F7, F26, W4).
+//! `kill -9` of every process in turn, while tasks run: no outcome is lost or doubled, and no work
+//! is interrupted that could go on (I6).
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn postgres_in_the_middle_of_it() {
     }
 }
 
-/// A node that dies with everything on it: its tasks run elsewhere, the others once.
+/// A node dies with everything on it: its tasks run elsewhere, the others once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_costs_its_own_tasks_a_second_run() {
     let mut world = World::with_agents(2).await;

@@ -1,4 +1,4 @@
-//! Three hundred nodes in one process: the same agent code, a pretended machine under each.
+//! Three hundred nodes in one process: the same agent code, each with a simulated node.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn three_hundred_nodes_share_by_weight() {
         },
     )
     .await;
-    // I2: no node holds more than it has.
+    // No node holds more than it has (I2).
     let list: AllocationList = scheduler
         .get("/v1/allocations?limit=1000")
         .await
@@ -64,7 +64,7 @@ async fn three_hundred_nodes_share_by_weight() {
             .expect("cancelled");
         assert_eq!(ends(client, id, LIMIT).await.state, WorkState::Cancelled);
     }
-    // The room is free again, and is used.
+    // The space is free again, and is used.
     let (_, ada) = &jobs[0];
     let last = submit(ada, "jobs", &job_of(&["pretend"], Tasks::Count(600))).await;
     let view = ends(ada, &last, LIMIT).await;

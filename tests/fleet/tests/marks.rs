@@ -1,6 +1,6 @@
-//! A mark means no new work, for jobs too: one of very many tasks leaves a marked node within the
-//! length of a task, and goes on elsewhere with nothing lost and nothing run twice. And what was
-//! cancelled on a node that is lost comes to its end, by every road.
+//! A mark means no new work, for jobs too: a job with very many tasks leaves a marked node within
+//! the length of a task, and continues elsewhere without lost or repeated tasks. Work that was
+//! cancelled on a lost node ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Story {
 }
 
 impl Story {
-    /// Where its processes run, those that have not ended.
+    /// Its processes that have not ended, with their nodes.
     async fn processes(&self) -> Vec<(AllocationId, String)> {
         let path = format!("/v1/jobs/{}", self.job);
         let view: WorkView = self.ada.get(&path).await.expect("a view");
@@ -50,7 +50,7 @@ impl Story {
         .await;
     }
 
-    /// Marks what this route names, and waits until it is in force.
+    /// Marks the target of this route, and waits until the mark is in force.
     async fn mark(&self, route: &str) {
         let client = self.world.client("blocklist", "operator");
         let path = format!("/v1/blocklist/{route}");
@@ -100,7 +100,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     story
         .until("the marked node to be left", |all| on(all, "node-1") == 0)
         .await;
-    // What each ran when it was told, and what it began before it had heard of it.
+    // Each process finishes its task of that moment and may begin one more.
     let after = story.ran_on("node-1").await - before;
     println!("{after} tasks ended there since the mark, of {EACH} processes");
     assert!(
@@ -112,7 +112,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     let left = view.tasks.expect("tasks").waiting;
     assert!(left > 0, "the job has to outlast the mark: {view:?}");
 
-    // A marked worker ends likewise, and its place is taken by another of the job.
+    // A marked worker ends likewise, and another process of the job replaces it.
     let workers = story.processes().await;
     let worker = workers.first().expect("one of them").0.clone();
     story.mark(&format!("workers/{worker}")).await;
@@ -133,7 +133,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     }
 }
 
-/// A service on the one node, that takes no notice of a polite word to end.
+/// A service on the one node that ignores the polite request to end.
 async fn stubborn(world: &World) -> (Client, WorkId) {
     let ada = world.client("job-converter", "user-ada");
     let script = "trap '' TERM; while :; do sleep 1; done";
@@ -172,7 +172,7 @@ async fn cancel(ada: &Client, work: &WorkId) {
     let _: Value = call.send().await.expect("cancelled");
 }
 
-/// Nothing of it is left in what services tell each other.
+/// No publication mentions it any more.
 async fn nothing_is_left(world: &World) {
     for (service, reader, name) in [
         ("container-manager", "rm-scheduler", "containers"),
@@ -209,7 +209,7 @@ async fn work_that_is_cancelled_on_a_silent_node_ends_with_the_node() {
     container_is(&world, &work, ContainerState::Ended).await;
     nothing_is_left(&world).await;
     forget(&world).await;
-    // The node is back after all, and ends what nobody knows any more.
+    // The node returns and ends work that no service knows any more.
     world.signal("node-1", Signal::SIGCONT);
     world.nodes_take_work(1).await;
     until_within("nothing to run there", LIMIT, async || {

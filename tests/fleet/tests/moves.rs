@@ -1,5 +1,6 @@
-//! Processes of services moved between machines by order (container placement): a live TCP service
-//! and how long it was away, a host without room, and a manager killed in the middle.
+//! Processes of services moved between nodes by request: a live TCP service and how long it is
+//! unavailable, a host without space, and a manager killed in the middle (container placement,
+//! Requests).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ async fn a_live_tcp_service_changes_machines() {
         "a live TCP service moved in {took:?}; away for {:?} ({} answers before and after)",
         seen.away, seen.answers
     );
-    // One process, and no failure counted: nothing holds the service back, nothing is third.
+    // One process and no counted failure: no retry delay and no third process.
     let path = format!("/v1/services/{}", mover.service);
     let calm = |view: &WorkView| {
         view.processes.len() == 1 && runs_on(view).as_deref() == Some(other(&from))
@@ -116,7 +117,7 @@ async fn a_live_tcp_service_changes_machines() {
 async fn a_host_without_room_leaves_the_process_alone() {
     let world = World::with_agents(2).await;
     let (mover, ada, from) = up(&world, &["sleep", "1000"], 3 * GIB).await;
-    // The other machine is taken by somebody else.
+    // Other work takes the other node.
     let mut filler = service(&["sleep", "1000"], 1);
     filler.size = Some(Size::memory(3 * GIB));
     let filler = submit(&ada, "services", &filler).await;
@@ -133,7 +134,7 @@ async fn a_host_without_room_leaves_the_process_alone() {
     let after: WorkView = ada.get(&path).await.expect("a service");
     assert_eq!(before.processes, after.processes, "untouched");
 
-    // What there is no room for twice can still be ended first.
+    // A process that has no space for a second one can be ended first.
     let force = mover.order("FORCE_RESTART_LAST_SEEN", 1_500).await;
     assert_eq!(force.status_code, PlacementStatus::Succeeded);
     let anew = |view: &WorkView| {
@@ -150,7 +151,7 @@ async fn a_host_without_room_leaves_the_process_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
     let mut world = World::with_agents(2).await;
-    // It takes its time to end, so that there is a middle to be killed in.
+    // The program takes time to end, so that the manager can be killed meanwhile.
     let slow = [
         "sh",
         "-c",
@@ -178,7 +179,7 @@ async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
     };
     let moved = reaches(&ada, &path, LIMIT, there).await;
 
-    // And where no place had been given yet, nothing is touched.
+    // Where no place was granted yet, nothing is touched.
     let mut filler = service(&["sleep", "1000"], 1);
     filler.size = Some(Size::memory(3 * GIB));
     let filler = submit(&ada, "services", &filler).await;

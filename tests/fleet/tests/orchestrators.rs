@@ -1,5 +1,5 @@
-//! An orchestrator in another language, with real processes in the shares it is given: both sides
-//! are killed in the middle, its work is withdrawn, and a second one never notices (section 7).
+//! An orchestrator in another language, with real processes in its allocations. Both sides are
+//! killed in the middle, its work is withdrawn, and a second orchestrator is not affected.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use hayward_tests_fleet::{Agent, Pace, World};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Only ends a test that would wait for ever.
+/// Limit of a test that would wait for ever.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Shares and the processes in them.
+/// Allocations and their processes.
 type Running = BTreeMap<String, i32>;
 
 struct Orchestrator {
@@ -30,13 +30,13 @@ struct Orchestrator {
     client: Client,
 }
 
-/// A publication, as far as it is looked at here.
+/// The part of a publication that is read here.
 #[derive(serde::Deserialize)]
 struct Set<T> {
     changed: BTreeMap<String, T>,
 }
 
-/// What the program writes down.
+/// The state that the program writes.
 #[derive(serde::Deserialize)]
 struct Known {
     lineage: String,
@@ -133,7 +133,7 @@ impl Orchestrator {
         self.client.get(&path).await.ok()
     }
 
-    /// Waits until so many processes run, each in a share of its own, and every side says so.
+    /// Waits until so many processes run, each in an allocation of its own, and all sides agree.
     async fn runs(&self, count: usize) -> Running {
         let what = format!("{count} processes of {}", self.name);
         until_within(&what, LIMIT, async || {
@@ -154,7 +154,7 @@ impl Orchestrator {
     }
 }
 
-/// A zombie is gone.
+/// A zombie counts as gone.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next();
@@ -168,8 +168,8 @@ async fn held(world: &World) -> Option<BTreeMap<String, AllocationEntry>> {
     Some(update.changed)
 }
 
-/// Three machines, and the two with what they have: a job of three processes and a machine, and
-/// a job of two.
+/// Three nodes and two orchestrators: a job of three processes and a reservation, and a job of two
+/// processes.
 async fn both(world: &mut World) -> (Orchestrator, Orchestrator, Running) {
     for node in ["node-1", "node-2", "node-3"] {
         world.start_agent(node, &Agent::default());
@@ -186,7 +186,7 @@ async fn both(world: &mut World) -> (Orchestrator, Orchestrator, Running) {
     (one, two, untouched)
 }
 
-/// It goes on with what it had, but for the process that was killed while it was away.
+/// It continues with all its processes, except for the one that was killed meanwhile.
 async fn killed_and_back(world: &mut World, one: &Orchestrator) -> Running {
     let running = one.runs(3).await;
     let before = one.known().expect("what it knows");
@@ -212,7 +212,7 @@ async fn killed_and_back(world: &mut World, one: &Orchestrator) -> Running {
     after
 }
 
-/// The memory of the orchestrator is lost, and its next life takes over.
+/// The orchestrator loses its memory, and its next life takes over.
 async fn taken_over(world: &mut World, one: &Orchestrator) {
     let before = one.known().expect("what it knows").lineage;
     world.kill("one");
@@ -239,7 +239,7 @@ async fn orchestrators_keep_what_they_were_given_whoever_is_killed() {
     let (one, two, untouched) = both(&mut world).await;
     let after = killed_and_back(&mut world, &one).await;
 
-    // job-converter is killed, and then the scheduler too: nothing is started or ended.
+    // job-converter is killed, and then the scheduler too: no process is started or ended.
     for services in [&["job-converter"][..], &["job-converter", "rm-scheduler"]] {
         for service in services {
             world.kill(service);
@@ -254,7 +254,7 @@ async fn orchestrators_keep_what_they_were_given_whoever_is_killed() {
     taken_over(&mut world, &one).await;
     assert_eq!(one.runs(3).await, after);
 
-    // Withdrawn, everything of it ends, and nothing of the other.
+    // After the withdrawal, all its processes end, and none of the other orchestrator.
     one.say("stop", "");
     until_within("it to end", LIMIT, async || world.ended("one")).await;
     room_is_free_but_for(&world, &untouched).await;
@@ -267,7 +267,7 @@ async fn what_a_map_asks_for_comes_and_goes() {
     let mut world = World::at(Pace::patient()).await;
     let (one, two, untouched) = both(&mut world).await;
 
-    // It may have more, and then less: of what it had, some goes, and nothing is started anew.
+    // It may have more, and then fewer: some of its processes end, and none is restarted.
     let first = one.runs(3).await;
     one.say("size", "5");
     let five = one.runs(5).await;
@@ -281,7 +281,7 @@ async fn what_a_map_asks_for_comes_and_goes() {
     assert!(left.iter().all(|(share, pid)| five.get(share) == Some(pid)));
     assert_eq!(two.runs(2).await, untouched);
 
-    // One may not see what another has; removed, it ends what it started.
+    // One orchestrator cannot see the work of another. When it is removed, its processes end.
     let url = world.url("job-converter");
     let token = TokenSource::fixed(&two.token);
     let foreign = Client::new([url], token).expect("a client");

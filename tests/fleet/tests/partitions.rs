@@ -1,6 +1,5 @@
-//! W7, I4: what becomes of work whose node is cut off (F16, F17), stopped (F2) or killed (F26). The
-//! agents are on islands of their own; what they run says all the time that it is there, by a clock
-//! they share with the test.
+//! Work on nodes that are cut off, stopped or killed. The agents are in network namespaces of their
+//! own, and their work writes marks with a clock that it shares with the test (W7).
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use nix::sys::signal::Signal;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Two agents, each on its island. None, with the reason said, where islands cannot be had.
+/// Two agents, each on its island. `None` where islands are not possible; the reason is printed.
 struct Sea {
     world: World,
     islands: Vec<(String, Island)>,
@@ -62,7 +61,7 @@ impl Sea {
         submit(&self.ada, "services", &body).await
     }
 
-    /// It is shown as unreachable, with what becomes of it.
+    /// It is shown as unreachable, with the consequence for it.
     async fn is_awaited(&self, id: &WorkId, allocation: &AllocationId) {
         let path = format!("/v1/services/{id}");
         let view: WorkView = self.ada.get(&path).await.expect("a view");
@@ -74,7 +73,7 @@ impl Sea {
         assert!(away && reason.contains("cannot be reached"), "{view:?}");
     }
 
-    /// Where its one process runs, once it runs anywhere but as `other`.
+    /// The place of its one process, when it runs as another allocation than `other`.
     async fn runs(&self, id: &WorkId, other: Option<&AllocationId>) -> (AllocationId, NodeName) {
         let path = format!("/v1/services/{id}");
         let view = reaches(&self.ada, &path, LIMIT, |view| {
@@ -93,7 +92,7 @@ fn running(view: &WorkView, other: Option<&AllocationId>) -> Option<(AllocationI
     Some((process.allocation.clone(), process.node.clone()))
 }
 
-/// Until it has said once more that it is there.
+/// Waits until it has written another mark.
 async fn goes_on(marks: &Marks, of: &AllocationId) {
     let before = marks.last_of(of);
     until_within(&format!("{of} to go on"), LIMIT, async || {
@@ -102,7 +101,7 @@ async fn goes_on(marks: &Marks, of: &AllocationId) {
     .await;
 }
 
-/// I4: whatever happens to the node of exclusive work, it has ended before its successor begins.
+/// Exclusive work has ended before its successor begins, whatever happens to its node (I4).
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_exclusive_work_is_never_there_twice() {
     let Some(mut sea) = Sea::new().await else {
@@ -135,7 +134,7 @@ async fn i4_exclusive_work_is_never_there_twice() {
             Some(_) => sea.lose(&node, Loss::Nothing),
             None => sea.world.signal(node.as_str(), Signal::SIGCONT),
         }
-        // Healed: both nodes are good, and one process is there, the one that was.
+        // After the repair both nodes are healthy, and the original process is the only one.
         sea.world.nodes_take_work(2).await;
         let path = format!("/v1/services/{id}");
         let view = reaches(&sea.ada, &path, LIMIT, |view| view.processes.len() == 1).await;
@@ -146,7 +145,7 @@ async fn i4_exclusive_work_is_never_there_twice() {
     }
 }
 
-/// What each choice makes of one and the same cut.
+/// Each choice of the submitter on the same cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn w7_each_piece_of_work_says_what_becomes_of_it() {
     let Some(mut sea) = Sea::new().await else {
@@ -187,7 +186,7 @@ async fn w7_each_piece_of_work_says_what_becomes_of_it() {
             successors.push((id, next));
         }
     }
-    // Nobody hears of them, and they run on (G6).
+    // No service reaches them, and they run on (G6).
     for (_, id, marks, allocation, moves) in &works {
         goes_on(marks, allocation).await;
         if !moves {

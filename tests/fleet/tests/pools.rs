@@ -1,6 +1,6 @@
-//! A worker pool of real processes, owned by a program in another language: kept at its size while
-//! its workers are killed, and through a restart of the scheduler and of the owner (W1, W8); and no
-//! worker goes that its owner did not choose (W4).
+//! A worker pool of real processes with an owner in another language: it keeps its size while its
+//! workers are killed, and through restarts of the scheduler and the owner. No worker leaves that
+//! its owner did not choose (worker pools, Invariants).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const SIZE: u64 = 4;
-/// Only ends a test that would wait for ever.
+/// Limit of a test that would wait for ever.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Workers whose processes are there: id and process.
+/// Workers with a live process: id and pid.
 type Alive = BTreeSet<(String, i32)>;
 
 /// The pool, its owner, and the folder in which its workers register.
@@ -37,7 +37,7 @@ impl Pool {
         let state = world.dir.path().join("owner");
         let folder = state.join("workers");
         std::fs::create_dir_all(&folder).expect("a folder");
-        // Workers may run as somebody else.
+        // Workers may run under another account.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         std::fs::set_permissions(&folder, open).expect("open to all");
         let register = format!(
@@ -102,14 +102,14 @@ impl Pool {
         world.spawn(alias, command);
     }
 
-    /// Tells the owner something, by a file.
+    /// Sends a command to the owner, by a file.
     fn say(&self, name: &str, text: &str) {
         let fresh = self.state.join(format!("{name}.new"));
         std::fs::write(&fresh, text).expect("a file");
         std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
     }
 
-    /// What the owner knows.
+    /// The state of the owner.
     fn known(&self) -> Option<Known> {
         let text = std::fs::read(self.state.join("owner.json")).ok()?;
         serde_json::from_slice(&text).ok()
@@ -119,7 +119,7 @@ impl Pool {
         self.operator.get(&self.path).await.expect("a view")
     }
 
-    /// Workers that registered and whose processes are there.
+    /// Workers that have registered and have a live process.
     fn alive(&self) -> Alive {
         let files = std::fs::read_dir(self.state.join("workers"));
         let files = files.into_iter().flatten().flatten();
@@ -135,8 +135,8 @@ impl Pool {
         read.collect()
     }
 
-    /// Waits until the pool is at its size again, without those who were killed, and the scheduler,
-    /// the owner and the processes say the same.
+    /// Waits until the pool has its size again without the killed workers, and the scheduler, the
+    /// owner and the processes agree.
     async fn at_size(&self, size: u64, without: &BTreeSet<String>) -> Alive {
         let what = format!("{size} workers without {without:?}");
         let since = Instant::now();
@@ -155,14 +155,14 @@ impl Pool {
     }
 }
 
-/// What the owner writes down.
+/// The state that the owner writes.
 #[derive(serde::Deserialize)]
 struct Known {
     epoch: u64,
     workers: BTreeSet<String>,
-    /// Told to be dead, or found so.
+    /// Reported as dead, or found dead.
     removed: BTreeSet<String>,
-    /// Given back by itself.
+    /// Released by the owner itself.
     given_up: BTreeSet<String>,
 }
 
@@ -170,7 +170,7 @@ fn names(alive: &Alive) -> BTreeSet<String> {
     alive.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Two machines, and a pool that nobody owns yet. No node is given up however busy this one is.
+/// Two nodes, and a pool without owner. No node is declared lost, however busy this machine is.
 async fn world_with_pool() -> (World, Pool) {
     let mut world = World::at(Pace::patient()).await;
     for node in ["node-1", "node-2"] {
@@ -181,7 +181,7 @@ async fn world_with_pool() -> (World, Pool) {
     (world, pool)
 }
 
-/// A zombie is gone: its supervisor has yet to note its end.
+/// A zombie counts as gone. Its supervisor has yet to record its end.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -209,7 +209,7 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
     pool.start_owner(&mut world, "owner");
     let mut killed = BTreeSet::new();
     let mut alive = pool.at_size(SIZE, &killed).await;
-    // Which ones is drawn from their ids, which are random at their ends.
+    // The workers are chosen by their ids, which end in random digits.
     let mut draw = alive
         .iter()
         .map(|(name, _)| name.len() + name.as_bytes()[name.len() - 1] as usize)
@@ -222,7 +222,7 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
         alive = pool.at_size(SIZE, &killed).await;
     }
 
-    // The scheduler dies; so does a worker while it is away. The others are the same processes.
+    // The scheduler dies, and a worker dies meanwhile. The other processes are the same afterwards.
     let before = alive;
     world.kill("rm-scheduler");
     strike(&before, 0, &mut killed);
@@ -231,7 +231,7 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
     alive = pool.at_size(SIZE, &killed).await;
     only_one_was_replaced(&before, &alive);
 
-    // The owner dies; so does a worker while it is away. A new owner has the next epoch.
+    // The owner dies, and a worker dies meanwhile. A new owner has the next epoch.
     let before = alive;
     world.kill("owner");
     strike(&before, 1, &mut killed);
@@ -241,7 +241,7 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
     let view = pool.view().await;
     assert_eq!((view.owner.epoch, view.designated), (2, SIZE));
 
-    // Race 14: both, and a worker.
+    // Both die, and a worker.
     let before = alive;
     world.kill("rm-scheduler");
     world.kill("owner");
@@ -260,7 +260,7 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
         .await
         .expect("stopped");
     all_have_ended(&pool, &alive).await;
-    // An owner hears the end of its pool, and goes.
+    // The owner observes the end of its pool, and ends.
     owner_has_ended(&mut world, "owner").await;
 }
 
@@ -274,7 +274,7 @@ async fn nobody_but_the_owner_chooses_who_goes() {
     let six = pool.at_size(6, &killed).await;
     assert!(six.is_superset(&four), "{four:?} {six:?}");
 
-    // It lowers the size and then says who goes: those, and nobody else, and none is replaced.
+    // The owner lowers the size and names workers: exactly these leave, and none is replaced.
     pool.say("size", "3");
     let three = pool.at_size(3, &killed).await;
     assert!(six.is_superset(&three), "{six:?} {three:?}");
@@ -283,8 +283,8 @@ async fn nobody_but_the_owner_chooses_who_goes() {
     assert!(known.removed.is_empty(), "what it ordered is not told");
     assert_eq!(pool.view().await.failed_so_far, 0);
 
-    // Another owner leads while the first still runs, which is fenced off and goes. Every worker
-    // stays the same process.
+    // Another owner leads while the first still runs, which is fenced off and ends. Every worker
+    // keeps its process.
     pool.start_owner(&mut world, "second");
     owner_has_ended(&mut world, "first").await;
     assert_eq!(pool.at_size(3, &killed).await, three);
@@ -295,7 +295,7 @@ async fn nobody_but_the_owner_chooses_who_goes() {
     let again = pool.at_size(3, &killed).await;
     only_one_was_replaced(&three, &again);
 
-    // Section 13: its job is done.
+    // The job of the owner is done.
     pool.say("stop", "SUCCEEDED");
     owner_has_ended(&mut world, "second").await;
     all_have_ended(&pool, &again).await;

@@ -1,8 +1,7 @@
-//! Every route of every service as every principal (S6), and what belongs to somebody else (S7,
-//! S12, S14, I18).
+//! Every route of every service as every principal, and work of other users.
 //!
-//! The routes come from the descriptions that the services serve, with who may use each. A route
-//! without a decision fails here.
+//! The routes come from the descriptions that the services serve, with the scopes of each. A route
+//! without a decision fails here (S6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use hayward_tests_fleet::{World, is_running, job, reaches, reservation, service,
 use http::Method;
 use serde_json::{Value, json};
 
-/// Somebody, and the scopes of their token; none: no token at all.
+/// A caller with the scopes of its token. `None`: no token at all.
 struct Principal {
     name: &'static str,
     scopes: Option<&'static [&'static str]>,
@@ -28,10 +27,10 @@ const fn of(name: &'static str, scopes: &'static [&'static str]) -> Principal {
     Principal { name, scopes }
 }
 
-/// To be in a tenant opens and shuts no route.
+/// Membership in a tenant opens and closes no route.
 const IN_A_TENANT: &str = "cy";
 
-/// Of each kind one, and one more where a name in the path has to be theirs.
+/// One principal of each kind, and another one where a name in the path has to be its own.
 const PRINCIPALS: [Principal; 17] = [
     Principal {
         name: "a stranger",
@@ -55,7 +54,7 @@ const PRINCIPALS: [Principal; 17] = [
     of("another orchestrator", &["orchestrator:o2"]),
 ];
 
-/// What stands in paths: as in the tokens above, where it matters.
+/// Names for the parameters of a path, as in the tokens above.
 fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{node}" => "n1",
@@ -68,8 +67,8 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Whether the words of the description let these scopes in: written anew here, so that it is not
-/// the guard that says what the guard should do.
+/// Whether the words of the description admit these scopes. Written separately from the guard that
+/// the test checks.
 fn may(words: &BTreeSet<String>, scopes: Option<&[&str]>) -> bool {
     if words.contains("anyone") {
         return true;
@@ -98,7 +97,7 @@ struct Route {
     words: BTreeSet<String>,
 }
 
-/// All of them, and those that nobody decided about.
+/// All routes, and those without a decision.
 async fn routes(world: &World) -> (Vec<Route>, Vec<String>) {
     let (mut routes, mut undecided) = (Vec::new(), Vec::new());
     for (service, _) in hayward::prepare::SERVICES {
@@ -134,7 +133,7 @@ async fn status(client: &Client, method: Method, path: &str) -> u16 {
         _ => call,
     };
     match call.send::<Option<Value>>().await {
-        // What is no JSON is an answer nevertheless.
+        // An answer that is not JSON is an answer too.
         Ok(_) | Err(ClientError::Unreadable { .. }) => 200,
         Err(ClientError::Problem(problem)) => problem.status().as_u16(),
         Err(other) => panic!("{path}: {other:?}"),
@@ -190,12 +189,12 @@ async fn s6_every_route_as_every_principal() {
     assert_eq!(wrong, [""; 0], "of {} routes", routes.len());
 }
 
-/// An open route whose body has to carry the proof, which ours does not.
+/// An open route whose body has to carry the proof, which the body of this test does not.
 fn proves_itself(route: &Route, status: u16) -> bool {
     status == 401 && route.method == Method::POST && route.path.ends_with("/credentials")
 }
 
-/// The whole story of somebody else's work: it is not there.
+/// All reads of another user's work answer as if it did not exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_what_is_somebody_elses_is_not_there() {
     let world = World::with_agents(1).await;
@@ -225,7 +224,7 @@ async fn s7_what_is_somebody_elses_is_not_there() {
         let path = format!("/v1/jobs/{id}/{part}");
         assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
     }
-    // Asking for somebody else's list is refused: that there is an ada is no secret.
+    // A request for another user's list is refused: the name of a user is no secret.
     for path in ["/v1/jobs?user=ada", "/v1/jobs/publication?user=ada"] {
         assert_eq!(status(&ben, Method::GET, path).await, 403, "{path}");
     }
@@ -238,7 +237,7 @@ async fn s7_what_is_somebody_elses_is_not_there() {
     of_allocations(&world).await;
 }
 
-/// S12: whatever somebody of another tenant may ask for names neither her nor her work.
+/// No answer to a user of another tenant names the user or the work (S12).
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_another_tenant_is_told_amounts() {
     let world = World::with_agents(1).await;
@@ -258,7 +257,7 @@ async fn s12_another_tenant_is_told_amounts() {
         let token = TokenSource::fixed(token.expect("a token"));
         Client::new([world.url(service)], token).expect("a client")
     };
-    // Once she is known to her fellow, the file was read.
+    // When a fellow of the tenant sees the user, the file was read.
     let ann = of("ann", "rm-scheduler");
     let named = |shares: &Shares| {
         let users = shares.classes.iter().flat_map(|class| &class.users);
@@ -279,7 +278,7 @@ async fn s12_another_tenant_is_told_amounts() {
         let ben = of("ben", route.service);
         let text = match ben.get::<Value>(&route.path).await {
             Ok(answer) => answer.to_string(),
-            // It asks for more than a path; nobody is told of anybody by that.
+            // The route needs more than a path, so its refusal reveals nothing.
             Err(ClientError::Problem(problem)) if problem.status() == 400 => continue,
             Err(other) => panic!("{}: {other:?}", route.path),
         };
@@ -329,7 +328,7 @@ async fn of_allocations(world: &World) {
     let whole: AllocationList = of("operator").get("/v1/allocations").await.expect("all");
     let his: AllocationList = ben.get("/v1/allocations").await.expect("his own");
     assert!(!hers.allocations.is_empty() && his.allocations.is_empty());
-    // Some of hers may have ended in between.
+    // Some of the user's allocations may have ended meanwhile.
     let told: BTreeSet<_> = whole.allocations.iter().map(|it| &it.id).collect();
     assert!(hers.allocations.iter().any(|it| told.contains(&it.id)));
     let path = format!("/v1/allocations/{}", hers.allocations[0].id);

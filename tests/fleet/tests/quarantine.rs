@@ -1,6 +1,6 @@
-//! W6, F34: a machine that heartbeats well and starts nothing is found by evidence, blocked for
-//! longer each time, and comes back through a trial when it works again; and however many turn bad,
-//! no more than the allowed part of a pool is withheld (B9, I16).
+//! A node with good heartbeats that starts nothing is found by evidence, blocked for longer each
+//! time, and returns through a trial when it works again. However many nodes turn bad, no more than
+//! the allowed part of a pool is withheld (W6).
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(2);
 const NODES: u32 = 5;
-/// Of one node.
+/// Allocations of one node.
 const PLACES: u32 = 4;
 /// Broken from the start.
 const GREY: &str = "node-3";
-/// Breaks while the other is blocked: of five nodes, one may be withheld.
+/// Breaks while the other is blocked. Of five nodes, one may be withheld.
 const SECOND: &str = "node-4";
 const BLOCK_MS: u64 = 1_000;
 
-/// Heartbeats as well as any other, and every launch fails.
+/// Heartbeats are good, and every launch fails.
 fn broken() -> Agent {
     Agent {
         helper: Some("/nonexistent"),
@@ -57,8 +57,8 @@ impl Story {
         }
     }
 
-    /// What is said now: nothing, or the block or the trial of the grey node. Of five nodes, one
-    /// may be withheld, so another one is never named, whatever happens on it.
+    /// The present block or trial of the broken node, if any. Of five nodes one may be withheld, so
+    /// no other node is ever blocked.
     async fn said(&self) -> Option<BlockView> {
         let overview = self.blocks.get::<BlockOverview>("/v1/blocklist").await;
         let mut nodes = overview.expect("an overview").nodes.into_iter();
@@ -70,7 +70,7 @@ impl Story {
         grey
     }
 
-    /// What stands on the grey node.
+    /// Allocations on the broken node.
     async fn there(&self) -> Vec<AllocationView> {
         let list: AllocationList = self
             .scheduler
@@ -87,14 +87,14 @@ impl Story {
             return;
         };
         let mut there = self.there().await;
-        // The same trial still: all that was granted since it began was granted on trial.
+        // The trial is still the same: everything granted since it began was granted on trial.
         if self.said().await.is_some_and(|now| now.item == before.item) {
             there.retain(|it| it.granted_at > before.item.start);
             assert!(there.len() <= 1, "{before:?} {there:#?}");
         }
     }
 
-    /// Waits until `look` finds something, and sees that the rules hold all the time.
+    /// Waits until `look` finds something, and checks all the time that the rules hold.
     async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
         until_within(what, LIMIT, async || {
             self.one_at_a_time().await;
@@ -108,14 +108,14 @@ impl Story {
         self.blocks.get(&path).await.expect("evidence")
     }
 
-    /// What happened to the grey node, the oldest first.
+    /// The history of the broken node, the oldest entry first.
     async fn history(&self) -> Vec<BlockChange> {
         let path = "/v1/blocklist/history?limit=1000";
         let history: BlockHistory = self.blocks.get(path).await.expect("a history");
         history.changes.into_iter().rev().collect()
     }
 
-    /// Milliseconds its blocks lasted, or last.
+    /// Lengths of its blocks in milliseconds.
     async fn lengths(&self) -> Vec<u64> {
         let changes = self.history().await;
         let added = changes.iter().filter(|it| it.event == BlockEvent::Added);
@@ -136,12 +136,12 @@ async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
         .put("/v1/blocklist/strategy", &strategy)
         .await
         .expect("chosen");
-    // Every place is wanted, for as long as the story takes.
+    // All space is wanted, for as long as the test takes.
     let ada = story.world.client("job-converter", "user-ada");
     let wanted = service(&["sleep", "1000"], NODES * PLACES);
     submit(&ada, "services", &wanted).await;
 
-    // Found within a few launches and blocked for a while, by nobody's hand.
+    // The node is found within a few launches and blocked for a while, without an operator.
     let blocked = || async { story.said().await.filter(|view| !view.item.canary) };
     let block = story.until("the grey node to be blocked", blocked).await;
     assert!(block.item.automatic && block.left_ms.is_some(), "{block:?}");
@@ -157,7 +157,7 @@ async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
     let doubled: Vec<u64> = (0..lengths.len()).map(|it| BLOCK_MS << it).collect();
     assert_eq!(lengths, doubled);
 
-    // Another one breaks. It should be blocked too, and a brake says why it is not.
+    // Another node breaks. A brake explains why it is not blocked.
     story.world.lose(SECOND);
     story.world.start_agent(SECOND, &broken());
     let held = || async { story.evidence(SECOND).await.withheld };
@@ -167,7 +167,7 @@ async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
         "{held}"
     );
 
-    // Repaired, it is taken back after one trial.
+    // Repaired nodes return after one trial.
     for node in [SECOND, GREY] {
         story.world.kill(node);
         story.world.start_agent(node, &Agent::default());

@@ -1,11 +1,11 @@
-//! What the role of each service can do in the database: its rows, and nothing else (S25). Every
-//! table of every schema is tried, so that a new one is as closed as the others.
+//! The role of each service can change its own rows in the database and nothing else. Every table
+//! of every schema is tried, so that a new one is closed too (S25).
 
 use hayward::prepare::SERVICES;
 use hayward_testkit::{TestDatabase, TestServer};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-/// The code of a refusal for want of rights.
+/// The code of a refusal for missing rights.
 const FORBIDDEN: &str = "42501";
 
 async fn world() -> (TestServer, TestDatabase) {
@@ -19,7 +19,7 @@ async fn open(database: &TestDatabase, role: &str) -> PgConnection {
     PgConnection::connect(&url).await.expect("a connection")
 }
 
-/// Tried and taken back.
+/// Tried and rolled back.
 async fn attempt(connection: &mut PgConnection, sql: &str) -> Result<(), String> {
     let mut tx = connection.begin().await.expect("a transaction");
     let done = tx.execute(AssertSqlSafe(sql.to_owned())).await;
@@ -32,7 +32,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// Those that are not refused for want of rights.
+/// The statements that are not refused for missing rights.
 async fn let_through(connection: &mut PgConnection, all: &[String]) -> Vec<String> {
     let mut through = Vec::new();
     for sql in all {
@@ -134,7 +134,7 @@ async fn s25_a_service_reaches_its_rows_and_nothing_else() {
         all.extend(own.into_iter().flat_map(of_own_definition));
         let through = let_through(&mut connection, &all).await;
         assert_eq!(through, [""; 0], "as {me}");
-        // The attempts mean something: what is its own it may do.
+        // A counter-check: a role may change its own tables.
         for sql in [
             "select * from audit",
             "select * from audit_anchor",
@@ -166,7 +166,7 @@ async fn s25_roles_are_plain_and_wait_within_bounds() {
         .expect("roles");
         let owner = format!("{}_owner", schema.name);
         assert_eq!(plain, [(schema.name.to_owned(), true), (owner, false)]);
-        // A connection that asks for nothing of the kind, as psql would make it.
+        // A connection without the settings of a service, as psql makes it.
         let mut bare = open(&database, schema.name).await;
         let waits: Vec<String> = sqlx::query_scalar(
             "select current_setting(name) from unnest(array['statement_timeout', 'lock_timeout',

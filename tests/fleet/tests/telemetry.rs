@@ -1,6 +1,6 @@
-//! What a collector receives of a real fleet (T1–T6): a submission can be followed to its running
-//! process across all services, every metric is as the catalogue says, no secret is anywhere in
-//! it; and a collector that hangs changes nothing (F47).
+//! The telemetry of a real fleet: a submission can be followed to its running process across all
+//! services, every metric matches the catalogue, and no secret occurs. A collector that hangs
+//! changes nothing (T1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn named<'a>(spans: &'a [Span], name: &str) -> impl Iterator<Item = &'a Span> {
     spans.iter().filter(move |span| span.name == name)
 }
 
-/// Names of the children of a span, with the process that told each.
+/// Names of the children of a span, with the process of each.
 fn children(spans: &[Span], of: &Span) -> BTreeSet<(String, String)> {
     let children = spans
         .iter()
@@ -63,7 +63,7 @@ fn holds(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> boo
     names.iter().all(told)
 }
 
-/// Traces 1, 2 and 3 of T5, and how they hang together; what is missing, where something is.
+/// The three traces of a submission and their links. An error names the missing part (T5).
 fn followed(spans: &[Span]) -> Result<(), String> {
     let trace = bytes(TRACE);
     let mut requests = named(spans, "POST /v1/services");
@@ -106,8 +106,8 @@ fn followed(spans: &[Span]) -> Result<(), String> {
     Ok(())
 }
 
-/// Trace 3 of what starts nothing: it is linked to its submission as well, and rm-scheduler alone
-/// tells of it.
+/// The trace of an allocation without a process: it is linked to its submission as well, and
+/// rm-scheduler alone writes it.
 fn followed_reservation(spans: &[Span]) -> Result<(), String> {
     let mut requests = named(spans, "POST /v1/reservations");
     let request = requests.next().ok_or("no request")?;
@@ -125,7 +125,7 @@ fn followed_reservation(spans: &[Span]) -> Result<(), String> {
         .ok_or(format!("its life has {stages:?}"))
 }
 
-/// What is wrong with one series.
+/// The fault of one series, if any.
 fn fault(one: &Measured) -> Option<String> {
     let Some(known) = catalogue::named(&one.name) else {
         return Some(format!("{} is not in the catalogue", one.name));
@@ -148,7 +148,7 @@ fn fault(one: &Measured) -> Option<String> {
     })
 }
 
-/// What the catalogue promises of a quiet fleet and nobody has told.
+/// Metrics that the catalogue promises for a quiet fleet and that did not arrive.
 fn missing(metrics: &[Measured]) -> Vec<String> {
     let told: BTreeSet<(&str, &str)> = metrics
         .iter()
@@ -165,7 +165,7 @@ fn missing(metrics: &[Measured]) -> Vec<String> {
         .collect()
 }
 
-/// Every secret of the fleet, and ours.
+/// Every secret of the fleet and of this test.
 fn secrets(world: &World) -> Vec<String> {
     let mut secrets = vec![SECRET.to_owned()];
     let mut folders = vec![world.keys.dir().to_owned()];
@@ -177,7 +177,7 @@ fn secrets(world: &World) -> Vec<String> {
             } else if let Ok(text) = std::fs::read_to_string(&path) {
                 let public =
                     path.extension().is_some_and(|it| it == "pub") || text.contains("PUBLIC");
-                // Of a key its first line of secret; a token is one line.
+                // The first secret line of a key. A token is one line.
                 let lines = text.lines().filter(|line| line.len() > 20);
                 let secret = lines.filter(|line| !line.starts_with("-----"));
                 secrets.extend(secret.filter(|_| !public).map(str::to_owned));
@@ -195,7 +195,7 @@ fn logged(world: &World) -> String {
         .collect()
 }
 
-/// S23
+/// No secret occurs in anything that arrived (S23).
 fn no_secret_is_told(collector: &Collector, world: &World) {
     let lines = logged(world);
     let everything = collector.everything();
@@ -208,9 +208,9 @@ fn no_secret_is_told(collector: &Collector, world: &World) {
     }
 }
 
-/// T2, T3, T6
+/// Every metric arrives and matches the catalogue (T6).
 async fn everything_is_measured(collector: &Collector, world: &World) {
-    // Looks at the invariants are taken each minute, and whenever somebody asks.
+    // Invariants are evaluated each minute, and on each request.
     for (name, _) in hayward::prepare::SERVICES {
         let client = world.client(name, "operator");
         let look: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
@@ -228,7 +228,7 @@ async fn everything_is_measured(collector: &Collector, world: &World) {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// T4
+/// Every log line is a structured event (T4).
 fn every_line_is_an_event(collector: &Collector, world: &World, spans: &[Span]) {
     let logs = collector.logs();
     let life = named(spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
@@ -260,7 +260,7 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     reaches(&ada, &path, LIMIT, is_running).await;
     let tasks = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
     assert_eq!(ends(&ada, &tasks, LIMIT).await.state, WorkState::Completed);
-    // Told while she has work, and of nobody who has none.
+    // Shares are reported for users with work, and for no others.
     until_within("her share to be measured", LIMIT, async || {
         let metrics = collector.metrics();
         let mut found = metrics
@@ -280,7 +280,7 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     given_back.expect("given back");
     reaches(&ada, &place, LIMIT, |view| view.state.is_final()).await;
 
-    // T5
+    // The whole trace of the submission (T5).
     until_within("the whole story of the submission", LIMIT, async || {
         let spans = collector.spans();
         let story = followed(&spans).and_then(|()| followed_reservation(&spans));
@@ -293,7 +293,7 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
         let inner = ["validate", "commit"].contains(&span.name.as_str());
         assert!(said.is_some() || inner, "which service? {span:?}");
     }
-    // The same from the database, when traces are sampled away.
+    // The timeline from the database has the same, when traces are sampled away.
     let timeline: Timeline = ada.get(&format!("{path}/timeline")).await.expect("told");
     let events: Vec<&str> = timeline.events.iter().map(|it| it.event.as_str()).collect();
     for stage in [
@@ -344,14 +344,14 @@ async fn f47_a_collector_that_hangs_changes_nothing_and_what_is_lost_is_counted(
     world.nodes_take_work(1).await;
     let ada = world.client("job-converter", "user-ada");
     for _ in 0..10 {
-        // One attempt, within the patience of a client: nobody waits for the collector.
+        // One attempt within the timeout of a client: no request waits for the collector.
         let wanted = job(&["/bin/true"], 1);
         let key = clock::fresh_uuid().to_string();
         let answer: Result<Submitted, _> = ada.post("/v1/jobs", &wanted, Some(&key)).await;
         let id = answer.expect("accepted").id;
         assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
     }
-    // Four seconds for what is left, and what an orderly end takes besides.
+    // Four seconds for the rest of the telemetry, and the time of an orderly end.
     let began = Instant::now();
     world.terminate("blocklist");
     let took = began.elapsed();

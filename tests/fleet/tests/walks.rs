@@ -1,4 +1,4 @@
-//! The walks a newcomer reads about, on a fleet of real processes.
+//! The walks of `docs/a-job-runs.md`, on a fleet of real processes.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use hayward_vocabulary::NodeName;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Architecture D8 and section 10: four rungs down, four up.
+/// A job goes down the ladder and its outcome comes up again (D8).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs() {
     let world = World::with_agents(2).await;
@@ -30,7 +30,7 @@ async fn a_job_runs() {
     for task in 0..40 {
         assert_eq!(witness.times(task), 1, "task {task}");
     }
-    // Nothing is left behind on any rung.
+    // No service has any remains of it.
     let scheduler = world.client("rm-scheduler", "operator");
     until("the burial of every allocation", async || {
         let list: AllocationList = scheduler.get("/v1/allocations").await.ok()?;
@@ -96,7 +96,7 @@ async fn two_users_share_by_weight() {
     }
 }
 
-/// Section 10: the everyday road with one new edge.
+/// A blocked node is emptied by the usual way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_blocked_and_emptied_and_comes_back() {
     let world = World::with_agents(2).await;
@@ -114,7 +114,7 @@ async fn a_node_is_blocked_and_emptied_and_comes_back() {
             .map(|process| process.node.clone())
             .collect::<Vec<NodeName>>()
     };
-    // instances of one service go to different nodes while they can.
+    // Instances of one service go to different nodes while they can.
     let view = reaches(&ada, &path, LIMIT, |view| spread(view).len() == 2).await;
     let nodes = spread(&view);
     assert_ne!(nodes[0], nodes[1]);
@@ -139,7 +139,7 @@ async fn a_node_is_blocked_and_emptied_and_comes_back() {
         now.len() == 2 && now.iter().all(|node| *node == nodes[1])
     };
     reaches(&ada, &path, LIMIT, elsewhere).await;
-    // It ends by itself: a machine can be reserved only where nothing fixed runs.
+    // The job ends by itself: a node can be reserved only where no fixed work runs.
     let held = submit(&ada, "reservations", &reservation()).await;
     let view = reaches(&ada, &format!("/v1/reservations/{held}"), LIMIT, is_running).await;
     assert_eq!(view.processes[0].node, nodes[0]);

@@ -1,12 +1,12 @@
-//! How the parts of a fleet are set.
+//! Settings of the parts of a fleet.
 
-/// How an agent is run.
+/// Settings of an agent.
 #[derive(Debug, Clone)]
 pub struct Agent {
     pub runtime: &'static str,
     pub memory_bytes: u64,
-    /// Instead of the program that supervises containers. One that is not there breaks the
-    /// machine: it heartbeats well, and every launch fails for `runtime_down`.
+    /// Replaces the program that supervises containers. A missing one breaks the node: its
+    /// heartbeats are good, and every launch fails with `runtime_down`.
     pub helper: Option<&'static str>,
 }
 
@@ -20,15 +20,15 @@ impl Default for Agent {
     }
 }
 
-/// How soon things are noticed, in milliseconds.
+/// Times until something is noticed, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// A writer's lease: short, so that a killed leader is followed soon.
+    /// Lease of a writer. Short, so that a killed leader is replaced soon.
     pub lease: u64,
     pub heartbeat: u64,
     pub suspect: u64,
     pub lost: u64,
-    /// Running so long shows that a machine works.
+    /// A process that has run for so long shows that its node works.
     pub worked: u64,
 }
 
@@ -45,7 +45,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// For stories in which no node is to be given up, however busy this machine is.
+    /// For tests in which no node may be declared lost, however busy this machine is.
     pub fn patient() -> Self {
         Self {
             suspect: 20_000,
@@ -54,7 +54,7 @@ impl Pace {
         }
     }
 
-    /// For more processes and agents than this machine serves at the pace of the others.
+    /// For more processes and agents than this machine serves at the usual pace.
     pub fn crowded() -> Self {
         Self {
             lease: 5_000,

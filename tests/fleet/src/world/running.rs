@@ -1,4 +1,4 @@
-//! What runs of a fleet, and how it ends.
+//! The processes of a fleet, and how they end.
 
 use std::process::{Command, ExitStatus};
 
@@ -16,7 +16,7 @@ impl World {
         self.processes.insert(alias.to_owned(), child);
     }
 
-    /// Stops a process in its tracks, or lets it go on.
+    /// Stops a process, or lets it continue.
     pub fn signal(&self, alias: &str, signal: Signal) {
         let child = self.processes.get(alias);
         let child = child.unwrap_or_else(|| panic!("no {alias}"));
@@ -34,7 +34,7 @@ impl World {
         child.wait().expect("gone");
     }
 
-    /// Asks a process to end, and waits until it is gone.
+    /// Requests the end of a process, and waits until it is gone.
     pub fn terminate(&mut self, alias: &str) {
         let mut child = self
             .processes
@@ -45,14 +45,14 @@ impl World {
         child.wait().expect("gone");
     }
 
-    /// How a process ended that nobody killed; none while it runs.
+    /// The exit status of a process that was not killed. `None` while it runs.
     pub fn ended(&mut self, alias: &str) -> Option<ExitStatus> {
         let child = self.processes.get_mut(alias);
         let child = child.unwrap_or_else(|| panic!("no {alias}"));
         child.try_wait().expect("a process of ours")
     }
 
-    /// A machine that is gone: its agent and everything the agent started, all at once.
+    /// Loss of a node: its agent and all processes of the agent are killed at once.
     pub fn lose(&mut self, node: &str) {
         self.kill(node);
         for pid in processes::supervised(&self.folder(node)) {
@@ -60,8 +60,8 @@ impl World {
         }
     }
 
-    /// How many processes with this word in their arguments really run in the containers of a node;
-    /// with the empty word, all of them.
+    /// Number of processes with this word in their arguments that run in the containers of a node.
+    /// The empty word counts all of them.
     pub fn alive(&self, node: &str, word: &str) -> usize {
         processes::count(&self.folder(node), word)
     }
@@ -71,7 +71,7 @@ impl World {
         processes::count(self.dir.path(), word)
     }
 
-    /// Asks the supervisors of this world's containers to end what they supervise.
+    /// Requests the end of all containers from their supervisors.
     fn end_containers(&self) {
         for pid in processes::supervisors(self.dir.path()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -96,7 +96,7 @@ impl Drop for World {
                 }
             }
         }
-        // Agents first, so that nothing is started any more; then what they started.
+        // Agents first, so that they start nothing any more, then their containers.
         let agents: Vec<String> = self
             .processes
             .keys()

@@ -1,4 +1,4 @@
-//! Starting the processes of a fleet.
+//! Starts the processes of a fleet.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -77,7 +77,7 @@ impl World {
         self.run_agent(node, agent, command);
     }
 
-    /// An agent whose machine can be cut off.
+    /// An agent whose network can be cut.
     pub fn start_agent_on(&mut self, island: &Island, node: &str, agent: &Agent) {
         let here = self.command(node);
         let mut command = island.around(&self.program);
@@ -111,7 +111,7 @@ impl World {
         self.spawn(node, command);
     }
 
-    /// One process with many agents on pretended machines of one quantum each.
+    /// One process with many agents on simulated nodes of one quantum each.
     pub fn start_simulated(&mut self, prefix: &str, count: u32) {
         for number in 1..=count {
             let node = NodeName::new(format!("{prefix}-{number:04}")).expect("a node name");
@@ -129,7 +129,7 @@ impl World {
         self.spawn(&alias, command);
     }
 
-    /// A command with the addresses of the fleet and nothing of this process' own settings.
+    /// A command with the addresses of the fleet and an otherwise empty environment.
     pub fn command(&self, alias: &str) -> Command {
         let mut command = Command::new(&self.program);
         let kept =

@@ -1,4 +1,4 @@
-//! Enrolment, renewal, revocation, TLS: with every service and agent a process of its own.
+//! Enrolment, renewal, revocation and TLS, with every service and agent as a separate process.
 
 use std::fs;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ async fn s8_an_agent_enrols_itself_once_and_renews_its_token() {
         assert_eq!(refused.problem().unwrap().code, Code::Unauthenticated);
     }
 
-    // Two thirds of its life are over: the agent asks for another as soon as it runs.
+    // Two thirds of its life are over, so the agent requests another token when it starts.
     world.kill("node-new-1");
     let then = SystemClock.now().unix_ms() - 17 * 3_600_000;
     let then = hayward_vocabulary::Timestamp::from_unix_ms(then);
@@ -145,13 +145,13 @@ async fn s10_s11_an_orchestrator_submits_for_a_listed_user_and_both_are_written_
     let submitted = submit(&etl, "ada", "one").await.unwrap();
     let refused = submit(&etl, "ben", "two").await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
-    // Without a name it has no shares to charge.
+    // Without a name the caller has no share to charge.
     let own = etl
         .post::<_, Submitted>("/v1/jobs", &job, Some("three"))
         .await;
     assert_eq!(own.unwrap_err().problem().unwrap().code, Code::Forbidden);
 
-    // It is ada's, and stays so with who did it, also after a restart.
+    // The job belongs to ada and records who submitted it, also after a restart.
     let path = format!("/v1/jobs/{}", submitted.id);
     for restarted in [false, true] {
         if restarted {
@@ -167,7 +167,7 @@ async fn s10_s11_an_orchestrator_submits_for_a_listed_user_and_both_are_written_
         assert!(ben.get::<WorkView>(&path).await.unwrap_err().is_not_found());
     }
 
-    // No longer listed: the old token still says so, and is not believed.
+    // The user is not listed any more: the old token is refused.
     let order = json!({ "name": "etl", "users": ["ben"] });
     let operator = world.client("job-converter", "operator");
     let _: OrchestratorCreated = operator
@@ -176,7 +176,7 @@ async fn s10_s11_an_orchestrator_submits_for_a_listed_user_and_both_are_written_
         .unwrap();
     let refused = submit(&etl, "ada", "four").await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
-    // Its next token names whom it may act for now.
+    // The next token names the users that it may act for now.
     let path = "/v1/orchestrators/etl/credentials";
     let renewed: OrchestratorCreated = etl.put(path, &json!({})).await.unwrap();
     let etl = client(&world, &renewed.token);
@@ -201,13 +201,13 @@ async fn s3_a_fleet_off_loopback_speaks_tls_and_runs_work() {
         let operator = world.client(service, "operator");
         let status: Value = operator.get("/v1/status").await.unwrap();
         assert_eq!(status["insecure_modes"], json!([]), "{service}");
-        // Plain text is not spoken there.
+        // Plain text is refused there.
         let plain = world.url(service).replace("https:", "http:");
         let plain = Client::new([plain], TokenSource::none()).unwrap();
         assert!(plain.get::<Value>("/livez").await.is_err(), "{service}");
     }
-    // Another authority and other certificates, while everything runs. Nobody has read the one
-    // before the other is shown: that costs some attempts, and no more.
+    // Another authority and other certificates, while everything runs. A process may see one before
+    // the other, which costs some attempts.
     authority::another(&world.keys).unwrap();
     authority::certificates(&world.keys, &[]).unwrap();
     let submitted = until("a second job to be taken", async || {

@@ -1,7 +1,6 @@
-//! G13, F39, F40: what strangers who are slow, idle or greedy cost a caller who behaves. One
-//! service as a process of its own, the strangers in another. What is asserted is that every
-//! request of the well-behaved caller is answered; how long it took is printed, with and without
-//! the strangers in the same run.
+//! The cost of slow, idle and greedy clients for a well-behaved caller. One service and the abusive
+//! clients are separate processes. The test asserts that every request of the well-behaved caller
+//! is answered, and prints the latency with and without abuse (G13).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,17 +17,17 @@ use tokio::task::JoinSet;
 
 const REQUESTS: usize = 400;
 const STRANGERS: usize = 10_000;
-/// Of one address who have never shown a good token (S27).
+/// Idle connections from one address without a valid token.
 const SILENT: usize = 256;
 
-/// Without strangers, when both sides have warmed up.
+/// Latency without abusive clients, after both sides have warmed up.
 async fn alone(client: &Client) -> Duration {
     behaves(client).await;
     behaves(client).await
 }
 
-/// Asks one after the other, and tells how long the slowest of a hundred took. What it asks for any
-/// replica answers, also one that does not lead for a moment.
+/// Sends requests one after the other, and returns the latency of the slowest of a hundred. Any
+/// replica answers them, also one that does not lead.
 async fn behaves(client: &Client) -> Duration {
     let mut took = Vec::with_capacity(REQUESTS);
     let mut pace = tokio::time::interval(Duration::from_millis(3));
@@ -48,7 +47,7 @@ fn told(what: &str, alone: Duration, beside: Duration) {
     println!("{what}: p99 {alone:?} alone, {beside:?} beside them, ratio {ratio:.1}");
 }
 
-/// As many descriptors as ten thousand strangers need, where this machine allows it.
+/// As many connections as ten thousand clients need, if this machine allows it.
 fn strangers_possible() -> usize {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -84,10 +83,10 @@ async fn f39_ten_thousand_idle_connections_are_survived() {
     }
     let beside = behaves(&ada).await;
     told(&format!("{wanted} idle connections"), alone, beside);
-    // A connection that begins now is let in as well.
+    // A new connection is admitted as well.
     let fresh = world.client("node-status", "user-ben");
     fresh.get::<Value>("/v1/status").await.unwrap();
-    // S27: of one address so many stay who never said who they are, and all who did.
+    // The number of connections without a token is limited per address, others are not (S27).
     let open = |stream: &&TcpStream| {
         let read = stream.try_read(&mut [0]);
         read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
@@ -99,7 +98,7 @@ async fn f39_ten_thousand_idle_connections_are_survived() {
     says_well(&mut known, &asks).await;
 }
 
-/// Asks on this connection, and hears that it was understood.
+/// Sends on this connection, and checks that the answer is good.
 async fn says_well(stream: &mut TcpStream, asks: &str) {
     stream.write_all(asks.as_bytes()).await.unwrap();
     let mut said = Vec::new();
@@ -130,7 +129,7 @@ async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
         strangers.spawn(async move {
             let authorised = format!("host: x\r\nauthorization: Bearer {token}\r\n");
             let begin = match number % 3 {
-                // A head without end, a body without end, an answer that nobody reads.
+                // A head without end, a body without end, and an answer that is never read.
                 0 => "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
                 1 => format!(
                     "POST /v1/enrolments HTTP/1.1\r\n{authorised}idempotency-key: k\r\n\
@@ -152,7 +151,7 @@ async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
     }
     let beside = behaves(&ada).await;
     told("300 slow clients", alone, beside);
-    // Heads have ten seconds: whatever the clock does, they end by the server's word.
+    // Heads have ten seconds. The server ends them, whatever the clock does.
     until_within("slow heads to be cut", Duration::from_mins(1), async || {
         (cut.load(Ordering::Relaxed) >= 100).then_some(())
     })
@@ -215,7 +214,7 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
     println!("of the flood {answered} were answered, {refused} refused");
 }
 
-/// S28: from the same address as everybody else in this test.
+/// Failed tokens come from the same address as all other callers in this test (S28).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
     let world = World::start().await;
@@ -231,7 +230,7 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
         let (over, counts) = (Arc::clone(&over), Arc::clone(&counts));
         let (host, name) = (host(&world), format!("mallory-{number}"));
         let forged = theirs.mint(&name, &[Scope::Operator], 60_000).unwrap();
-        // Some without, some with the same, and some with another one each time.
+        // Some without a token, some with the same one, and some with a new one each time.
         let token = match number % 3 {
             0 => String::new(),
             _ => forged,
@@ -261,7 +260,7 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
     .await;
     let beside = behaves(&ada).await;
     told("a flood of forged tokens", alone, beside);
-    // Good tokens that this service has never seen, in the midst of it.
+    // Valid tokens that this service has not seen before, during the flood.
     let ours = world.keys.issuer(Arc::new(SystemClock)).unwrap();
     for number in 0..20 {
         let token = ours.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
@@ -284,7 +283,7 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
 
 const LONG: Duration = Duration::from_mins(2);
 
-/// What is said to this token, on a connection of its own.
+/// The answer to this token, on a connection of its own.
 async fn refused(host: &str, token: &str) -> Vec<u8> {
     let ask = format!(
         "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\

@@ -1,5 +1,5 @@
-//! S23: what must stay secret is looked for in everything a running fleet says: answers and their
-//! headers, logs, errors of programs. What telemetry sends is looked at where that is tested.
+//! Secrets are searched in all output of a running fleet: answers and their headers, logs, errors
+//! of programs. The tests of telemetry search theirs (S23).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Texts that nobody may hear, by what they are.
+/// Planted secrets by name.
 struct Planted(BTreeMap<String, String>);
 
 impl Planted {
@@ -36,7 +36,7 @@ impl Planted {
             let text = std::fs::read_to_string(&path).unwrap();
             let kind = path.extension().unwrap_or_default();
             if kind == "token" {
-                // The signature is the part that no other text has.
+                // The signature is unique to the token.
                 let signature = text.trim().rsplit('.').next().unwrap();
                 self.add(&name, signature);
             } else if name.ends_with("issuer.pem") || kind == "key" {
@@ -74,7 +74,7 @@ async fn raw(world: &World, service: &str, request: &str) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Every route that can be read, as its description has it, with names that exist where known.
+/// Every route that can be read, from its description, with known names in its path.
 async fn readable(world: &World, service: &str, known: &[(&str, String)]) -> Vec<String> {
     let nobody = world.client(service, "operator");
     let described: Value = nobody.get("/v1/openapi.json").await.unwrap();
@@ -154,7 +154,7 @@ async fn s23_planted_secrets_are_in_no_answer_and_no_log() {
     assert!(logs >= 6, "only {logs} logs were looked at");
 }
 
-/// Secrets where they do not belong: in the address, in a body, in a header that is wrong.
+/// Secrets in wrong places: in the address, in a body, in a wrong header.
 async fn odd_requests(world: &World, service: &str, planted: &Planted) {
     let token = world.keys.token("operator").unwrap();
     let head = "host: x\r\nconnection: close\r\n";
