@@ -2,7 +2,7 @@
 
 use hayward::prepare::SERVICES;
 use hayward_tests_browser::{Browser, Page};
-use hayward_tests_fleet::World;
+use hayward_tests_fleet::TestFleet;
 use serde_json::Value;
 
 /// How many operations the page shows; each is a block that opens.
@@ -10,8 +10,8 @@ const SHOWN: &str = "document.querySelectorAll('.opblock').length";
 /// The title that Swagger UI took from the document.
 const TITLE: &str = "document.querySelector('.info .title')?.firstChild?.textContent ?? ''";
 
-async fn document(world: &World, service: &str) -> Value {
-    let client = world.client(service, "operator");
+async fn document(fleet: &TestFleet, service: &str) -> Value {
+    let client = fleet.client(service, "operator");
     let document = client.get("/v1/openapi.json").await;
     document.expect("the document of the service")
 }
@@ -38,11 +38,11 @@ async fn the_page_of_every_service_lists_its_operations_and_asks_nobody_else() {
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let world = World::start().await;
+    let fleet = TestFleet::start().await;
     for (service, _) in SERVICES {
-        let base = world.url(service);
+        let base = fleet.url(service);
         let page = browser.page().await;
-        let document = document(&world, service).await;
+        let document = document(&fleet, service).await;
         assert!(operations(&document) > 4, "{service}: {document}");
         shows_the_document(&page, &format!("{base}/docs"), &document).await;
         assert_eq!(page.errors(), Vec::<String>::new(), "{service}");
@@ -65,10 +65,10 @@ async fn the_page_shows_no_document_that_its_address_names() {
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let world = World::start().await;
-    let (base, other) = (world.url("blocklist"), world.url("node-status"));
+    let fleet = TestFleet::start().await;
+    let (base, other) = (fleet.url("blocklist"), fleet.url("node-status"));
     let page = browser.page().await;
-    let document = document(&world, "blocklist").await;
+    let document = document(&fleet, "blocklist").await;
     for parameter in ["url", "configUrl"] {
         let address = format!("{base}/docs/?{parameter}={other}/v1/openapi.json");
         shows_the_document(&page, &address, &document).await;

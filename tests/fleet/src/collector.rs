@@ -26,7 +26,7 @@ use crate::relay::Relay;
 type Attributes = BTreeMap<String, String>;
 
 #[derive(Default)]
-struct Kept {
+struct Received {
     bodies: Mutex<BTreeMap<String, Vec<Bytes>>>,
     hangs: AtomicBool,
 }
@@ -34,7 +34,7 @@ struct Kept {
 /// A collector on a port of its own. It ends with the test.
 pub struct Collector {
     pub endpoint: String,
-    kept: Arc<Kept>,
+    received: Arc<Received>,
     relay: Option<Relay>,
 }
 
@@ -66,17 +66,17 @@ pub struct Measured {
 }
 
 async fn receive(
-    State(kept): State<Arc<Kept>>,
+    State(received): State<Arc<Received>>,
     Path(kind): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) {
-    if kept.hangs.load(Ordering::SeqCst) {
+    if received.hangs.load(Ordering::SeqCst) {
         // The request is received and never answered.
         return std::future::pending().await;
     }
     let body = unpacked(&headers, body);
-    kept.bodies.lock().entry(kind).or_default().push(body);
+    received.bodies.lock().entry(kind).or_default().push(body);
 }
 
 /// Bodies of the fleet are plain, other collectors compress them.
@@ -92,17 +92,17 @@ fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
 
 impl Collector {
     pub async fn start() -> Self {
-        let kept = Arc::new(Kept::default());
+        let received = Arc::new(Received::default());
         let router = axum::Router::new()
             .route("/v1/{kind}", axum::routing::post(receive))
-            .with_state(Arc::clone(&kept));
+            .with_state(Arc::clone(&received));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             endpoint: format!("http://{address}"),
-            kept,
+            received,
             relay: None,
         }
     }
@@ -119,19 +119,19 @@ impl Collector {
 
     /// Stops answering requests, or answers them again.
     pub fn hang(&self, hangs: bool) {
-        self.kept.hangs.store(hangs, Ordering::SeqCst);
+        self.received.hangs.store(hangs, Ordering::SeqCst);
     }
 
     /// Every received byte, as text where it is text.
     pub fn everything(&self) -> String {
-        let bodies = self.kept.bodies.lock();
+        let bodies = self.received.bodies.lock();
         let all = bodies.values().flatten();
         all.map(|body| String::from_utf8_lossy(body).into_owned())
             .collect()
     }
 
     fn all<M: prost::Message + Default>(&self, kind: &str) -> Vec<M> {
-        let bodies = self.kept.bodies.lock();
+        let bodies = self.received.bodies.lock();
         let bodies = bodies.get(kind).map(Vec::as_slice).unwrap_or_default();
         let read = |body: &Bytes| M::decode(body.clone()).expect("what OTLP says it is");
         bodies.iter().map(read).collect()

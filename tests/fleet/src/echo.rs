@@ -26,7 +26,7 @@ pub struct Echo {
 
 /// The observations of a client that sends requests all the time.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
+pub struct Availability {
     /// Longest time without an answer.
     pub away: Duration,
     pub answers: u64,
@@ -62,15 +62,15 @@ impl Echo {
         stream.write_all(b"hello\n").ok()?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).ok()?;
-        let (pid, said) = line.trim_end().split_once(' ')?;
-        (said == "hello").then(|| pid.parse().ok())?
+        let (pid, text) = line.trim_end().split_once(' ')?;
+        (text == "hello").then(|| pid.parse().ok())?
     }
 
     /// Sends requests until another process than the first has answered for a while, or time is
     /// over.
-    pub fn keep_asking(self, first: u64, limit: Duration) -> Seen {
+    pub fn keep_asking(self, first: u64, limit: Duration) -> Availability {
         let (mut at, deadline) = (Instant::now(), Instant::now() + limit);
-        let mut seen = Seen {
+        let mut seen = Availability {
             away: Duration::ZERO,
             answers: 0,
             last: first,

@@ -137,6 +137,6 @@ fn ip(words: &str) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("ip {words}: {}", said.trim()))
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ip {words}: {}", output_text.trim()))
 }

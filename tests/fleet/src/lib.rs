@@ -1,7 +1,7 @@
 //! Fleets of real processes for tests: each service and each agent is a separate process on a
 //! private Postgres, so that `kill -9` is real.
 //!
-//! A [`World`] ends everything that it started when it is dropped, even after a failed test.
+//! A [`TestFleet`] ends everything that it started when it is dropped, even after a failed test.
 //! Failures here panic.
 
 mod collector;
@@ -11,16 +11,16 @@ mod marks;
 mod processes;
 mod program;
 mod relay;
+mod test_fleet;
 mod work;
-mod world;
 
 pub use collector::{Collector, Measured, Span, text_of};
-pub use echo::{Echo, Seen};
+pub use echo::{Availability, Echo};
 pub use island::{Island, Loss};
 pub use marks::Marks;
 pub use program::hayward as program;
+pub use test_fleet::{Agent, Pace, TestFleet};
 pub use work::{
     Witness, all_right, ends, is_running, job, job_of, outcomes, reaches, reservation, service,
     submit,
 };
-pub use world::{Agent, Pace, World};

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Every process at one instant.
-struct Look(BTreeMap<i32, Seen>);
+struct Processes(BTreeMap<i32, Process>);
 
-struct Seen {
+struct Process {
     parent: i32,
     /// Its arguments, one after the other.
     line: String,
 }
 
-impl Look {
+impl Processes {
     fn now() -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
@@ -26,7 +26,8 @@ impl Look {
     fn supervisors(&self, below: &Path) -> impl Iterator<Item = i32> {
         // `node-1` must not match `node-10`.
         let below = format!("{}/", below.display());
-        let supervises = move |it: &Seen| it.line.contains("supervise") && it.line.contains(&below);
+        let supervises =
+            move |it: &Process| it.line.contains("supervise") && it.line.contains(&below);
         let found = self.0.iter().filter(move |(_, it)| supervises(it));
         found.map(|(pid, _)| *pid)
     }
@@ -45,7 +46,7 @@ impl Look {
     }
 }
 
-fn seen(pid: i32) -> Option<Seen> {
+fn seen(pid: i32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character, so fields are counted after its closing bracket.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -53,7 +54,7 @@ fn seen(pid: i32) -> Option<Seen> {
     let parent = fields.next()?.parse().ok()?;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     // A zombie does not run any more.
-    (state != "Z").then(|| Seen {
+    (state != "Z").then(|| Process {
         parent,
         line: String::from_utf8_lossy(&line).replace('\0', " "),
     })
@@ -61,26 +62,28 @@ fn seen(pid: i32) -> Option<Seen> {
 
 /// Supervisors of the containers whose folders are below this one.
 pub fn supervisors(below: &Path) -> Vec<i32> {
-    Look::now().supervisors(below).collect()
+    Processes::now().supervisors(below).collect()
 }
 
 /// These supervisors and all their descendants, parents first.
 pub fn supervised(below: &Path) -> Vec<i32> {
-    let look = Look::now();
-    let supervisors: Vec<i32> = look.supervisors(below).collect();
-    let all = supervisors.into_iter().map(|pid| look.descendants(pid));
+    let processes = Processes::now();
+    let supervisors: Vec<i32> = processes.supervisors(below).collect();
+    let all = supervisors
+        .into_iter()
+        .map(|pid| processes.descendants(pid));
     all.flatten().collect()
 }
 
 /// Number of processes below these supervisors that have this word in their arguments. The empty
 /// word counts all of them.
 pub fn count(below: &Path, word: &str) -> usize {
-    let look = Look::now();
-    let supervisors: Vec<i32> = look.supervisors(below).collect();
+    let processes = Processes::now();
+    let supervisors: Vec<i32> = processes.supervisors(below).collect();
     let started = supervisors
         .into_iter()
-        .flat_map(|pid| look.descendants(pid).split_off(1));
+        .flat_map(|pid| processes.descendants(pid).split_off(1));
     started
-        .filter(|pid| look.0[pid].line.contains(word))
+        .filter(|pid| processes.0[pid].line.contains(word))
         .count()
 }

@@ -9,24 +9,24 @@ use hayward_publication::audit::{AuditOutcome, AuditPage, AuditRecord};
 use hayward_service::Client;
 use hayward_service::invariants::{Invariants, RuleResult};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{World, job, submit};
+use hayward_tests_fleet::{TestFleet, job, submit};
 use sqlx::Connection as _;
 use tokio::task::LocalSet;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs `hayward audit` as an operator does.
-fn audit(world: &World, words: &[&str]) -> Output {
-    let mut command = world.command("audit");
+fn audit(fleet: &TestFleet, words: &[&str]) -> Output {
+    let mut command = fleet.command("audit");
     command
         .arg("audit")
         .args(words)
-        .env("HAYWARD_STATE", world.dir.path())
+        .env("HAYWARD_STATE", fleet.dir.path())
         .stdout(Stdio::piped());
     command.output().expect("the program runs")
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -48,17 +48,17 @@ async fn records(client: &Client) -> Vec<AuditRecord> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i19_each_submission_has_its_record_whatever_is_killed() {
-    let mut world = World::start().await;
-    let operator = world.client("job-converter", "operator");
-    let ada = world.client("job-converter", "user-ada");
+async fn each_submission_has_its_record_whatever_is_killed() {
+    let mut fleet = TestFleet::start().await;
+    let operator = fleet.client("job-converter", "operator");
+    let ada = fleet.client("job-converter", "user-ada");
     for turn in 0..3 {
         // The client retries with its key, so that each submission exists once in the end.
-        let crowd = LocalSet::new();
+        let submitters = LocalSet::new();
         let each: Vec<_> = (0..8)
             .map(|_| {
                 let ada = ada.clone();
-                crowd.spawn_local(async move {
+                submitters.spawn_local(async move {
                     for _ in 0..10 {
                         submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
                     }
@@ -71,15 +71,15 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
                 (list.items.len() > 80 * turn + 5).then_some(())
             })
             .await;
-            world.kill("job-converter");
-            world.start_service("job-converter");
+            fleet.kill("job-converter");
+            fleet.start_service("job-converter");
             for one in each {
                 one.await.expect("submitted");
             }
         };
-        crowd.run_until(story).await;
+        submitters.run_until(story).await;
     }
-    world.services_are_ready().await;
+    fleet.services_are_ready().await;
     let list: WorkList = ada.get("/v1/jobs?limit=1000").await.expect("jobs");
     let all = records(&operator).await;
     let submitted: Vec<_> = all
@@ -89,13 +89,17 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
     assert_eq!(list.items.len(), 240);
     assert_eq!(submitted.len(), list.items.len(), "exactly one each");
     for record in submitted {
-        says_all(record, &list);
+        check_fields(record, &list);
     }
-    let verified = audit(&world, &["verify"]);
-    assert_eq!(verified.status.code(), Some(0), "{}", said(&verified));
+    let verified = audit(&fleet, &["verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text_of(&verified));
     for (service, _) in hayward::prepare::SERVICES {
-        assert!(said(&verified).contains(service), "{}", said(&verified));
-        let client = world.client(service, "operator");
+        assert!(
+            text_of(&verified).contains(service),
+            "{}",
+            text_of(&verified)
+        );
+        let client = fleet.client(service, "operator");
         let all: Invariants = client.get("/v1/invariants").await.expect("an answer");
         let rule = all.rules.iter().find(|rule| rule.id == "I19").expect("I19");
         assert_eq!(rule.result, RuleResult::Holds, "{rule:?}");
@@ -103,7 +107,7 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
 }
 
 /// The record has the caller, the address, the action and the request (S24).
-fn says_all(record: &AuditRecord, list: &WorkList) {
+fn check_fields(record: &AuditRecord, list: &WorkList) {
     assert_eq!(record.outcome, AuditOutcome::Committed);
     assert_eq!(
         (record.kind.as_str(), record.subject.as_str()),
@@ -118,10 +122,10 @@ fn says_all(record: &AuditRecord, list: &WorkList) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s24_a_refusal_is_kept_and_an_altered_record_is_named() {
-    let world = World::start().await;
-    let operator = world.client("job-converter", "operator");
-    let ada = world.client("job-converter", "user-ada");
+async fn a_refusal_is_recorded_and_an_altered_record_is_named() {
+    let fleet = TestFleet::start().await;
+    let operator = fleet.client("job-converter", "operator");
+    let ada = fleet.client("job-converter", "user-ada");
     for _ in 0..3 {
         submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
     }
@@ -129,22 +133,25 @@ async fn s24_a_refusal_is_kept_and_an_altered_record_is_named() {
         let refused = ada.get::<serde_json::Value>("/v1/audit").await;
         assert!(refused.is_err(), "S12");
     }
-    let kept = until_within("the refusals", LIMIT, async || {
+    let refusal = until_within("the refusals", LIMIT, async || {
         let all = records(&operator).await.into_iter();
         let mut refused = all.filter(|it| it.outcome == AuditOutcome::Refused);
         refused.find(|it| it.actor == "ada" && it.route == "/v1/audit")
     })
     .await;
-    assert_eq!((kept.status, kept.method.as_str()), (Some(403), "GET"));
+    assert_eq!(
+        (refusal.status, refusal.method.as_str()),
+        (Some(403), "GET")
+    );
 
-    let before = said(&audit(&world, &["export"]));
-    let file = world.dir.path().join("export.jsonl");
+    let before = text_of(&audit(&fleet, &["export"]));
+    let file = fleet.dir.path().join("export.jsonl");
     std::fs::write(&file, &before).expect("written");
     let name = file.to_str().expect("a name");
     let verify = ["verify", "--file", name];
-    assert_eq!(audit(&world, &verify).status.code(), Some(0));
+    assert_eq!(audit(&fleet, &verify).status.code(), Some(0));
     std::fs::write(&file, before.replacen("\"ada\"", "\"eve\"", 1)).expect("written");
-    assert_eq!(audit(&world, &verify).status.code(), Some(1));
+    assert_eq!(audit(&fleet, &verify).status.code(), Some(1));
 
     // Only an administrator of the database can do this.
     let all = records(&operator).await;
@@ -153,7 +160,7 @@ async fn s24_a_refusal_is_kept_and_an_altered_record_is_named() {
         .find(|it| it.actor == "ada")
         .expect("hers")
         .number;
-    let url = hayward_postgres::role_url(world.database("job_converter"), "postgres", None);
+    let url = hayward_postgres::role_url(fleet.database("job_converter"), "postgres", None);
     let mut root = sqlx::PgConnection::connect(&url.expect("an address"))
         .await
         .expect("a connection");
@@ -162,8 +169,8 @@ async fn s24_a_refusal_is_kept_and_an_altered_record_is_named() {
         .execute(&mut root)
         .await
         .expect("altered");
-    let output = audit(&world, &["verify"]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let output = audit(&fleet, &["verify"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text_of(&output));
     let named = format!("job-converter: record {victim} is not what was written");
-    assert!(said(&output).contains(&named), "{}", said(&output));
+    assert!(text_of(&output).contains(&named), "{}", text_of(&output));
 }

@@ -11,24 +11,26 @@ use hayward_job_converter_api::{Timeline, WorkState, WorkView};
 use hayward_service::Code;
 use hayward_service::health::Status;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, World, ends, is_running, job, reaches, service, submit};
+use hayward_tests_fleet::{
+    Agent, Pace, TestFleet, ends, is_running, job, reaches, service, submit,
+};
 use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs `hayward` as an operator does, with the keys and the administrator of the database.
-fn hayward(world: &World, words: &[&str]) -> Output {
-    let mut command = world.command("operator");
+fn hayward(fleet: &TestFleet, words: &[&str]) -> Output {
+    let mut command = fleet.command("operator");
     command
         .args(words)
-        .env("HAYWARD_STATE", world.dir.path())
-        .env("HAYWARD_ADMIN_URL", world.admin_url())
+        .env("HAYWARD_STATE", fleet.dir.path())
+        .env("HAYWARD_ADMIN_URL", fleet.admin_url())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command.output().expect("the program runs")
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -37,135 +39,138 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path of letters")
 }
 
-async fn status(world: &World, service: &str) -> Option<Status> {
-    let client = world.client(service, "operator");
+async fn status(fleet: &TestFleet, service: &str) -> Option<Status> {
+    let client = fleet.client(service, "operator");
     client.get("/v1/status").await.ok()
 }
 
-fn kill_services(world: &mut World) {
+fn kill_services(fleet: &mut TestFleet) {
     for (service, _) in SERVICES {
-        world.kill(service);
+        fleet.kill(service);
     }
 }
 
-async fn start_services(world: &mut World) {
+async fn start_services(fleet: &mut TestFleet) {
     for (service, _) in SERVICES {
-        world.start_service(service);
+        fleet.start_service(service);
     }
-    world.services_are_ready().await;
+    fleet.services_are_ready().await;
 }
 
-async fn world() -> World {
-    let mut world = World::at(Pace::patient()).await;
+async fn fleet() -> TestFleet {
+    let mut fleet = TestFleet::at(Pace::patient()).await;
     for node in ["node-1", "node-2"] {
-        world.start_agent(node, &Agent::default());
+        fleet.start_agent(node, &Agent::default());
     }
-    world.nodes_take_work(2).await;
-    world
+    fleet.nodes_take_work(2).await;
+    fleet
 }
 
-async fn keeps_up(world: &World, seconds: &str) -> String {
-    let ada = world.client("job-converter", "user-ada");
+async fn keeps_up(fleet: &TestFleet, seconds: &str) -> String {
+    let ada = fleet.client("job-converter", "user-ada");
     let work = submit(&ada, "services", &service(&["sleep", seconds], 1)).await;
     let path = format!("/v1/services/{work}");
     reaches(&ada, &path, LIMIT, is_running).await;
-    runs(world, &format!("sleep {seconds}"), 1).await;
+    runs(fleet, &format!("sleep {seconds}"), 1).await;
     path
 }
 
 /// Waits until so many processes of this kind run.
-async fn runs(world: &World, word: &str, count: usize) {
+async fn runs(fleet: &TestFleet, word: &str, count: usize) {
     let what = format!("{count} of {word}");
     until_within(&what, LIMIT, async || {
-        (world.alive_anywhere(word) == count).then_some(())
+        (fleet.alive_anywhere(word) == count).then_some(())
     })
     .await;
 }
 
-async fn works_again(world: &World) {
-    let ada = world.client("job-converter", "user-ada");
+async fn works_again(fleet: &TestFleet) {
+    let ada = fleet.client("job-converter", "user-ada");
     let after = submit(&ada, "jobs", &job(&["true"], 3)).await;
     assert_eq!(ends(&ada, &after, LIMIT).await.state, WorkState::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_put_back_and_what_came_after_it_is_gone() {
-    let mut world = world().await;
-    let ada = world.client("job-converter", "user-ada");
-    let kept = keeps_up(&world, "10001").await;
-    let before: WorkView = ada.get(&kept).await.expect("it is there");
+    let mut fleet = fleet().await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let service_path = keeps_up(&fleet, "10001").await;
+    let before: WorkView = ada.get(&service_path).await.expect("it is there");
     let done = submit(&ada, "jobs", &job(&["true"], 2)).await;
     ends(&ada, &done, LIMIT).await;
 
-    let folder = world.dir.path().join("saved");
-    let made = hayward(&world, &["backup", text(&folder)]);
-    assert!(made.status.success(), "{}", said(&made));
+    let folder = fleet.dir.path().join("saved");
+    let made = hayward(&fleet, &["backup", text(&folder)]);
+    assert!(made.status.success(), "{}", text_of(&made));
     assert!(folder.join("keys/issuer.pem").is_file());
 
-    let later = keeps_up(&world, "10002").await;
+    let later = keeps_up(&fleet, "10002").await;
     let lost = submit(&ada, "jobs", &job(&["true"], 2)).await;
     ends(&ada, &lost, LIMIT).await;
 
-    let early = hayward(&world, &["restore", text(&folder)]);
+    let early = hayward(&fleet, &["restore", text(&folder)]);
     assert!(!early.status.success());
     assert!(
-        said(&early).contains("stop all services"),
+        text_of(&early).contains("stop all services"),
         "{}",
-        said(&early)
+        text_of(&early)
     );
 
-    kill_services(&mut world);
+    kill_services(&mut fleet);
     until_within("the leases to have run out", LIMIT, async || {
-        let tried = hayward(&world, &["restore", text(&folder), "--dry-run"]);
-        let said = said(&tried);
-        (tried.status.success() && said.contains("nothing was changed")).then_some(())
+        let tried = hayward(&fleet, &["restore", text(&folder), "--dry-run"]);
+        let text = text_of(&tried);
+        (tried.status.success() && text.contains("nothing was changed")).then_some(())
     })
     .await;
-    let restored = hayward(&world, &["restore", text(&folder)]);
-    assert!(restored.status.success(), "{}", said(&restored));
-    start_services(&mut world).await;
+    let restored = hayward(&fleet, &["restore", text(&folder)]);
+    assert!(restored.status.success(), "{}", text_of(&restored));
+    start_services(&mut fleet).await;
 
     // Work in the backup was not touched. Newer work is unknown and has ended.
-    runs(&world, "sleep 10002", 0).await;
-    assert_eq!(world.alive_anywhere("sleep 10001"), 1);
-    let after = reaches(&ada, &kept, LIMIT, is_running).await;
+    runs(&fleet, "sleep 10002", 0).await;
+    assert_eq!(fleet.alive_anywhere("sleep 10001"), 1);
+    let after = reaches(&ada, &service_path, LIMIT, is_running).await;
     assert_eq!(
         before.processes[0].allocation,
         after.processes[0].allocation
     );
-    let old: WorkView = ada.get(&format!("/v1/jobs/{done}")).await.expect("kept");
+    let old: WorkView = ada
+        .get(&format!("/v1/jobs/{done}"))
+        .await
+        .expect("it is there");
     assert_eq!(old.state, WorkState::Completed);
     for gone in [later, format!("/v1/jobs/{lost}")] {
         assert!(ada.get::<WorkView>(&gone).await.is_err(), "{gone}");
     }
-    works_again(&world).await;
+    works_again(&fleet).await;
     for (service, _) in SERVICES {
-        let status = status(&world, service).await.expect("it answers");
+        let status = status(&fleet, service).await.expect("it answers");
         assert!(status.ready, "{service}: {:?}", status.not_ready);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_put_into_a_server_that_has_no_database_yet() {
-    let mut world = World::at(Pace::patient()).await;
-    let folder = world.dir.path().join("saved");
-    let made = hayward(&world, &["backup", text(&folder)]);
-    assert!(made.status.success(), "{}", said(&made));
-    kill_services(&mut world);
-    let here = world.admin_url();
+    let mut fleet = TestFleet::at(Pace::patient()).await;
+    let folder = fleet.dir.path().join("saved");
+    let made = hayward(&fleet, &["backup", text(&folder)]);
+    assert!(made.status.success(), "{}", text_of(&made));
+    kill_services(&mut fleet);
+    let here = fleet.admin_url();
     let (server, parameters) = here.split_once('?').expect("an address with parameters");
     let elsewhere = format!("{server}_elsewhere?{parameters}");
-    let keys = world.dir.path().join("keys-elsewhere");
+    let keys = fleet.dir.path().join("keys-elsewhere");
     let words = ["restore", text(&folder), "--keys", text(&keys)];
     let words = [&words[..], &["--admin-url", &elsewhere]].concat();
     let dry: Vec<&str> = words.iter().copied().chain(["--dry-run"]).collect();
-    let rehearsed = hayward(&world, &dry);
-    assert!(rehearsed.status.success(), "{}", said(&rehearsed));
+    let dry_run = hayward(&fleet, &dry);
+    assert!(dry_run.status.success(), "{}", text_of(&dry_run));
     let there = hayward_postgres::connect_if_there(&elsewhere).await;
     assert!(there.expect("the server answers").is_none(), "it was made");
 
-    let restored = hayward(&world, &words);
-    assert!(restored.status.success(), "{}", said(&restored));
+    let restored = hayward(&fleet, &words);
+    assert!(restored.status.success(), "{}", text_of(&restored));
     let there = hayward_postgres::connect_if_there(&elsewhere).await;
     assert!(there.expect("the server answers").is_some());
     assert!(keys.join("issuer.pem").is_file());
@@ -178,17 +183,17 @@ async fn a_backup_is_put_into_a_server_that_has_no_database_yet() {
 struct Older(std::path::PathBuf);
 
 impl Older {
-    fn take(world: &World) -> Self {
-        let file = world.dir.path().join("older.dump");
-        let url = world.admin_url();
+    fn take(fleet: &TestFleet) -> Self {
+        let file = fleet.dir.path().join("older.dump");
+        let url = fleet.admin_url();
         let dumped = run("pg_dump", &["-Fc", "--file", text(&file), &url]);
-        assert!(dumped.status.success(), "{}", said(&dumped));
+        assert!(dumped.status.success(), "{}", text_of(&dumped));
         Self(file)
     }
 
     /// Restores the dump, and retries while running services block it.
-    async fn put(&self, world: &World) {
-        let url = world.admin_url();
+    async fn put(&self, fleet: &TestFleet) {
+        let url = fleet.admin_url();
         let words = ["--clean", "--if-exists", "--single-transaction", "--dbname"];
         let words = words.into_iter().chain([url.as_str(), text(&self.0)]);
         let words: Vec<&str> = words.collect();
@@ -196,7 +201,7 @@ impl Older {
             let restored = run("pg_restore", &words);
             let done = restored.status.success();
             if !done {
-                eprintln!("{}", said(&restored));
+                eprintln!("{}", text_of(&restored));
             }
             done.then_some(())
         })
@@ -210,26 +215,21 @@ fn run(program: &'static str, words: &[&str]) -> Output {
     output.expect("it runs")
 }
 
-async fn read_only(world: &World, service: &str) {
+async fn read_only(fleet: &TestFleet, service: &str) {
     until_within(&format!("{service} to be read-only"), LIMIT, async || {
-        let status = status(world, service).await?;
-        let told = status.not_ready.iter();
-        let mut told = told.filter(|why| why.contains("went back in time"));
-        (!status.ready && told.next().is_some()).then_some(())
+        let status = status(fleet, service).await?;
+        let reasons = status.not_ready.iter();
+        let mut reasons = reasons.filter(|why| why.contains("went back in time"));
+        (!status.ready && reasons.next().is_some()).then_some(())
     })
     .await;
 }
 
 /// Rows can be read: containers, their output, and their outcomes.
-async fn is_read(world: &World, work: &str) {
+async fn is_read(fleet: &TestFleet, work: &str) {
     let containers = format!("/v1/containers?work={work}.0");
-    let found: ContainerList = stale(world, "container-manager", &containers).await;
-    let container = &found
-        .containers
-        .first()
-        .expect("one that was kept")
-        .entry
-        .id;
+    let found: ContainerList = stale(fleet, "container-manager", &containers).await;
+    let container = &found.containers.first().expect("one that ended").entry.id;
     for (service, path) in [
         ("container-manager", format!("/v1/containers/{container}")),
         (
@@ -242,13 +242,13 @@ async fn is_read(world: &World, work: &str) {
         ("rm-scheduler", "/v1/policy/history".to_owned()),
         ("job-converter", "/v1/audit?limit=1".to_owned()),
     ] {
-        stale::<serde_json::Value>(world, service, &path).await;
+        stale::<serde_json::Value>(fleet, service, &path).await;
     }
 }
 
 /// An answer that is marked as stale (A11).
-async fn stale<T: serde::de::DeserializeOwned>(world: &World, service: &str, path: &str) -> T {
-    let client = world.client(service, "operator");
+async fn stale<T: serde::de::DeserializeOwned>(fleet: &TestFleet, service: &str, path: &str) -> T {
+    let client = fleet.client(service, "operator");
     let answer = client.call(Method::GET, path).answer::<T>().await;
     let answer = answer.unwrap_or_else(|error| panic!("{service}{path}: {error}"));
     assert_eq!(
@@ -259,18 +259,18 @@ async fn stale<T: serde::de::DeserializeOwned>(world: &World, service: &str, pat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides() {
-    let mut world = world().await;
-    let ada = world.client("job-converter", "user-ada");
-    let kept = keeps_up(&world, "10003").await;
-    let older = Older::take(&world);
-    let later = keeps_up(&world, "10004").await;
-    let written = hayward(&world, &["restore", "--accept-loss"]);
+async fn an_older_database_makes_the_fleet_read_only_until_an_operator_decides() {
+    let mut fleet = fleet().await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let service_path = keeps_up(&fleet, "10003").await;
+    let older = Older::take(&fleet);
+    let later = keeps_up(&fleet, "10004").await;
+    let written = hayward(&fleet, &["restore", "--accept-loss"]);
     assert!(!written.status.success(), "there is nothing to accept yet");
 
-    older.put(&world).await;
+    older.put(&fleet).await;
     for (service, _) in SERVICES {
-        read_only(&world, service).await;
+        read_only(&fleet, service).await;
     }
     let key = hayward_service::runtime::clock::fresh_uuid().to_string();
     let refused = ada
@@ -280,67 +280,71 @@ async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides()
     let problem = refused.problem().expect("a document").clone();
     assert_eq!(problem.code, Code::WentBack, "{problem}");
     assert!(problem.detail.contains("went back in time"), "{problem}");
-    stale::<WorkView>(&world, "job-converter", &kept).await;
-    stale::<Timeline>(&world, "job-converter", &format!("{kept}/timeline")).await;
-    let work = kept.trim_start_matches("/v1/services/");
-    is_read(&world, work).await;
+    stale::<WorkView>(&fleet, "job-converter", &service_path).await;
+    stale::<Timeline>(&fleet, "job-converter", &format!("{service_path}/timeline")).await;
+    let work = service_path.trim_start_matches("/v1/services/");
+    is_read(&fleet, work).await;
 
     // A restart is no decision, and rows can be read all the same.
     for (service, _) in SERVICES {
-        world.kill(service);
-        world.start_service(service);
+        fleet.kill(service);
+        fleet.start_service(service);
     }
     for (service, _) in SERVICES {
-        read_only(&world, service).await;
+        read_only(&fleet, service).await;
     }
-    is_read(&world, work).await;
-    let page = hayward(&world, &["doctor"]);
+    is_read(&fleet, work).await;
+    let page = hayward(&fleet, &["doctor"]);
     assert_eq!(page.status.code(), Some(1));
-    let page = said(&page);
+    let page = text_of(&page);
     assert!(page.contains("hayward restore --accept-loss"), "{page}");
-    let no = hayward(&world, &["preflight"]);
-    assert_eq!(no.status.code(), Some(1), "{}", said(&no));
-    assert!(said(&no).contains("went back in time"), "{}", said(&no));
+    let no = hayward(&fleet, &["preflight"]);
+    assert_eq!(no.status.code(), Some(1), "{}", text_of(&no));
+    assert!(
+        text_of(&no).contains("went back in time"),
+        "{}",
+        text_of(&no)
+    );
     // No service ended work because of the older rows.
-    assert_eq!(world.alive_anywhere("sleep 10003"), 1);
-    assert_eq!(world.alive_anywhere("sleep 10004"), 1);
+    assert_eq!(fleet.alive_anywhere("sleep 10003"), 1);
+    assert_eq!(fleet.alive_anywhere("sleep 10004"), 1);
 
-    let decided = hayward(&world, &["restore", "--accept-loss"]);
-    assert!(decided.status.success(), "{}", said(&decided));
-    world.services_are_ready().await;
-    runs(&world, "sleep 10004", 0).await;
-    assert_eq!(world.alive_anywhere("sleep 10003"), 1);
-    reaches(&ada, &kept, LIMIT, is_running).await;
+    let decided = hayward(&fleet, &["restore", "--accept-loss"]);
+    assert!(decided.status.success(), "{}", text_of(&decided));
+    fleet.services_are_ready().await;
+    runs(&fleet, "sleep 10004", 0).await;
+    assert_eq!(fleet.alive_anywhere("sleep 10003"), 1);
+    reaches(&ada, &service_path, LIMIT, is_running).await;
     assert!(ada.get::<WorkView>(&later).await.is_err());
-    works_again(&world).await;
+    works_again(&fleet).await;
 }
 
 /// All services were down too, so that only the agents remember.
 #[tokio::test(flavor = "multi_thread")]
-async fn r9_an_agent_that_has_seen_more_is_enough() {
-    let mut world = world().await;
-    keeps_up(&world, "10005").await;
-    let older = Older::take(&world);
-    keeps_up(&world, "10006").await;
-    kill_services(&mut world);
+async fn one_agent_with_a_newer_revision_makes_the_fleet_read_only() {
+    let mut fleet = fleet().await;
+    keeps_up(&fleet, "10005").await;
+    let older = Older::take(&fleet);
+    keeps_up(&fleet, "10006").await;
+    kill_services(&mut fleet);
     for node in ["node-1", "node-2"] {
-        world.kill(node);
+        fleet.kill(node);
     }
-    older.put(&world).await;
+    older.put(&fleet).await;
     for (service, _) in SERVICES {
-        world.start_service(service);
+        fleet.start_service(service);
     }
     for node in ["node-1", "node-2"] {
-        world.start_agent(node, &Agent::default());
+        fleet.start_agent(node, &Agent::default());
     }
     for (service, _) in SERVICES {
-        read_only(&world, service).await;
+        read_only(&fleet, service).await;
     }
-    assert_eq!(world.alive_anywhere("sleep 10006"), 1);
-    let decided = hayward(&world, &["restore", "--accept-loss"]);
-    assert!(decided.status.success(), "{}", said(&decided));
-    world.services_are_ready().await;
-    runs(&world, "sleep 10006", 0).await;
-    assert_eq!(world.alive_anywhere("sleep 10005"), 1);
-    works_again(&world).await;
+    assert_eq!(fleet.alive_anywhere("sleep 10006"), 1);
+    let decided = hayward(&fleet, &["restore", "--accept-loss"]);
+    assert!(decided.status.success(), "{}", text_of(&decided));
+    fleet.services_are_ready().await;
+    runs(&fleet, "sleep 10006", 0).await;
+    assert_eq!(fleet.alive_anywhere("sleep 10005"), 1);
+    works_again(&fleet).await;
 }

@@ -8,7 +8,7 @@ use hayward_service::Client;
 use hayward_service::health::Status;
 use hayward_testkit::until;
 use hayward_tests_fleet::{
-    Agent, Witness, World, all_right, ends, job, outcomes, reaches, service, submit,
+    Agent, TestFleet, Witness, all_right, ends, job, outcomes, reaches, service, submit,
 };
 use hayward_vocabulary::WorkId;
 
@@ -48,18 +48,18 @@ fn running(view: &WorkView) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledged() {
-    let mut world = World::with_clocks().await;
+    let mut fleet = TestFleet::with_clocks().await;
     for node in ["node-1", "node-2"] {
-        world.start_agent(node, &Agent::default());
+        fleet.start_agent(node, &Agent::default());
     }
-    world.nodes_take_work(2).await;
+    fleet.nodes_take_work(2).await;
     for service in SERVICES {
-        let client = world.client(service, "operator");
+        let client = fleet.client(service, "operator");
         let status: Status = client.get("/v1/status").await.expect("a status");
         assert_eq!(status.insecure_modes, ["clock_stepped_by_a_test"]);
     }
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
     work.command = witness.command("0.5");
     work.max_processes = Some(2);
@@ -69,14 +69,14 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
     let before = reaches(&ada, &service_path, LIMIT, running).await;
 
     let mut load = Load {
-        ben: world.client("job-converter", "user-ben"),
-        command: Witness::new(&world.dir.path().join("few")).command("0.2"),
+        ben: fleet.client("job-converter", "user-ben"),
+        command: Witness::new(&fleet.dir.path().join("few")).command("0.2"),
         taken: Vec::new(),
     };
     let machines = SERVICES.into_iter().chain(["node-1", "node-2"]);
     for machine in machines {
         for ahead_ms in [HOUR_MS, 0, -HOUR_MS, 0] {
-            world.step_clock(machine, ahead_ms);
+            fleet.step_clock(machine, ahead_ms);
             load.submit().await;
             // A whole job begins and ends with the present clock, with a runner of its own.
             let newest = load.taken.last().expect("one was taken").clone();
@@ -105,7 +105,7 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
 
     // Tokens from before and after the step are valid everywhere.
     for service in SERVICES {
-        let client = world.client(service, "operator");
+        let client = fleet.client(service, "operator");
         until("an answer", async || {
             client.get::<Status>("/v1/status").await.ok()
         })

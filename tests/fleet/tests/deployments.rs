@@ -11,7 +11,7 @@ use hayward_job_converter_api::processors::{
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::Client;
-use hayward_tests_fleet::{Marks, World, reaches, service, submit};
+use hayward_tests_fleet::{Marks, TestFleet, reaches, service, submit};
 use hayward_vocabulary::{AllocationId, NodeName};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -52,9 +52,9 @@ async fn both_run(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_38_the_host_of_the_standby_takes_over() {
-    let mut world = World::with_agents(3).await;
-    let ada = world.client("job-converter", "user-ada");
-    let marks = Marks::new(world.dir.path(), "echo");
+    let mut fleet = TestFleet::with_agents(3).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let marks = Marks::new(fleet.dir.path(), "echo");
     let body = ServiceSubmission {
         command: marks.command(),
         standbys: Some(1),
@@ -66,7 +66,7 @@ async fn scenario_38_the_host_of_the_standby_takes_over() {
     let (active, standby) = both_run(&ada, &path, None).await;
     let (lost, host) = (active.host.expect("a host"), standby.host.expect("a host"));
     let gone = active.allocation.expect("an allocation");
-    world.lose(lost.as_str());
+    fleet.lose(lost.as_str());
     let (now, then) = both_run(&ada, &path, Some(&gone)).await;
     assert_eq!(
         now.host.as_ref(),
@@ -103,8 +103,8 @@ fn failing(fail_service: bool) -> ServiceSubmission {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn section_10_exhausted_retries_degrade_a_service_or_end_it() {
-    let world = World::with_agents(1).await;
-    let ada = world.client("job-converter", "user-ada");
+    let fleet = TestFleet::with_agents(1).await;
+    let ada = fleet.client("job-converter", "user-ada");
     let degraded = submit(&ada, "services", &failing(false)).await;
     let path = format!("/v1/services/{degraded}");
     let view = reaches(&ada, &path, LIMIT, |view| {

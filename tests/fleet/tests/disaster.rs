@@ -37,11 +37,12 @@ impl Machine {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(program());
         let ours = |name: &str| name.starts_with("HAYWARD_") && name != "HAYWARD_PG_BIN";
-        let kept = std::env::vars_os().filter(|(name, _)| !ours(&name.to_string_lossy()));
+        let other_variables =
+            std::env::vars_os().filter(|(name, _)| !ours(&name.to_string_lossy()));
         command
             .args(words)
             .env_clear()
-            .envs(kept)
+            .envs(other_variables)
             .env_remove("DATABASE_URL")
             .env("HAYWARD_STATE", self.state())
             .env("USER", "ada")
@@ -56,7 +57,7 @@ impl Machine {
     /// The output of a command that must succeed.
     fn printed(&self, words: &[&str]) -> String {
         let output = self.hayward(words);
-        assert!(output.status.success(), "{words:?}: {}", said(&output));
+        assert!(output.status.success(), "{words:?}: {}", text_of(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 
@@ -116,7 +117,7 @@ impl Drop for Machine {
     }
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -145,15 +146,15 @@ async fn a_backup_makes_the_fleet_again_on_an_empty_machine() {
     let job = ["submit", "-q", "--wait", "--count", "3", "--", "true"];
     let done = machine.submitted(&job, "jobs");
     let service = ["service", "submit", "-q", "--wait", "--", "sleep", "1000"];
-    let kept = machine.submitted(&service, "services");
+    let service_path = machine.submitted(&service, "services");
     let token = machine.token();
     let backup = machine.dir.path().join("saved");
     machine.printed(&["backup", text(&backup)]);
     let issuer = std::fs::read(machine.state().join("keys/issuer.pub.pem")).expect("a key");
 
     machine.lose().await;
-    let rehearsed = machine.printed(&["restore", text(&backup), "--dry-run"]);
-    assert!(rehearsed.contains("nothing was changed"), "{rehearsed}");
+    let dry_run = machine.printed(&["restore", text(&backup), "--dry-run"]);
+    assert!(dry_run.contains("nothing was changed"), "{dry_run}");
     for made in ["pg", "keys"] {
         assert!(!machine.state().join(made).exists(), "{made}");
     }
@@ -166,6 +167,6 @@ async fn a_backup_makes_the_fleet_again_on_an_empty_machine() {
     let ada = machine.client(&token);
     let known: WorkView = ada.get(&done).await.expect("what was done is known");
     assert_eq!(known.state, WorkState::Completed);
-    reaches(&ada, &kept, LIMIT, is_running).await;
+    reaches(&ada, &service_path, LIMIT, is_running).await;
     machine.submitted(&job, "jobs");
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use hayward_job_converter_api::WorkState;
 use hayward_service::invariants::{Invariants, RuleResult};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{World, ends, job, submit};
+use hayward_tests_fleet::{TestFleet, ends, job, submit};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs the doctor as a person does, with the operator's token.
-fn doctor(world: &World, words: &[&str]) -> Output {
-    let mut command = world.command("doctor");
+fn doctor(fleet: &TestFleet, words: &[&str]) -> Output {
+    let mut command = fleet.command("doctor");
     command
         .arg("doctor")
         .args(words)
-        .env("HAYWARD_STATE", world.dir.path())
+        .env("HAYWARD_STATE", fleet.dir.path())
         .stdout(Stdio::piped());
     command.output().expect("the program runs")
 }
@@ -29,30 +29,30 @@ fn text(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_says_whether_the_fleet_is_well_and_what_to_do() {
-    let mut world = World::with_agents(2).await;
-    let ada = world.client("job-converter", "user-ada");
+    let mut fleet = TestFleet::with_agents(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
     let id = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
     assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
 
     until_within("a fleet that is well", LIMIT, async || {
-        let output = doctor(&world, &[]);
+        let output = doctor(&fleet, &[]);
         (output.status.code() == Some(0)).then_some(())
     })
     .await;
-    let page = text(&doctor(&world, &[]));
+    let page = text(&doctor(&fleet, &[]));
     assert!(page.starts_with("the fleet is well"), "{page}");
     assert!(page.contains("2 healthy"), "{page}");
     for (service, _) in hayward::prepare::SERVICES {
         assert!(page.contains(service), "{page}");
-        let client = world.client(service, "operator");
+        let client = fleet.client(service, "operator");
         let all: Invariants = client.get("/v1/invariants").await.expect("an answer");
         let broken = all.rules.iter();
         let mut broken = broken.filter(|rule| rule.result == RuleResult::Violated);
         assert_eq!(broken.next(), None);
     }
 
-    world.kill("blocklist");
-    let output = doctor(&world, &[]);
+    fleet.kill("blocklist");
+    let output = doctor(&fleet, &[]);
     let page = text(&output);
     assert_eq!(output.status.code(), Some(1), "{page}");
     assert!(page.starts_with("1 thing needs you"), "{page}");
@@ -66,27 +66,27 @@ async fn the_doctor_says_whether_the_fleet_is_well_and_what_to_do() {
         "the others are looked at: {page}"
     );
 
-    let output = doctor(&world, &["--json"]);
+    let output = doctor(&fleet, &["--json"]);
     assert_eq!(output.status.code(), Some(1));
-    let said: Value = serde_json::from_str(&text(&output)).expect("json");
-    assert_eq!(said["well"], false);
-    assert_eq!(said["needs"][0]["kind"], "away");
-    assert_eq!(said["needs"][0]["subject"], "blocklist");
-    assert_eq!(said["facts"]["nodes"]["healthy"], 2);
+    let report: Value = serde_json::from_str(&text(&output)).expect("json");
+    assert_eq!(report["well"], false);
+    assert_eq!(report["needs"][0]["kind"], "away");
+    assert_eq!(report["needs"][0]["subject"], "blocklist");
+    assert_eq!(report["facts"]["nodes"]["healthy"], 2);
 
-    world.start_service("blocklist");
+    fleet.start_service("blocklist");
     until_within("it to be well again", LIMIT, async || {
-        let output = doctor(&world, &[]);
+        let output = doctor(&fleet, &[]);
         (output.status.code() == Some(0)).then_some(())
     })
     .await;
 
     let nowhere = tempfile::tempdir().expect("a folder");
-    let mut blind = world.command("doctor");
+    let mut blind = fleet.command("doctor");
     blind
         .arg("doctor")
         .env_clear()
         .env("HAYWARD_STATE", nowhere.path());
     let blind = blind.output().expect("the program runs");
-    assert_eq!(blind.status.code(), Some(2), "there is no fleet to look at");
+    assert_eq!(blind.status.code(), Some(2), "no fleet can be read");
 }

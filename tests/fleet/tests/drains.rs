@@ -11,7 +11,7 @@ use hayward_rm_scheduler_api::what_if::{DrainPreview, Forecast, WhatIf};
 use hayward_service::Client;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
-    Agent, Pace, Witness, World, all_right, ends, job, outcomes, reaches, service, submit,
+    Agent, Pace, TestFleet, Witness, all_right, ends, job, outcomes, reaches, service, submit,
 };
 use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
@@ -35,7 +35,7 @@ fn running(view: &WorkView) -> impl Iterator<Item = &ProcessView> {
 }
 
 struct Story {
-    world: World,
+    fleet: TestFleet,
     ada: Client,
     nodes: Client,
     service: WorkId,
@@ -48,27 +48,27 @@ struct Story {
 impl Story {
     /// Three nodes with space for the work of two, and a service and a job on all of them.
     async fn new() -> Self {
-        let mut world = World::at(Pace::patient()).await;
+        let mut fleet = TestFleet::at(Pace::patient()).await;
         for number in 1..=3 {
-            world.start_agent(&format!("node-{number}"), &large());
+            fleet.start_agent(&format!("node-{number}"), &large());
         }
-        world.nodes_take_work(3).await;
+        fleet.nodes_take_work(3).await;
         // Instances go to different nodes while they can, so all nodes have to be known before.
-        let scheduler = world.client("rm-scheduler", "operator");
+        let scheduler = fleet.client("rm-scheduler", "operator");
         until_within("every place to be known", LIMIT, async || {
             let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
             (shares.capacity == 18).then_some(())
         })
         .await;
-        let ada = world.client("job-converter", "user-ada");
-        let nodes = world.client("node-status", "operator");
+        let ada = fleet.client("job-converter", "user-ada");
+        let nodes = fleet.client("node-status", "operator");
         // The program takes time to end: it is told to stop and has not stopped.
         let script =
             format!(": {MARK}; trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.1; done");
         let mut lights = service(&["sh", "-c", &script], INSTANCES);
         lights.disruption_limit = Some(1);
         let service = submit(&ada, "services", &lights).await;
-        let witness = Witness::new(world.dir.path());
+        let witness = Witness::new(fleet.dir.path());
         let mut work = job(&[], TASKS);
         work.command = witness.command("0.2");
         work.max_processes = Some(6);
@@ -86,7 +86,7 @@ impl Story {
         let mut places = running(&at_work).map(|it| it.node.clone());
         let node = places.find(shared).expect("a node with both");
         Self {
-            world,
+            fleet,
             ada,
             nodes,
             service,
@@ -118,7 +118,7 @@ impl Story {
             drain: vec![self.node.clone()],
             ..WhatIf::default()
         };
-        let scheduler = self.world.client("rm-scheduler", "operator");
+        let scheduler = self.fleet.client("rm-scheduler", "operator");
         let answer: Forecast = scheduler
             .post("/v1/what-if", &ask, None)
             .await
@@ -130,7 +130,7 @@ impl Story {
     /// than allowed.
     async fn comes_to(&self, what: &str, wanted: impl Fn(&DrainView) -> bool) -> DrainView {
         until_within(what, LIMIT, async || {
-            let lit = self.world.alive_anywhere(MARK);
+            let lit = self.fleet.alive_anywhere(MARK);
             assert!(lit + 1 >= INSTANCES as usize, "{lit} of {INSTANCES} alive");
             let view = self.nodes.get::<DrainView>(&self.path()).await.ok()?;
             wanted(&view).then_some(view)
@@ -172,7 +172,7 @@ impl Story {
     }
 
     fn alive(&self) -> usize {
-        self.world.alive(self.node.as_str(), "")
+        self.fleet.alive(self.node.as_str(), "")
     }
 }
 
@@ -187,7 +187,7 @@ fn at_rest(view: &DrainView) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w_5_a_node_is_drained_through_a_pause_and_two_deaths() {
+async fn a_node_is_drained_through_a_pause_and_two_deaths() {
     let mut story = Story::new().await;
 
     story.is_previewed().await;
@@ -208,11 +208,11 @@ async fn w_5_a_node_is_drained_through_a_pause_and_two_deaths() {
     assert_eq!(paused.state, DrainState::Paused, "{paused:?}");
     let rest = story.comes_to("rest", at_rest).await;
     let node = story.node.to_string();
-    story.world.kill("node-status");
-    story.world.kill(&node);
-    story.world.start_service("node-status");
-    story.world.start_agent(&node, &large());
-    story.world.services_are_ready().await;
+    story.fleet.kill("node-status");
+    story.fleet.kill(&node);
+    story.fleet.start_service("node-status");
+    story.fleet.start_agent(&node, &large());
+    story.fleet.services_are_ready().await;
     let after = story.comes_to("the same rest", at_rest).await;
     assert_eq!(after.order, rest.order, "nothing of the order is lost");
     let left = |view: &DrainView| view.moves.as_ref().map(|it| (it.total, it.remaining));
@@ -242,7 +242,7 @@ async fn w_5_a_node_is_drained_through_a_pause_and_two_deaths() {
         })
         .await;
     assert_eq!(settled.state, DrainState::Drained);
-    let moves = settled.moves.expect("told by the scheduler");
+    let moves = settled.moves.expect("a number from the scheduler");
     assert_eq!((moves.remaining, moves.failed), (0, 0), "{moves:#?}");
     assert!(moves.total >= 3, "{moves:#?}");
     let view: NodeView = story

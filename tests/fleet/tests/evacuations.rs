@@ -1,5 +1,5 @@
 //! A live service leaves its node by a drain and by a graceful block: its next place is reserved
-//! before it is told to leave, it is unavailable for the change-over only, and its end is not
+//! before it is order to leave, it is unavailable for the change-over only, and its end is not
 //! counted as a failure.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::{Client, Clock as _, SystemClock};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Echo, Pace, World, reaches, service, submit};
+use hayward_tests_fleet::{Agent, Echo, Pace, TestFleet, reaches, service, submit};
 use hayward_vocabulary::{NodeName, Size, WorkId};
 use http::Method;
 use nix::sys::signal::Signal;
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 const GIB: u64 = 1 << 30;
 
 struct Story {
-    world: World,
+    fleet: TestFleet,
     ada: Client,
     echo: Echo,
     service: WorkId,
@@ -31,15 +31,15 @@ struct Story {
 impl Story {
     /// Two nodes, and a service without retries, which a counted failure would end.
     async fn new() -> Self {
-        Self::upon(World::at(Pace::patient()).await).await
+        Self::upon(TestFleet::at(Pace::patient()).await).await
     }
 
-    async fn upon(mut world: World) -> Self {
+    async fn upon(mut fleet: TestFleet) -> Self {
         for name in ["node-1", "node-2"] {
-            world.start_agent(name, &Agent::default());
+            fleet.start_agent(name, &Agent::default());
         }
-        world.nodes_take_work(2).await;
-        let ada = world.client("job-converter", "user-ada");
+        fleet.nodes_take_work(2).await;
+        let ada = fleet.client("job-converter", "user-ada");
         let echo = Echo::new();
         let command = echo.command();
         let mut wanted = service(&command.each_ref().map(String::as_str), 1);
@@ -50,7 +50,7 @@ impl Story {
         });
         let service = submit(&ada, "services", &wanted).await;
         Self {
-            world,
+            fleet,
             ada,
             echo,
             service,
@@ -71,7 +71,7 @@ impl Story {
     }
 
     async fn allocations(&self) -> Option<Vec<AllocationEntry>> {
-        let client = self.world.client("rm-scheduler", "container-manager");
+        let client = self.fleet.client("rm-scheduler", "container-manager");
         let path = "/v1/allocations/publication";
         let mut all: Value = client.get(path).await.ok()?;
         let all: BTreeMap<String, AllocationEntry> =
@@ -94,18 +94,18 @@ impl Story {
     /// Gives the order while no service can pass on a stop, so that the reservation can be
     /// observed.
     async fn reserves_first(&self, from: &NodeName, pid: u64, order: impl AsyncFnOnce()) {
-        self.world.signal("container-manager", Signal::SIGSTOP);
+        self.fleet.signal("container-manager", Signal::SIGSTOP);
         order().await;
         let (old, new) = self.both().await;
-        let told = old.vacate.expect("an order to leave");
+        let order = old.vacate.expect("an order to leave");
         assert!(old.node == *from && new.node != *from);
-        assert!(new.granted_at <= told.since, "{new:?} {told:?}");
-        assert!(!told.detail.contains("no next place"), "{told:?}");
-        assert_eq!(self.echo.ask(), Some(pid), "it is not told yet");
+        assert!(new.granted_at <= order.since, "{new:?} {order:?}");
+        assert!(!order.detail.contains("no next place"), "{order:?}");
+        assert_eq!(self.echo.ask(), Some(pid), "it is not told to leave yet");
         let echo = self.echo;
         let asking = tokio::task::spawn_blocking(move || echo.keep_asking(pid, LIMIT));
-        self.world.signal("container-manager", Signal::SIGCONT);
-        let seen = asking.await.expect("it was asked");
+        self.fleet.signal("container-manager", Signal::SIGCONT);
+        let seen = asking.await.expect("requests were sent");
         assert_ne!(seen.last, pid, "its successor answers");
         println!(
             "from {from} to {}: away for {:?} ({} answers)",
@@ -113,8 +113,8 @@ impl Story {
         );
     }
 
-    async fn blames_nobody(&self) {
-        let client = self.world.client("blocklist", "operator");
+    async fn counts_no_failure(&self) {
+        let client = self.fleet.client("blocklist", "operator");
         for node in ["node-1", "node-2"] {
             let path = format!("/v1/blocklist/nodes/{node}/evidence");
             let evidence: Evidence = client.get(&path).await.expect("evidence");
@@ -128,7 +128,7 @@ impl Story {
 async fn a_drain_and_a_graceful_block_reserve_first() {
     let story = Story::new().await;
     let (first, pid) = story.is_up(None).await;
-    let nodes = story.world.client("node-status", "operator");
+    let nodes = story.fleet.client("node-status", "operator");
     let drain = format!("/v1/nodes/{first}/drain");
     story
         .reserves_first(&first, pid, async || {
@@ -150,9 +150,9 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
     let end = nodes.call(Method::DELETE, &drain).whatever_it_is();
     let over: DrainView = end.send().await.expect("cancelled");
     assert_eq!(over.state, DrainState::Cancelled);
-    story.world.nodes_take_work(2).await;
+    story.fleet.nodes_take_work(2).await;
 
-    let blocks = story.world.client("blocklist", "operator");
+    let blocks = story.fleet.client("blocklist", "operator");
     story
         .reserves_first(&second, pid, async || {
             let order = json!({
@@ -167,17 +167,17 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
         .await;
     let (last, _) = story.is_up(Some(&second)).await;
     assert_eq!(last, first);
-    story.blames_nobody().await;
+    story.counts_no_failure().await;
 }
 
 /// An item whose end has passed has its full effect once and is removed at the next check. The
 /// check is far away here, so that a slow machine has observed the item by then (blocklist, Time).
 #[tokio::test(flavor = "multi_thread")]
-async fn an_evacuation_whose_end_has_passed_moves_what_runs_once() {
+async fn an_evacuation_whose_end_has_passed_moves_processes_once() {
     let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());
-    let story = Story::upon(World::set(Pace::patient(), vec![check]).await).await;
+    let story = Story::upon(TestFleet::set(Pace::patient(), vec![check]).await).await;
     let (first, pid) = story.is_up(None).await;
-    let blocks = story.world.client("blocklist", "operator");
+    let blocks = story.fleet.client("blocklist", "operator");
     let path = format!("/v1/blocklist/nodes/{first}");
     let order = json!({
         "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
@@ -195,5 +195,5 @@ async fn an_evacuation_whose_end_has_passed_moves_what_runs_once() {
     .await;
     let (still, same) = story.is_up(None).await;
     assert_eq!((second, after), (still, same), "it was moved once");
-    story.blames_nobody().await;
+    story.counts_no_failure().await;
 }

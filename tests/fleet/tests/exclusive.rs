@@ -11,7 +11,7 @@ use hayward_job_converter_api::unreachable::{UnreachableChoice, UnreachableWord}
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, World, reaches, service, submit};
+use hayward_tests_fleet::{Agent, Pace, TestFleet, reaches, service, submit};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use http::Method;
 use http::header::IF_MATCH;
@@ -63,7 +63,7 @@ impl Lock {
 }
 
 struct Story {
-    world: World,
+    fleet: TestFleet,
     ada: Client,
     lock: Lock,
     id: WorkId,
@@ -71,17 +71,17 @@ struct Story {
 
 impl Story {
     async fn new(nodes: u32, standbys: Option<u32>) -> Self {
-        let mut world = World::at(Pace::patient()).await;
+        let mut fleet = TestFleet::at(Pace::patient()).await;
         for number in 1..=nodes {
-            world.start_agent(&format!("node-{number}"), &Agent::default());
+            fleet.start_agent(&format!("node-{number}"), &Agent::default());
         }
-        world.nodes_take_work(nodes as usize).await;
-        let ada = world.client("job-converter", "user-ada");
-        let lock = Lock::new(world.dir.path());
+        fleet.nodes_take_work(nodes as usize).await;
+        let ada = fleet.client("job-converter", "user-ada");
+        let lock = Lock::new(fleet.dir.path());
         let body = wanted(&lock, standbys);
         let id = submit(&ada, "services", &body).await;
         Self {
-            world,
+            fleet,
             ada,
             lock,
             id,
@@ -106,7 +106,7 @@ impl Story {
     }
 
     async fn places(&self, to: &str) {
-        let client = self.world.client("container-manager", "user-ada");
+        let client = self.fleet.client("container-manager", "user-ada");
         let path = format!("/v1/deployments/{}/placements", self.id);
         let order = json!({
             "processor_id": "0", "destination_host": to, "request_expiry_ms": 60_000,
@@ -120,14 +120,14 @@ impl Story {
     }
 
     async fn blocks(&self, key: &str, mut order: Value) {
-        let client = self.world.client("blocklist", "operator");
+        let client = self.fleet.client("blocklist", "operator");
         order["action"] = json!("MARK_BLOCKLISTED_AND_EVACUATE_TASKS");
         order["cause"] = json!("ECC errors");
         let _: Value = client.put(key, &order).await.expect("taken");
     }
 
     async fn unblocks(&self, key: &str) {
-        let client = self.world.client("blocklist", "operator");
+        let client = self.fleet.client("blocklist", "operator");
         let call = client.call(Method::DELETE, key);
         let _: Option<Value> = call.whatever_it_is().send().await.expect("removed");
     }
@@ -138,14 +138,14 @@ impl Story {
             deadline_ms,
             ..DrainRequest::default()
         };
-        let client = self.world.client("node-status", "operator");
+        let client = self.fleet.client("node-status", "operator");
         let call = client.call(Method::PUT, format!("/v1/nodes/{node}/drain"));
         let call = call.body(&request).whatever_it_is();
         let _: DrainView = call.send().await.expect("taken");
     }
 
     async fn undrains(&self, node: &NodeName) {
-        let client = self.world.client("node-status", "operator");
+        let client = self.fleet.client("node-status", "operator");
         let call = client.call(Method::DELETE, format!("/v1/nodes/{node}/drain"));
         let _: DrainView = call.whatever_it_is().send().await.expect("cancelled");
     }
@@ -217,7 +217,7 @@ async fn an_exclusive_process_has_ended_before_its_successor_begins() {
     story.drains(&elsewhere, Some(1)).await;
     let (seventh, node) = story.runs("drained by a deadline", Some(&sixth)).await;
     story.undrains(&elsewhere).await;
-    story.world.nodes_take_work(2).await;
+    story.fleet.nodes_take_work(2).await;
 
     let other = if node.as_str() == "node-1" {
         "node-2"

@@ -9,7 +9,7 @@ use hayward_job_converter_api::applications::ApplicationView;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_service::Client;
 use hayward_service::auth::Groups;
-use hayward_tests_fleet::{Agent, Pace, Witness, World};
+use hayward_tests_fleet::{Agent, Pace, TestFleet, Witness};
 use hayward_vocabulary::ExitCause;
 use http::Method;
 use http::header::IF_MATCH;
@@ -19,11 +19,11 @@ const LIMIT: Duration = Duration::from_mins(1);
 const TASKS: u64 = 4;
 
 /// Divides the pool of all nodes among queues; the user owns queue `a`.
-async fn divide(world: &World, whose: &str) {
-    let operator = world.client("rm-scheduler", "operator");
+async fn divide(fleet: &TestFleet, submitters: &str) {
+    let operator = fleet.client("rm-scheduler", "operator");
     let now: PolicyView = operator.get("/v1/policy").await.expect("the policy");
     let policy = json!({
-        "pools": { "default": { "queues": { "queues": { "a": { "submit_acl": whose } } } } },
+        "pools": { "default": { "queues": { "queues": { "a": { "submit_acl": submitters } } } } },
         "classes": {},
     });
     let call = operator.call(Method::PUT, "/v1/policy");
@@ -52,10 +52,10 @@ async fn becomes(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_starts_whole_and_outlives_its_manager() {
-    let mut world = World::with_agents(1).await;
-    divide(&world, "*").await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let mut fleet = TestFleet::with_agents(1).await;
+    divide(&fleet, "*").await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     // One node of 4 GiB holds two tasks, and two nodes hold all.
     let gang = json!({
         "queueName": "root.a",
@@ -78,26 +78,26 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
         let _: Value = ada.put(&path, &body).await.expect("added");
     }
     let waits = |view: &ApplicationView| {
-        let told = view.why.iter().any(|it| it.reason == "gang_incomplete");
-        view.state == "Reserving" && told
+        let is_reported = view.why.iter().any(|it| it.reason == "gang_incomplete");
+        view.state == "Reserving" && is_reported
     };
     let view = becomes(&ada, "it waits whole", waits).await;
     assert!(view.placeholders.iter().all(|it| it.node.is_none()));
-    world.kill("job-converter");
-    world.start_service("job-converter");
-    world.services_are_ready().await;
+    fleet.kill("job-converter");
+    fleet.start_service("job-converter");
+    fleet.services_are_ready().await;
     becomes(&ada, "it waits as before", waits).await;
 
-    world.start_agent("node-2", &Agent::default());
+    fleet.start_agent("node-2", &Agent::default());
     becomes(&ada, "its tasks run", |view| {
         view.task_states
             .get("Bound")
             .is_some_and(|count| *count > 0)
     })
     .await;
-    world.kill("job-converter");
-    world.start_service("job-converter");
-    world.services_are_ready().await;
+    fleet.kill("job-converter");
+    fleet.start_service("job-converter");
+    fleet.services_are_ready().await;
     let view = becomes(&ada, "all have ended", |view| {
         view.task_states.get("Completed") == Some(&TASKS)
     })
@@ -146,22 +146,22 @@ async fn send(ada: &Client, tasks: [u64; 2], command: &[String]) {
 /// The agent lost its journal, so it cannot be proven whether anything ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_never_ran_is_not_completed() {
-    let mut world = World::at(Pace::patient()).await;
-    world.start_agent("node-1", &Agent::default());
-    world.nodes_take_work(1).await;
-    divide(&world, "*").await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
-    world.kill("node-1");
+    let mut fleet = TestFleet::at(Pace::patient()).await;
+    fleet.start_agent("node-1", &Agent::default());
+    fleet.nodes_take_work(1).await;
+    divide(&fleet, "*").await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
+    fleet.kill("node-1");
     let policy = "placeholderTimeoutInSeconds=2 gangRepairInSeconds=2";
     two(&ada, policy, &witness.command("1")).await;
     becomes(&ada, "its tasks are ordered", |view| {
         view.task_states.get("Allocated") == Some(&2)
     })
     .await;
-    let journal = world.dir.path().join("agents/node-1/journal");
+    let journal = fleet.dir.path().join("agents/node-1/journal");
     std::fs::write(journal, [0; 500]).expect("a damaged journal");
-    world.start_agent("node-1", &Agent::default());
+    fleet.start_agent("node-1", &Agent::default());
     let view = becomes(&ada, "it is over", |view| view.failure.is_some()).await;
     assert_eq!(view.failure.expect("a failure").code, "gang_short");
     for task in &view.tasks {
@@ -174,18 +174,18 @@ async fn a_gang_that_never_ran_is_not_completed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_loses_all_its_tasks_with_their_node_is_repaired_elsewhere() {
-    let mut world = World::with_agents(1).await;
-    divide(&world, "*").await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let mut fleet = TestFleet::with_agents(1).await;
+    divide(&fleet, "*").await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     two(&ada, "", &witness.command("600")).await;
     becomes(&ada, "both run", |view| {
         view.task_states.get("Bound") == Some(&2)
     })
     .await;
-    world.start_agent("node-2", &Agent::default());
-    world.nodes_take_work(2).await;
-    world.lose("node-1");
+    fleet.start_agent("node-2", &Agent::default());
+    fleet.nodes_take_work(2).await;
+    fleet.lose("node-1");
     let view = becomes(&ada, "it is repaired", |view| {
         view.task_states.get("Killed") == Some(&2) && view.task_groups[0].held == 2
     })
@@ -201,49 +201,48 @@ async fn a_gang_that_loses_all_its_tasks_with_their_node_is_repaired_elsewhere()
     assert_eq!((witness.times(2), witness.times(3)), (1, 1));
 }
 
-/// A submission without gang is refused at once too, with the nearest queue named, and needs no
-/// task.
+/// The application fails at once, with the nearest queue named, and needs no task for that.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_in_a_queue_that_is_not_there_has_failed() {
-    let world = World::start().await;
-    divide(&world, "*").await;
-    let ada = world.client("job-converter", "user-ada");
+async fn an_application_in_an_unknown_queue_fails() {
+    let fleet = TestFleet::start().await;
+    divide(&fleet, "*").await;
+    let ada = fleet.client("job-converter", "user-ada");
     let fresh = json!({ "queueName": "root.a.b" });
     let _: Value = ada
         .put("/v1/applications/gang", &fresh)
         .await
         .expect("added");
     let view = becomes(&ada, "it is refused", |view| view.state == "Failed").await;
-    let told = view.failure.expect("a failure").message;
-    assert!(told.contains("there is no queue root.a.b"), "{told}");
-    assert!(told.contains("the nearest is root.a"), "{told}");
+    let message = view.failure.expect("a failure").message;
+    assert!(message.contains("there is no queue root.a.b"), "{message}");
+    assert!(message.contains("the nearest is root.a"), "{message}");
 }
 
 /// Exit status and output of a command.
-async fn cli(world: &World, words: &[&str]) -> Output {
-    let mut command = world.command("cli");
+async fn cli(fleet: &TestFleet, words: &[&str]) -> Output {
+    let mut command = fleet.command("cli");
     command
         .args(words)
-        .env("HAYWARD_KEYS", world.keys.dir())
+        .env("HAYWARD_KEYS", fleet.keys.dir())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let told = tokio::task::spawn_blocking(move || command.output());
-    told.await.expect("it ran").expect("it can be started")
+    let output = tokio::task::spawn_blocking(move || command.output());
+    output.await.expect("it ran").expect("it can be started")
 }
 
 /// The end of the output of a command that follows its work to the end.
-async fn logs(world: &World, words: &[&str]) -> String {
+async fn logs(fleet: &TestFleet, words: &[&str]) -> String {
     let all = [&["logs", "--user", "ada", "--follow"], words].concat();
-    let told = cli(world, &all).await;
-    assert!(told.status.success(), "{words:?}");
-    String::from_utf8(told.stdout).expect("text")
+    let output = cli(fleet, &all).await;
+    assert!(output.status.success(), "{words:?}");
+    String::from_utf8(output.stdout).expect("text")
 }
 
 /// The command that submits a gang reports that it will not start.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_cannot_start_is_told_so_when_it_is_submitted() {
-    let world = World::with_agents(1).await;
-    divide(&world, "ada").await;
+async fn a_gang_that_cannot_start_is_reported_at_submission() {
+    let fleet = TestFleet::with_agents(1).await;
+    divide(&fleet, "ada").await;
     let submit = async |user: &str, members: u32| {
         let gang = json!({
             "queueName": "root.a",
@@ -252,34 +251,34 @@ async fn a_gang_that_cannot_start_is_told_so_when_it_is_submitted() {
                 "command": ["true"],
             }],
         });
-        let file = world.keys.dir().join(format!("{user}-{members}.yaml"));
+        let file = fleet.keys.dir().join(format!("{user}-{members}.yaml"));
         std::fs::write(&file, gang.to_string()).expect("a file");
         let file = file.to_str().expect("a path").to_owned();
-        let told = cli(&world, &["submit", "--user", user, "--gang", &file]).await;
-        let said = String::from_utf8(told.stderr).expect("text");
-        (told.status.success(), said)
+        let output = cli(&fleet, &["submit", "--user", user, "--gang", &file]).await;
+        let message = String::from_utf8(output.stderr).expect("text");
+        (output.status.success(), message)
     };
-    let (accepted, said) = submit("ben", 2).await;
-    assert!(!accepted, "{said}");
+    let (accepted, message) = submit("ben", 2).await;
+    assert!(!accepted, "{message}");
     assert!(
-        said.contains("user ben may not submit to queue root.a"),
-        "{said}"
+        message.contains("user ben may not submit to queue root.a"),
+        "{message}"
     );
     // The application is kept, because nodes may be added.
-    let (accepted, said) = submit("ada", 900).await;
-    assert!(accepted, "{said}");
-    assert!(said.contains("it can never start"), "{said}");
-    assert!(said.contains("of the 900 processes could"), "{said}");
+    let (accepted, message) = submit("ada", 900).await;
+    assert!(accepted, "{message}");
+    assert!(message.contains("it can never start"), "{message}");
+    assert!(message.contains("of the 900 processes could"), "{message}");
 }
 
 /// The queue admits a group. The token of one user names the group, that of the other does not.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_tasks_of_a_gang_write_is_read_by_name_and_by_allocation() {
-    let world = World::with_agents(1).await;
-    divide(&world, " science").await;
+async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
+    let fleet = TestFleet::with_agents(1).await;
+    divide(&fleet, " science").await;
     let science = Groups::new(vec!["science".to_owned()]).expect("a name");
-    prepare::user_token_in(&world.keys, "ada", science).expect("a token");
-    let [ada, ben] = ["user-ada", "user-ben"].map(|it| world.client("job-converter", it));
+    prepare::user_token_in(&fleet.keys, "ada", science).expect("a token");
+    let [ada, ben] = ["user-ada", "user-ben"].map(|it| fleet.client("job-converter", it));
     let gang = json!({
         "pool": "default", "queueName": "root.a",
         "taskGroups": [{ "name": "worker", "minMember": 2, "minResource": { "memory": "1Gi" } }],
@@ -292,10 +291,10 @@ async fn what_tasks_of_a_gang_write_is_read_by_name_and_by_allocation() {
         let view: ApplicationView = ben.get("/v1/applications/bens").await.ok()?;
         view.failure
     });
-    let told = refused.await.message;
+    let message = refused.await.message;
     assert!(
-        told.contains("user ben may not submit to queue root.a"),
-        "{told}"
+        message.contains("user ben may not submit to queue root.a"),
+        "{message}"
     );
 
     let _: Value = ada
@@ -313,18 +312,18 @@ async fn what_tasks_of_a_gang_write_is_read_by_name_and_by_allocation() {
         view.task_states.get("Completed") == Some(&2)
     })
     .await;
-    let all = logs(&world, &["gang"]).await;
+    let all = logs(&fleet, &["gang"]).await;
     assert!(
         all.contains("from one\n") && all.contains("from two\n"),
         "{all}"
     );
-    assert_eq!(logs(&world, &["gang", "--task", "two"]).await, "from two\n");
+    assert_eq!(logs(&fleet, &["gang", "--task", "two"]).await, "from two\n");
     let work = view.tasks[1].work.to_string();
-    assert_eq!(logs(&world, &[&work]).await, "from two\n");
-    let containers = world.client("container-manager", "user-ada");
+    assert_eq!(logs(&fleet, &[&work]).await, "from two\n");
+    let containers = fleet.client("container-manager", "user-ada");
     let known: Value = containers.get("/v1/containers").await.expect("a list");
     let known = known["containers"].as_array().expect("some");
     let known = known.iter().find(|it| it["work"] == json!(work));
     let allocation = known.expect("its process")["id"].as_str().expect("an id");
-    assert_eq!(logs(&world, &[allocation]).await, "from two\n");
+    assert_eq!(logs(&fleet, &[allocation]).await, "from two\n");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hayward_job_converter_api::WorkState;
 use hayward_tests_fleet::{
-    Agent, Witness, World, all_right, ends, job, outcomes, reaches, service, submit,
+    Agent, TestFleet, Witness, all_right, ends, job, outcomes, reaches, service, submit,
 };
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -22,9 +22,9 @@ async fn done(client: &hayward_service::Client, path: &str, share: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_and_every_agent_in_turn() {
-    let mut world = World::with_agents(2).await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let mut fleet = TestFleet::with_agents(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
     work.command = witness.command("0.2");
     let id = submit(&ada, "jobs", &work).await;
@@ -48,13 +48,13 @@ async fn every_service_and_every_agent_in_turn() {
     ];
     for (turn, victim) in victims.into_iter().enumerate() {
         done(&ada, &path, 5 + 10 * turn as u64).await;
-        world.kill(victim);
+        fleet.kill(victim);
         if matches!(victim, "node-1" | "node-2") {
-            world.start_agent(victim, &Agent::default());
+            fleet.start_agent(victim, &Agent::default());
         } else {
-            world.start_service(victim);
+            fleet.start_service(victim);
         }
-        world.services_are_ready().await;
+        fleet.services_are_ready().await;
     }
     let view = ends(&ada, &id, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
@@ -71,18 +71,18 @@ async fn every_service_and_every_agent_in_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_in_the_middle_of_it() {
-    let world = World::with_agents(2).await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let fleet = TestFleet::with_agents(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], 200);
     work.command = witness.command("0.1");
     let id = submit(&ada, "jobs", &work).await;
     let path = format!("/v1/jobs/{id}");
     done(&ada, &path, 20).await;
-    world.server.restart().await;
+    fleet.server.restart().await;
     done(&ada, &path, 50).await;
-    world.server.kill().await;
-    world.server.resume().await;
+    fleet.server.kill().await;
+    fleet.server.resume().await;
     let view = ends(&ada, &id, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
     all_right(&outcomes(&ada, &id).await, 200);
@@ -94,35 +94,35 @@ async fn postgres_in_the_middle_of_it() {
 /// A node dies with everything on it: its tasks run elsewhere, the others once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_costs_its_own_tasks_a_second_run() {
-    let mut world = World::with_agents(2).await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let mut fleet = TestFleet::with_agents(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], 200);
     work.command = witness.command("0.1");
     let id = submit(&ada, "jobs", &work).await;
     done(&ada, &format!("/v1/jobs/{id}"), 20).await;
-    world.lose("node-1");
+    fleet.lose("node-1");
     let view = ends(&ada, &id, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
     all_right(&outcomes(&ada, &id).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_schedulers_one_leads_and_both_survive() {
-    let mut world = World::start().await;
-    let second = world.start_second("rm-scheduler", "rm-scheduler-2");
-    let both = format!("{},{second}", world.addresses.rm_scheduler);
-    world.addresses.rm_scheduler = both;
+async fn one_of_two_schedulers_leads_and_both_survive() {
+    let mut fleet = TestFleet::start().await;
+    let second = fleet.start_second("rm-scheduler", "rm-scheduler-2");
+    let both = format!("{},{second}", fleet.addresses.rm_scheduler);
+    fleet.addresses.rm_scheduler = both;
     for neighbour in ["job-converter", "container-manager"] {
-        world.kill(neighbour);
-        world.start_service(neighbour);
+        fleet.kill(neighbour);
+        fleet.start_service(neighbour);
     }
-    world.start_agent("node-1", &Agent::default());
-    world.nodes_take_work(1).await;
-    let ada = world.client("job-converter", "user-ada");
+    fleet.start_agent("node-1", &Agent::default());
+    fleet.nodes_take_work(1).await;
+    let ada = fleet.client("job-converter", "user-ada");
     let first = submit(&ada, "jobs", &job(&["true"], 5)).await;
     assert_eq!(ends(&ada, &first, LIMIT).await.state, WorkState::Completed);
-    world.kill("rm-scheduler");
+    fleet.kill("rm-scheduler");
     let after = submit(&ada, "jobs", &job(&["true"], 5)).await;
     assert_eq!(ends(&ada, &after, LIMIT).await.state, WorkState::Completed);
 }

@@ -8,24 +8,24 @@ use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Pace, World, ends, job_of, submit};
+use hayward_tests_fleet::{Pace, TestFleet, ends, job_of, submit};
 
 const NODES: u32 = 300;
 const LIMIT: Duration = Duration::from_mins(3);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_nodes_share_by_weight() {
-    let mut world = World::at(Pace::crowded()).await;
-    world.start_simulated("sim", NODES);
-    world.nodes_take_work(NODES as usize).await;
+    let mut fleet = TestFleet::at(Pace::slow()).await;
+    fleet.start_simulated("sim", NODES);
+    fleet.nodes_take_work(NODES as usize).await;
     let mut jobs = Vec::new();
     for (user, class) in [("user-ada", "high"), ("user-ben", "normal")] {
-        let client = world.client("job-converter", user);
+        let client = fleet.client("job-converter", user);
         let mut work = job_of(&["pretend"], Tasks::Count(100_000));
         work.class = Some(class.into());
         jobs.push((submit(&client, "jobs", &work).await, client));
     }
-    let scheduler = world.client("rm-scheduler", "operator");
+    let scheduler = fleet.client("rm-scheduler", "operator");
     until_within(
         "both to hold their shares of 300 quanta",
         LIMIT,

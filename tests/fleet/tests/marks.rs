@@ -12,7 +12,7 @@ use hayward_node_status_api::{Health, NodeView};
 use hayward_service::{Client, ClientError};
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
-    Agent, Pace, Witness, World, all_right, ends, is_running, job, outcomes, reaches, service,
+    Agent, Pace, TestFleet, Witness, all_right, ends, is_running, job, outcomes, reaches, service,
     submit,
 };
 use hayward_vocabulary::{AllocationId, Size, WorkId};
@@ -27,7 +27,7 @@ const TASKS: u64 = 600;
 const EACH: usize = 4;
 
 struct Story {
-    world: World,
+    fleet: TestFleet,
     ada: Client,
     job: WorkId,
 }
@@ -52,7 +52,7 @@ impl Story {
 
     /// Marks the target of this route, and waits until the mark is in force.
     async fn mark(&self, route: &str) {
-        let client = self.world.client("blocklist", "operator");
+        let client = self.fleet.client("blocklist", "operator");
         let path = format!("/v1/blocklist/{route}");
         let order = json!({
             "action": "MARK_BLOCKLISTED", "cause": "bad memory", "duration_ms": 600_000,
@@ -74,18 +74,18 @@ impl Story {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
-    let mut world = World::at(Pace::patient()).await;
+    let mut fleet = TestFleet::at(Pace::patient()).await;
     for name in ["node-1", "node-2"] {
-        world.start_agent(name, &Agent::default());
+        fleet.start_agent(name, &Agent::default());
     }
-    world.nodes_take_work(2).await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    fleet.nodes_take_work(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
     work.command = witness.command("0.5");
     work.size = Some(Size::memory(GIB));
     let job = submit(&ada, "jobs", &work).await;
-    let story = Story { world, ada, job };
+    let story = Story { fleet, ada, job };
     let on = |all: &[(AllocationId, String)], node: &str| {
         all.iter().filter(|(_, it)| it == node).count()
     };
@@ -134,16 +134,16 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
 }
 
 /// A service on the one node that ignores the polite request to end.
-async fn stubborn(world: &World) -> (Client, WorkId) {
-    let ada = world.client("job-converter", "user-ada");
+async fn stubborn(fleet: &TestFleet) -> (Client, WorkId) {
+    let ada = fleet.client("job-converter", "user-ada");
     let script = "trap '' TERM; while :; do sleep 1; done";
     let work = submit(&ada, "services", &service(&["sh", "-c", script], 1)).await;
     reaches(&ada, &format!("/v1/services/{work}"), LIMIT, is_running).await;
     (ada, work)
 }
 
-async fn container_is(world: &World, work: &WorkId, wanted: ContainerState) -> ContainerView {
-    let client = world.client("container-manager", "operator");
+async fn container_is(fleet: &TestFleet, work: &WorkId, wanted: ContainerState) -> ContainerView {
+    let client = fleet.client("container-manager", "operator");
     let path = format!("/v1/containers?work={work}.0");
     until_within(
         &format!("the container to be {wanted:?}"),
@@ -157,8 +157,8 @@ async fn container_is(world: &World, work: &WorkId, wanted: ContainerState) -> C
     .await
 }
 
-async fn node_is(world: &World, wanted: Health) {
-    let client = world.client("node-status", "operator");
+async fn node_is(fleet: &TestFleet, wanted: Health) {
+    let client = fleet.client("node-status", "operator");
     until_within(&format!("the node to be {wanted:?}"), LIMIT, async || {
         let view: NodeView = client.get("/v1/nodes/node-1").await.ok()?;
         (view.entry.health == wanted).then_some(())
@@ -173,13 +173,13 @@ async fn cancel(ada: &Client, work: &WorkId) {
 }
 
 /// No publication mentions it any more.
-async fn nothing_is_left(world: &World) {
+async fn nothing_is_left(fleet: &TestFleet) {
     for (service, reader, name) in [
         ("container-manager", "rm-scheduler", "containers"),
         ("rm-scheduler", "container-manager", "allocations"),
         ("rm-scheduler", "container-manager", "closed"),
     ] {
-        let client = world.client(service, reader);
+        let client = fleet.client(service, reader);
         let path = format!("/v1/{name}/publication");
         until_within(&format!("no {name}"), LIMIT, async || {
             let all: Value = client.get(&path).await.ok()?;
@@ -190,8 +190,8 @@ async fn nothing_is_left(world: &World) {
     }
 }
 
-async fn forget(world: &World) {
-    let client = world.client("node-status", "operator");
+async fn forget(fleet: &TestFleet) {
+    let client = fleet.client("node-status", "operator");
     let call = client.call(Method::DELETE, "/v1/nodes/node-1");
     let gone: Result<Option<()>, ClientError> = call.whatever_it_is().send().await;
     gone.expect("a lost node is forgotten");
@@ -199,35 +199,35 @@ async fn forget(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_is_cancelled_on_a_silent_node_ends_with_the_node() {
-    let world = World::with_agents(1).await;
-    let (ada, work) = stubborn(&world).await;
-    world.signal("node-1", Signal::SIGSTOP);
-    node_is(&world, Health::Suspect).await;
+    let fleet = TestFleet::with_agents(1).await;
+    let (ada, work) = stubborn(&fleet).await;
+    fleet.signal("node-1", Signal::SIGSTOP);
+    node_is(&fleet, Health::Suspect).await;
     cancel(&ada, &work).await;
-    container_is(&world, &work, ContainerState::Stopping).await;
-    node_is(&world, Health::Lost).await;
-    container_is(&world, &work, ContainerState::Ended).await;
-    nothing_is_left(&world).await;
-    forget(&world).await;
+    container_is(&fleet, &work, ContainerState::Stopping).await;
+    node_is(&fleet, Health::Lost).await;
+    container_is(&fleet, &work, ContainerState::Ended).await;
+    nothing_is_left(&fleet).await;
+    forget(&fleet).await;
     // The node returns and ends work that no service knows any more.
-    world.signal("node-1", Signal::SIGCONT);
-    world.nodes_take_work(1).await;
+    fleet.signal("node-1", Signal::SIGCONT);
+    fleet.nodes_take_work(1).await;
     until_within("nothing to run there", LIMIT, async || {
-        (world.alive("node-1", "") == 0).then_some(())
+        (fleet.alive("node-1", "") == 0).then_some(())
     })
     .await;
-    nothing_is_left(&world).await;
+    nothing_is_left(&fleet).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_is_withdrawn_just_before_its_node_is_lost_ends_with_the_node() {
-    let mut world = World::with_agents(1).await;
-    let (ada, work) = stubborn(&world).await;
+    let mut fleet = TestFleet::with_agents(1).await;
+    let (ada, work) = stubborn(&fleet).await;
     cancel(&ada, &work).await;
-    container_is(&world, &work, ContainerState::Stopping).await;
-    world.lose("node-1");
-    node_is(&world, Health::Lost).await;
-    container_is(&world, &work, ContainerState::Ended).await;
-    nothing_is_left(&world).await;
-    forget(&world).await;
+    container_is(&fleet, &work, ContainerState::Stopping).await;
+    fleet.lose("node-1");
+    node_is(&fleet, Health::Lost).await;
+    container_is(&fleet, &work, ContainerState::Ended).await;
+    nothing_is_left(&fleet).await;
+    forget(&fleet).await;
 }

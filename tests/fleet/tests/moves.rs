@@ -11,7 +11,7 @@ use hayward_container_manager_api::placements::{
 use hayward_job_converter_api::WorkView;
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Echo, World, reaches, service, submit};
+use hayward_tests_fleet::{Echo, TestFleet, reaches, service, submit};
 use hayward_vocabulary::{Size, WorkId};
 use serde_json::{Value, json};
 
@@ -35,14 +35,14 @@ impl Mover {
         .await
     }
 
-    async fn look(&self, uuid: &str) -> Option<PlacementView> {
+    async fn status(&self, uuid: &str) -> Option<PlacementView> {
         let path = format!("/v1/deployments/{}/placements/{uuid}", self.service);
         self.client.get(&path).await.ok()
     }
 
     async fn ends(&self, uuid: &str) -> PlacementView {
         until_within("the placement to end", LIMIT, async || {
-            let view = self.look(uuid).await?;
+            let view = self.status(uuid).await?;
             view.status_code.is_final().then_some(view)
         })
         .await
@@ -61,8 +61,12 @@ fn other(node: &str) -> &'static str {
     }
 }
 
-async fn up<T: AsRef<str>>(world: &World, command: &[T], memory: u64) -> (Mover, Client, String) {
-    let ada = world.client("job-converter", "user-ada");
+async fn up<T: AsRef<str>>(
+    fleet: &TestFleet,
+    command: &[T],
+    memory: u64,
+) -> (Mover, Client, String) {
+    let ada = fleet.client("job-converter", "user-ada");
     let command: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
     let mut wanted = service(&command, 1);
     wanted.size = Some(Size::memory(memory));
@@ -71,7 +75,7 @@ async fn up<T: AsRef<str>>(world: &World, command: &[T], memory: u64) -> (Mover,
     let path = format!("/v1/services/{id}");
     let view = reaches(&ada, &path, LIMIT, |view| runs_on(view).is_some()).await;
     let mover = Mover {
-        client: world.client("container-manager", "user-ada"),
+        client: fleet.client("container-manager", "user-ada"),
         service: id,
     };
     let node = runs_on(&view).expect("it runs");
@@ -80,9 +84,9 @@ async fn up<T: AsRef<str>>(world: &World, command: &[T], memory: u64) -> (Mover,
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_tcp_service_changes_machines() {
-    let world = World::with_agents(2).await;
+    let fleet = TestFleet::with_agents(2).await;
     let echo = Echo::new();
-    let (mover, ada, from) = up(&world, &echo.command(), GIB).await;
+    let (mover, ada, from) = up(&fleet, &echo.command(), GIB).await;
     let first = until_within("the service to answer", LIMIT, async || echo.ask()).await;
 
     let asking = tokio::task::spawn_blocking(move || echo.keep_asking(first, LIMIT));
@@ -97,7 +101,7 @@ async fn a_live_tcp_service_changes_machines() {
             .map(hayward_vocabulary::NodeName::as_str),
         Some(other(&from))
     );
-    let seen = asking.await.expect("it was asked");
+    let seen = asking.await.expect("requests were sent");
     assert_ne!(seen.last, first, "another process answers");
     println!(
         "a live TCP service moved in {took:?}; away for {:?} ({} answers before and after)",
@@ -114,9 +118,9 @@ async fn a_live_tcp_service_changes_machines() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_without_room_leaves_the_process_alone() {
-    let world = World::with_agents(2).await;
-    let (mover, ada, from) = up(&world, &["sleep", "1000"], 3 * GIB).await;
+async fn a_move_to_a_host_without_space_leaves_the_process_alone() {
+    let fleet = TestFleet::with_agents(2).await;
+    let (mover, ada, from) = up(&fleet, &["sleep", "1000"], 3 * GIB).await;
     // Other work takes the other node.
     let mut filler = service(&["sleep", "1000"], 1);
     filler.size = Some(Size::memory(3 * GIB));
@@ -150,23 +154,23 @@ async fn a_host_without_room_leaves_the_process_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
-    let mut world = World::with_agents(2).await;
+    let mut fleet = TestFleet::with_agents(2).await;
     // The program takes time to end, so that the manager can be killed meanwhile.
     let slow = [
         "sh",
         "-c",
         "trap 'sleep 3; exit 0' TERM; while :; do sleep 0.1; done",
     ];
-    let (mover, ada, from) = up(&world, &slow, 3 * GIB).await;
+    let (mover, ada, from) = up(&fleet, &slow, 3 * GIB).await;
     let order = mover.order(other(&from), 30_000).await;
     until_within("the stop to be ordered", LIMIT, async || {
-        let view = mover.look(&order.uuid).await?;
+        let view = mover.status(&order.uuid).await?;
         (view.phase == Some(PlacementPhase::StopInProgress)).then_some(())
     })
     .await;
-    world.kill("container-manager");
-    world.start_service("container-manager");
-    world.services_are_ready().await;
+    fleet.kill("container-manager");
+    fleet.start_service("container-manager");
+    fleet.services_are_ready().await;
     let view = mover.ends(&order.uuid).await;
     assert_eq!(
         view.status_code,
@@ -187,9 +191,9 @@ async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
     reaches(&ada, &path_of_filler, LIMIT, |view| runs_on(view).is_some()).await;
     let order = mover.order(&from, 600_000).await;
     assert_eq!(order.phase, Some(PlacementPhase::Running), "{order:?}");
-    world.kill("container-manager");
-    world.start_service("container-manager");
-    world.services_are_ready().await;
+    fleet.kill("container-manager");
+    fleet.start_service("container-manager");
+    fleet.services_are_ready().await;
     let view = mover.ends(&order.uuid).await;
     assert_eq!(view.status_code, PlacementStatus::Failed);
     assert_eq!(view.reason_code, Some(PlacementReason::ManagerRestarted));
@@ -198,9 +202,9 @@ async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_cannot_be_are_told_apart() {
-    let world = World::with_agents(1).await;
-    let (mover, _, node) = up(&world, &["sleep", "1000"], GIB).await;
+async fn impossible_requests_have_different_reasons() {
+    let fleet = TestFleet::with_agents(1).await;
+    let (mover, _, node) = up(&fleet, &["sleep", "1000"], GIB).await;
     let base = format!("/v1/deployments/{}/placements", mover.service);
     let code = async |client: &Client, path: &str, body: Value| -> Option<String> {
         let answer: Result<Value, _> = client.post(path, &body, None).await;
@@ -223,7 +227,7 @@ async fn orders_that_cannot_be_are_told_apart() {
         json!(all)
     };
     let uuid = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
-    let ben = world.client("container-manager", "user-ben");
+    let ben = fleet.client("container-manager", "user-ben");
     let not_found = Some("not_found".to_owned());
     let invalid = Some("invalid".to_owned());
     assert_eq!(

@@ -12,7 +12,7 @@ use hayward_job_converter_api::orchestrators::{
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::{Client, TokenSource};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, World};
+use hayward_tests_fleet::{Agent, Pace, TestFleet};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -46,7 +46,7 @@ struct Known {
 }
 
 impl Orchestrator {
-    async fn create(world: &World, name: &'static str) -> Self {
+    async fn create(fleet: &TestFleet, name: &'static str) -> Self {
         let order = OrchestratorOrder {
             name: name.parse().expect("a name"),
             users: vec![
@@ -55,14 +55,14 @@ impl Orchestrator {
             ],
             anyone: false,
         };
-        let operator = world.client("job-converter", "operator");
+        let operator = fleet.client("job-converter", "operator");
         let created: OrchestratorCreated = operator
             .post("/v1/orchestrators", &order, None)
             .await
             .expect("an orchestrator");
-        let state = world.dir.path().join(name);
+        let state = fleet.dir.path().join(name);
         std::fs::create_dir_all(&state).expect("a folder");
-        let token_file = world.dir.path().join(format!("{name}.token"));
+        let token_file = fleet.dir.path().join(format!("{name}.token"));
         std::fs::write(&token_file, &created.token).expect("a file");
         Self {
             name,
@@ -74,7 +74,7 @@ impl Orchestrator {
     }
 
     /// `docs/examples/orchestrator.py`, for this user.
-    fn start(&self, world: &mut World, (owner, processes): (&str, u32), reserve: bool) {
+    fn start(&self, fleet: &mut TestFleet, (owner, processes): (&str, u32), reserve: bool) {
         let program = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/examples/orchestrator.py"
@@ -82,14 +82,14 @@ impl Orchestrator {
         let log = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
-            .open(world.dir.path().join(format!("{}.log", self.name)))
+            .open(fleet.dir.path().join(format!("{}.log", self.name)))
             .expect("a log file");
         let mut command = Command::new("python3");
         command
             .args([
                 program,
                 "--url",
-                world.url("job-converter"),
+                fleet.url("job-converter"),
                 "--name",
                 self.name,
             ])
@@ -103,10 +103,10 @@ impl Orchestrator {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log);
-        world.spawn(self.name, command);
+        fleet.spawn(self.name, command);
     }
 
-    fn say(&self, name: &str, text: &str) {
+    fn send(&self, name: &str, text: &str) {
         let fresh = self.state.join(format!("{name}.new"));
         std::fs::write(&fresh, text).expect("a file");
         std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
@@ -162,38 +162,38 @@ fn runs(pid: i32) -> bool {
     state.is_some_and(|state| state != 'Z')
 }
 
-async fn held(world: &World) -> Option<BTreeMap<String, AllocationEntry>> {
-    let service = world.client("rm-scheduler", "job-converter");
+async fn held(fleet: &TestFleet) -> Option<BTreeMap<String, AllocationEntry>> {
+    let service = fleet.client("rm-scheduler", "job-converter");
     let update: Set<AllocationEntry> = service.get("/v1/allocations/publication").await.ok()?;
     Some(update.changed)
 }
 
 /// Three nodes and two orchestrators: a job of three processes and a reservation, and a job of two
 /// processes.
-async fn both(world: &mut World) -> (Orchestrator, Orchestrator, Running) {
+async fn both(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
     for node in ["node-1", "node-2", "node-3"] {
-        world.start_agent(node, &Agent::default());
+        fleet.start_agent(node, &Agent::default());
     }
-    world.nodes_take_work(3).await;
-    let one = Orchestrator::create(world, "one").await;
-    let two = Orchestrator::create(world, "two").await;
-    one.start(world, ("ada", 3), true);
+    fleet.nodes_take_work(3).await;
+    let one = Orchestrator::create(fleet, "one").await;
+    let two = Orchestrator::create(fleet, "two").await;
+    one.start(fleet, ("ada", 3), true);
     one.runs(3).await;
     let machine = async || one.known()?.machines.into_iter().next();
     until_within("a machine", LIMIT, machine).await;
-    two.start(world, ("ben", 2), false);
+    two.start(fleet, ("ben", 2), false);
     let untouched = two.runs(2).await;
     (one, two, untouched)
 }
 
 /// It continues with all its processes, except for the one that was killed meanwhile.
-async fn killed_and_back(world: &mut World, one: &Orchestrator) -> Running {
+async fn killed_and_back(fleet: &mut TestFleet, one: &Orchestrator) -> Running {
     let running = one.runs(3).await;
     let before = one.known().expect("what it knows");
-    world.kill("one");
+    fleet.kill("one");
     let (lost, pid) = running.iter().next().expect("a process");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("killed");
-    one.start(world, ("ada", 3), true);
+    one.start(fleet, ("ada", 3), true);
     until_within("another share", LIMIT, async || {
         let now = one.known()?.running;
         (now.len() == 3 && !now.contains_key(lost)).then_some(())
@@ -213,20 +213,20 @@ async fn killed_and_back(world: &mut World, one: &Orchestrator) -> Running {
 }
 
 /// The orchestrator loses its memory, and its next life takes over.
-async fn taken_over(world: &mut World, one: &Orchestrator) {
+async fn taken_over(fleet: &mut TestFleet, one: &Orchestrator) {
     let before = one.known().expect("what it knows").lineage;
-    world.kill("one");
+    fleet.kill("one");
     std::fs::remove_file(one.state.join("orchestrator.json")).expect("forgotten");
-    one.start(world, ("ada", 3), true);
+    one.start(fleet, ("ada", 3), true);
     until_within("a takeover", LIMIT, async || {
         (one.view().await?.lineage.as_ref() != Some(&before)).then_some(())
     })
     .await;
 }
 
-async fn room_is_free_but_for(world: &World, shares: &Running) {
+async fn space_is_free_but_for(fleet: &TestFleet, shares: &Running) {
     until_within("room to be free", LIMIT, async || {
-        let all = held(world).await?;
+        let all = held(fleet).await?;
         let same = all.keys().eq(shares.keys());
         same.then_some(())
     })
@@ -234,55 +234,55 @@ async fn room_is_free_but_for(world: &World, shares: &Running) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orchestrators_keep_what_they_were_given_whoever_is_killed() {
-    let mut world = World::at(Pace::patient()).await;
-    let (one, two, untouched) = both(&mut world).await;
-    let after = killed_and_back(&mut world, &one).await;
+async fn orchestrators_keep_their_processes_whatever_is_killed() {
+    let mut fleet = TestFleet::at(Pace::patient()).await;
+    let (one, two, untouched) = both(&mut fleet).await;
+    let after = killed_and_back(&mut fleet, &one).await;
 
     // job-converter is killed, and then the scheduler too: no process is started or ended.
     for services in [&["job-converter"][..], &["job-converter", "rm-scheduler"]] {
         for service in services {
-            world.kill(service);
+            fleet.kill(service);
         }
         for service in services {
-            world.start_service(service);
+            fleet.start_service(service);
         }
-        world.services_are_ready().await;
+        fleet.services_are_ready().await;
         assert_eq!(one.runs(3).await, after);
         assert_eq!(two.runs(2).await, untouched);
     }
-    taken_over(&mut world, &one).await;
+    taken_over(&mut fleet, &one).await;
     assert_eq!(one.runs(3).await, after);
 
     // After the withdrawal, all its processes end, and none of the other orchestrator.
-    one.say("stop", "");
-    until_within("it to end", LIMIT, async || world.ended("one")).await;
-    room_is_free_but_for(&world, &untouched).await;
+    one.send("stop", "");
+    until_within("it to end", LIMIT, async || fleet.ended("one")).await;
+    space_is_free_but_for(&fleet, &untouched).await;
     assert!(!after.values().any(|pid| runs(*pid)));
     assert_eq!(two.runs(2).await, untouched);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_map_asks_for_comes_and_goes() {
-    let mut world = World::at(Pace::patient()).await;
-    let (one, two, untouched) = both(&mut world).await;
+async fn processes_follow_the_map_of_an_orchestrator() {
+    let mut fleet = TestFleet::at(Pace::patient()).await;
+    let (one, two, untouched) = both(&mut fleet).await;
 
     // It may have more, and then fewer: some of its processes end, and none is restarted.
     let first = one.runs(3).await;
-    one.say("size", "5");
+    one.send("size", "5");
     let five = one.runs(5).await;
     assert!(
         first
             .iter()
             .all(|(share, pid)| five.get(share) == Some(pid))
     );
-    one.say("size", "2");
+    one.send("size", "2");
     let left = one.runs(2).await;
     assert!(left.iter().all(|(share, pid)| five.get(share) == Some(pid)));
     assert_eq!(two.runs(2).await, untouched);
 
     // One orchestrator cannot see the work of another. When it is removed, its processes end.
-    let url = world.url("job-converter");
+    let url = fleet.url("job-converter");
     let token = TokenSource::fixed(&two.token);
     let foreign = Client::new([url], token).expect("a client");
     let path = "/v1/orchestrators/one/allocations/publication";
@@ -291,13 +291,13 @@ async fn what_a_map_asks_for_comes_and_goes() {
     let path = "/v1/orchestrators/one";
     let removed: Option<serde_json::Value> = one.client.delete(path).await.expect("removed");
     assert!(removed.is_none());
-    room_is_free_but_for(&world, &untouched).await;
-    until_within("it to end", LIMIT, async || world.ended("one")).await;
+    space_is_free_but_for(&fleet, &untouched).await;
+    until_within("it to end", LIMIT, async || fleet.ended("one")).await;
     until_within("its processes to end", LIMIT, async || {
         (!left.values().any(|pid| runs(*pid))).then_some(())
     })
     .await;
-    two.say("stop", "");
-    until_within("the other to end", LIMIT, async || world.ended("two")).await;
-    room_is_free_but_for(&world, &Running::new()).await;
+    two.send("stop", "");
+    until_within("the other to end", LIMIT, async || fleet.ended("two")).await;
+    space_is_free_but_for(&fleet, &Running::new()).await;
 }

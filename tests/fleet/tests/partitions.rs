@@ -8,7 +8,7 @@ use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_api::unreachable::{ReplaceAfter, UnreachableChoice, UnreachableWord};
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Island, Loss, Marks, World, reaches, service, submit};
+use hayward_tests_fleet::{Agent, Island, Loss, Marks, TestFleet, reaches, service, submit};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use nix::sys::signal::Signal;
 
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 /// Two agents, each on its island. `None` where islands are not possible; the reason is printed.
 struct Sea {
-    world: World,
+    fleet: TestFleet,
     islands: Vec<(String, Island)>,
     ada: Client,
 }
@@ -33,10 +33,10 @@ impl Sea {
                 return None;
             }
         };
-        let world = World::open().await;
-        let ada = world.client("job-converter", "user-ada");
+        let fleet = TestFleet::open().await;
+        let ada = fleet.client("job-converter", "user-ada");
         Some(Self {
-            world,
+            fleet,
             islands,
             ada,
         })
@@ -44,7 +44,7 @@ impl Sea {
 
     fn start(&mut self, number: usize) {
         let (node, island) = &self.islands[number];
-        self.world.start_agent_on(island, node, &Agent::default());
+        self.fleet.start_agent_on(island, node, &Agent::default());
     }
 
     fn lose(&self, node: &NodeName, loss: Loss) {
@@ -103,14 +103,14 @@ async fn goes_on(marks: &Marks, of: &AllocationId) {
 
 /// Exclusive work has ended before its successor begins, whatever happens to its node (I4).
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_exclusive_work_is_never_there_twice() {
+async fn exclusive_work_never_runs_twice() {
     let Some(mut sea) = Sea::new().await else {
         return;
     };
     sea.start(0);
     sea.start(1);
-    sea.world.nodes_take_work(2).await;
-    let marks = Marks::new(sea.world.dir.path(), "alone");
+    sea.fleet.nodes_take_work(2).await;
+    let marks = Marks::new(sea.fleet.dir.path(), "alone");
     let choice = UnreachableChoice::Word(UnreachableWord::Exclusive);
     let id = sea.submit(marks.stubborn(), choice).await;
     let (mut allocation, mut node) = sea.runs(&id, None).await;
@@ -124,7 +124,7 @@ async fn i4_exclusive_work_is_never_there_twice() {
         goes_on(&marks, &allocation).await;
         match trouble {
             Some(loss) => sea.lose(&node, loss),
-            None => sea.world.signal(node.as_str(), Signal::SIGSTOP),
+            None => sea.fleet.signal(node.as_str(), Signal::SIGSTOP),
         }
         let (next, elsewhere) = sea.runs(&id, Some(&allocation)).await;
         assert_ne!(elsewhere, node, "{trouble:?}");
@@ -132,10 +132,10 @@ async fn i4_exclusive_work_is_never_there_twice() {
         marks.never_two();
         match trouble {
             Some(_) => sea.lose(&node, Loss::Nothing),
-            None => sea.world.signal(node.as_str(), Signal::SIGCONT),
+            None => sea.fleet.signal(node.as_str(), Signal::SIGCONT),
         }
         // After the repair both nodes are healthy, and the original process is the only one.
-        sea.world.nodes_take_work(2).await;
+        sea.fleet.nodes_take_work(2).await;
         let path = format!("/v1/services/{id}");
         let view = reaches(&sea.ada, &path, LIMIT, |view| view.processes.len() == 1).await;
         assert_eq!(view.processes[0].allocation, next, "{trouble:?}: {view:?}");
@@ -147,12 +147,12 @@ async fn i4_exclusive_work_is_never_there_twice() {
 
 /// Each choice of the submitter on the same cut.
 #[tokio::test(flavor = "multi_thread")]
-async fn w7_each_piece_of_work_says_what_becomes_of_it() {
+async fn each_choice_for_an_unreachable_node_is_carried_out() {
     let Some(mut sea) = Sea::new().await else {
         return;
     };
     sea.start(0);
-    sea.world.nodes_take_work(1).await;
+    sea.fleet.nodes_take_work(1).await;
     let after = |replace_after_ms| UnreachableChoice::After(ReplaceAfter { replace_after_ms });
     let mut works = Vec::new();
     for (name, choice, moves) in [
@@ -169,14 +169,14 @@ async fn w7_each_piece_of_work_says_what_becomes_of_it() {
         ("soon", after(1_000), true),
         ("late", after(600_000), false),
     ] {
-        let marks = Marks::new(sea.world.dir.path(), name);
+        let marks = Marks::new(sea.fleet.dir.path(), name);
         let id = sea.submit(marks.command(), choice).await;
         let (allocation, _) = sea.runs(&id, None).await;
         works.push((name, id, marks, allocation, moves));
     }
     let first = NodeName::new(sea.islands[0].0.as_str()).expect("a name");
     sea.start(1);
-    sea.world.nodes_take_work(2).await;
+    sea.fleet.nodes_take_work(2).await;
     sea.lose(&first, Loss::Everything);
     let mut successors = Vec::new();
     for (_, id, _, allocation, moves) in &works {
@@ -194,7 +194,7 @@ async fn w7_each_piece_of_work_says_what_becomes_of_it() {
         }
     }
     sea.lose(&first, Loss::Nothing);
-    sea.world.nodes_take_work(2).await;
+    sea.fleet.nodes_take_work(2).await;
     for (name, id, marks, allocation, moves) in &works {
         let successor = successors.iter().find(|(of, _)| *of == id);
         let expected = successor.map_or(allocation, |(_, next)| next);

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::pools::{
 };
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, World};
+use hayward_tests_fleet::{Agent, Pace, TestFleet};
 use hayward_vocabulary::Size;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,8 +33,8 @@ struct Pool {
 }
 
 impl Pool {
-    async fn create(world: &World) -> Self {
-        let state = world.dir.path().join("owner");
+    async fn create(fleet: &TestFleet) -> Self {
+        let state = fleet.dir.path().join("owner");
         let folder = state.join("workers");
         std::fs::create_dir_all(&folder).expect("a folder");
         // Workers may run under another account.
@@ -61,12 +61,12 @@ impl Pool {
             class: None,
             reject_foreign: false,
         };
-        let operator = world.client("rm-scheduler", "operator");
+        let operator = fleet.client("rm-scheduler", "operator");
         let created: PoolCreated = operator
             .post("/v1/pools", &order, Some("pool"))
             .await
             .expect("a pool");
-        let token_file = world.dir.path().join("owner.token");
+        let token_file = fleet.dir.path().join("owner.token");
         std::fs::write(&token_file, &created.token).expect("a file");
         Self {
             operator,
@@ -77,7 +77,7 @@ impl Pool {
     }
 
     /// `docs/examples/pool_owner.py`, known as `alias`.
-    fn start_owner(&self, world: &mut World, alias: &str) {
+    fn start_owner(&self, fleet: &mut TestFleet, alias: &str) {
         let program = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/examples/pool_owner.py"
@@ -85,11 +85,11 @@ impl Pool {
         let log = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
-            .open(world.dir.path().join("owner.log"))
+            .open(fleet.dir.path().join("owner.log"))
             .expect("a log file");
         let mut command = Command::new("python3");
         command
-            .args([program, "--url", world.url("rm-scheduler")])
+            .args([program, "--url", fleet.url("rm-scheduler")])
             .args(["--pool", self.path.rsplit('/').next().unwrap_or_default()])
             .args(["--size", &SIZE.to_string()])
             .arg("--token-file")
@@ -99,11 +99,11 @@ impl Pool {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log);
-        world.spawn(alias, command);
+        fleet.spawn(alias, command);
     }
 
     /// Sends a command to the owner, by a file.
-    fn say(&self, name: &str, text: &str) {
+    fn send(&self, name: &str, text: &str) {
         let fresh = self.state.join(format!("{name}.new"));
         std::fs::write(&fresh, text).expect("a file");
         std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
@@ -171,14 +171,14 @@ fn names(alive: &Alive) -> BTreeSet<String> {
 }
 
 /// Two nodes, and a pool without owner. No node is declared lost, however busy this machine is.
-async fn world_with_pool() -> (World, Pool) {
-    let mut world = World::at(Pace::patient()).await;
+async fn fleet_with_pool() -> (TestFleet, Pool) {
+    let mut fleet = TestFleet::at(Pace::patient()).await;
     for node in ["node-1", "node-2"] {
-        world.start_agent(node, &Agent::default());
+        fleet.start_agent(node, &Agent::default());
     }
-    world.nodes_take_work(2).await;
-    let pool = Pool::create(&world).await;
-    (world, pool)
+    fleet.nodes_take_work(2).await;
+    let pool = Pool::create(&fleet).await;
+    (fleet, pool)
 }
 
 /// A zombie counts as gone. Its supervisor has yet to record its end.
@@ -204,9 +204,9 @@ fn only_one_was_replaced(before: &Alive, now: &Alive) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
-    let (mut world, pool) = world_with_pool().await;
-    pool.start_owner(&mut world, "owner");
+async fn a_pool_keeps_its_size_whatever_is_killed() {
+    let (mut fleet, pool) = fleet_with_pool().await;
+    pool.start_owner(&mut fleet, "owner");
     let mut killed = BTreeSet::new();
     let mut alive = pool.at_size(SIZE, &killed).await;
     // The workers are chosen by their ids, which end in random digits.
@@ -224,18 +224,18 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
 
     // The scheduler dies, and a worker dies meanwhile. The other processes are the same afterwards.
     let before = alive;
-    world.kill("rm-scheduler");
+    fleet.kill("rm-scheduler");
     strike(&before, 0, &mut killed);
-    world.start_service("rm-scheduler");
-    world.services_are_ready().await;
+    fleet.start_service("rm-scheduler");
+    fleet.services_are_ready().await;
     alive = pool.at_size(SIZE, &killed).await;
     only_one_was_replaced(&before, &alive);
 
     // The owner dies, and a worker dies meanwhile. A new owner has the next epoch.
     let before = alive;
-    world.kill("owner");
+    fleet.kill("owner");
     strike(&before, 1, &mut killed);
-    pool.start_owner(&mut world, "owner");
+    pool.start_owner(&mut fleet, "owner");
     alive = pool.at_size(SIZE, &killed).await;
     only_one_was_replaced(&before, &alive);
     let view = pool.view().await;
@@ -243,12 +243,12 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
 
     // Both die, and a worker.
     let before = alive;
-    world.kill("rm-scheduler");
-    world.kill("owner");
+    fleet.kill("rm-scheduler");
+    fleet.kill("owner");
     strike(&before, 2, &mut killed);
-    world.start_service("rm-scheduler");
-    pool.start_owner(&mut world, "owner");
-    world.services_are_ready().await;
+    fleet.start_service("rm-scheduler");
+    pool.start_owner(&mut fleet, "owner");
+    fleet.services_are_ready().await;
     alive = pool.at_size(SIZE, &killed).await;
     only_one_was_replaced(&before, &alive);
 
@@ -261,32 +261,32 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
         .expect("stopped");
     all_have_ended(&pool, &alive).await;
     // The owner observes the end of its pool, and ends.
-    owner_has_ended(&mut world, "owner").await;
+    owner_has_ended(&mut fleet, "owner").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_the_owner_chooses_who_goes() {
-    let (mut world, pool) = world_with_pool().await;
-    pool.start_owner(&mut world, "first");
+async fn only_the_owner_chooses_the_workers_that_leave() {
+    let (mut fleet, pool) = fleet_with_pool().await;
+    pool.start_owner(&mut fleet, "first");
     let mut killed = BTreeSet::new();
     let four = pool.at_size(4, &killed).await;
-    pool.say("size", "6");
+    pool.send("size", "6");
     let six = pool.at_size(6, &killed).await;
     assert!(six.is_superset(&four), "{four:?} {six:?}");
 
     // The owner lowers the size and names workers: exactly these leave, and none is replaced.
-    pool.say("size", "3");
+    pool.send("size", "3");
     let three = pool.at_size(3, &killed).await;
     assert!(six.is_superset(&three), "{six:?} {three:?}");
     let known = pool.known().expect("what it knows");
     assert_eq!(known.given_up, &names(&six) - &names(&three));
-    assert!(known.removed.is_empty(), "what it ordered is not told");
+    assert!(known.removed.is_empty(), "what it ordered is not reported");
     assert_eq!(pool.view().await.failed_so_far, 0);
 
     // Another owner leads while the first still runs, which is fenced off and ends. Every worker
     // keeps its process.
-    pool.start_owner(&mut world, "second");
-    owner_has_ended(&mut world, "first").await;
+    pool.start_owner(&mut fleet, "second");
+    owner_has_ended(&mut fleet, "first").await;
     assert_eq!(pool.at_size(3, &killed).await, three);
     let leads = async || pool.known().filter(|known| known.epoch == 2);
     until_within("the second to write down what it knows", LIMIT, leads).await;
@@ -296,17 +296,17 @@ async fn nobody_but_the_owner_chooses_who_goes() {
     only_one_was_replaced(&three, &again);
 
     // The job of the owner is done.
-    pool.say("stop", "SUCCEEDED");
-    owner_has_ended(&mut world, "second").await;
+    pool.send("stop", "SUCCEEDED");
+    owner_has_ended(&mut fleet, "second").await;
     all_have_ended(&pool, &again).await;
     let view = pool.view().await;
     assert_eq!(view.final_status, Some(FinalStatus::Succeeded));
     assert_eq!(view.failed_so_far, 1, "only the one that was killed");
 }
 
-async fn owner_has_ended(world: &mut World, alias: &str) {
+async fn owner_has_ended(fleet: &mut TestFleet, alias: &str) {
     let what = format!("{alias} to end");
-    until_within(&what, LIMIT, async || world.ended(alias)).await;
+    until_within(&what, LIMIT, async || fleet.ended(alias)).await;
 }
 
 async fn all_have_ended(pool: &Pool, alive: &Alive) {

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_service::http::authorization::SCOPES;
 use hayward_service::{Client, ClientError, Issuer, Scope, SystemClock, TokenSource};
-use hayward_tests_fleet::{World, is_running, job, reaches, reservation, service, submit};
+use hayward_tests_fleet::{TestFleet, is_running, job, reaches, reservation, service, submit};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ const PRINCIPALS: [Principal; 17] = [
         name: "a stranger",
         scopes: None,
     },
-    of("nobody in particular", &[]),
+    of("without scopes", &[]),
     of("ada", &["submitter"]),
     of("ben", &["submitter"]),
     of(IN_A_TENANT, &["submitter"]),
@@ -98,10 +98,10 @@ struct Route {
 }
 
 /// All routes, and those without a decision.
-async fn routes(world: &World) -> (Vec<Route>, Vec<String>) {
+async fn routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
     let (mut routes, mut undecided) = (Vec::new(), Vec::new());
     for (service, _) in hayward::prepare::SERVICES {
-        let client = world.client(service, "operator");
+        let client = fleet.client(service, "operator");
         let document: Value = client.get("/v1/openapi.json").await.expect("a description");
         for (path, item) in document["paths"].as_object().expect("paths") {
             for (method, operation) in item.as_object().expect("operations") {
@@ -140,7 +140,7 @@ async fn status(client: &Client, method: Method, path: &str) -> u16 {
     }
 }
 
-fn clients(world: &World, issuer: &Issuer) -> BTreeMap<(&'static str, &'static str), Client> {
+fn clients(fleet: &TestFleet, issuer: &Issuer) -> BTreeMap<(&'static str, &'static str), Client> {
     let mut clients = BTreeMap::new();
     for principal in &PRINCIPALS {
         let token = principal.scopes.map_or_else(TokenSource::none, |scopes| {
@@ -150,7 +150,7 @@ fn clients(world: &World, issuer: &Issuer) -> BTreeMap<(&'static str, &'static s
             TokenSource::fixed(token.expect("a token"))
         });
         for (service, _) in hayward::prepare::SERVICES {
-            let client = Client::new([world.url(service)], token.clone()).expect("a client");
+            let client = Client::new([fleet.url(service)], token.clone()).expect("a client");
             clients.insert((principal.name, service), client);
         }
     }
@@ -158,15 +158,15 @@ fn clients(world: &World, issuer: &Issuer) -> BTreeMap<(&'static str, &'static s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_every_route_as_every_principal() {
-    let world = World::start().await;
-    let issuer = world.keys.issuer(Arc::new(SystemClock)).expect("the key");
+async fn every_route_admits_exactly_the_principals_of_its_description() {
+    let fleet = TestFleet::start().await;
+    let issuer = fleet.keys.issuer(Arc::new(SystemClock)).expect("the key");
     let globex = "globex".parse().expect("a name");
-    let keys = &world.keys;
+    let keys = &fleet.keys;
     keys.set_tenant(IN_A_TENANT, Some(&globex))
         .expect("a tenant");
-    let clients = clients(&world, &issuer);
-    let (routes, undecided) = routes(&world).await;
+    let clients = clients(&fleet, &issuer);
+    let (routes, undecided) = routes(&fleet).await;
     assert_eq!(undecided, [""; 0], "these routes name no scopes");
     assert!(routes.len() > 130, "{}", routes.len());
     let mut wrong = Vec::new();
@@ -196,10 +196,10 @@ fn proves_itself(route: &Route, status: u16) -> bool {
 
 /// All reads of another user's work answer as if it did not exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_what_is_somebody_elses_is_not_there() {
-    let world = World::with_agents(1).await;
-    let ada = world.client("job-converter", "user-ada");
-    let ben = world.client("job-converter", "user-ben");
+async fn work_of_another_user_does_not_exist_for_a_caller() {
+    let fleet = TestFleet::with_agents(1).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let ben = fleet.client("job-converter", "user-ben");
     let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
     reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
     let id = submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
@@ -233,29 +233,29 @@ async fn s7_what_is_somebody_elses_is_not_there() {
         all.remove("services").expect("one")
     );
     assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
-    of_containers(&world).await;
-    of_allocations(&world).await;
+    containers_of_another_user(&fleet).await;
+    allocations_of_another_user(&fleet).await;
 }
 
 /// No answer to a user of another tenant names the user or the work (S12).
 #[tokio::test(flavor = "multi_thread")]
-async fn s12_another_tenant_is_told_amounts() {
-    let world = World::with_agents(1).await;
+async fn another_tenant_sees_amounts_and_no_names() {
+    let fleet = TestFleet::with_agents(1).await;
     for (user, tenant) in [("ada", "acme"), ("ann", "acme"), ("ben", "globex")] {
         let tenant = tenant.parse().expect("a name");
-        world
+        fleet
             .keys
             .set_tenant(user, Some(&tenant))
             .expect("a tenant");
     }
-    let ada = world.client("job-converter", "user-ada");
+    let ada = fleet.client("job-converter", "user-ada");
     let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
     reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
-    let issuer = world.keys.issuer(Arc::new(SystemClock)).expect("the key");
+    let issuer = fleet.keys.issuer(Arc::new(SystemClock)).expect("the key");
     let of = |user: &str, service: &str| {
         let token = issuer.mint(user, &[Scope::Submitter], 3_600_000);
         let token = TokenSource::fixed(token.expect("a token"));
-        Client::new([world.url(service)], token).expect("a client")
+        Client::new([fleet.url(service)], token).expect("a client")
     };
     // When a fellow of the tenant sees the user, the file was read.
     let ann = of("ann", "rm-scheduler");
@@ -268,12 +268,12 @@ async fn s12_another_tenant_is_told_amounts() {
         (named(&shares) > 0).then_some(())
     })
     .await;
-    let (routes, _) = routes(&world).await;
+    let (routes, _) = routes(&fleet).await;
     let read = |it: &&Route| {
         let plain = it.method == Method::GET && !it.path.contains('{');
         plain && it.words.contains("submitter")
     };
-    let (mut told, mut asked) = (Vec::new(), 0);
+    let (mut revealed, mut count) = (Vec::new(), 0);
     for route in routes.iter().filter(read) {
         let ben = of("ben", route.service);
         let text = match ben.get::<Value>(&route.path).await {
@@ -283,12 +283,12 @@ async fn s12_another_tenant_is_told_amounts() {
             Err(other) => panic!("{}: {other:?}", route.path),
         };
         if text.contains("\"ada\"") || text.contains(up.as_str()) {
-            told.push(format!("{}: {text}", route.path));
+            revealed.push(format!("{}: {text}", route.path));
         }
-        asked += 1;
+        count += 1;
     }
-    assert_eq!(told, [""; 0], "of {asked} routes");
-    assert!(asked > 10, "{asked}");
+    assert_eq!(revealed, [""; 0], "of {count} routes");
+    assert!(count > 10, "{count}");
     let ben = of("ben", "rm-scheduler");
     let seen: Shares = ben.get("/v1/shares").await.expect("amounts");
     let hers = seen.classes.iter().find_map(|class| class.others.as_ref());
@@ -296,13 +296,13 @@ async fn s12_another_tenant_is_told_amounts() {
         hers.is_some_and(|it| it.users == 1 && it.tally.held > 0),
         "{seen:?}"
     );
-    let whole = world.client("rm-scheduler", "operator");
+    let whole = fleet.client("rm-scheduler", "operator");
     let whole: Shares = whole.get("/v1/shares").await.expect("all");
     assert_eq!((named(&seen), named(&whole)), (0, 1));
 }
 
-async fn of_containers(world: &World) {
-    let of = |user: &str| world.client("container-manager", user);
+async fn containers_of_another_user(fleet: &TestFleet) {
+    let of = |user: &str| fleet.client("container-manager", user);
     let (ada, ben) = (of("user-ada"), of("user-ben"));
     let hers: ContainerList = ada.get("/v1/containers").await.expect("her own");
     let his: ContainerList = ben.get("/v1/containers").await.expect("his own");
@@ -321,16 +321,16 @@ async fn of_containers(world: &World) {
     }
 }
 
-async fn of_allocations(world: &World) {
-    let of = |user: &str| world.client("rm-scheduler", user);
+async fn allocations_of_another_user(fleet: &TestFleet) {
+    let of = |user: &str| fleet.client("rm-scheduler", user);
     let (ada, ben) = (of("user-ada"), of("user-ben"));
     let hers: AllocationList = ada.get("/v1/allocations").await.expect("her own");
     let whole: AllocationList = of("operator").get("/v1/allocations").await.expect("all");
     let his: AllocationList = ben.get("/v1/allocations").await.expect("his own");
     assert!(!hers.allocations.is_empty() && his.allocations.is_empty());
     // Some of the user's allocations may have ended meanwhile.
-    let told: BTreeSet<_> = whole.allocations.iter().map(|it| &it.id).collect();
-    assert!(hers.allocations.iter().any(|it| told.contains(&it.id)));
+    let all: BTreeSet<_> = whole.allocations.iter().map(|it| &it.id).collect();
+    assert!(hers.allocations.iter().any(|it| all.contains(&it.id)));
     let path = format!("/v1/allocations/{}", hers.allocations[0].id);
     assert_eq!(status(&ben, Method::GET, &path).await, 404);
     assert_eq!(status(&ada, Method::GET, &path).await, 200);

@@ -10,7 +10,7 @@ use hayward_blocklist_api::{
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, World, service, submit};
+use hayward_tests_fleet::{Agent, Pace, TestFleet, service, submit};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -32,14 +32,14 @@ fn broken() -> Agent {
 }
 
 struct Story {
-    world: World,
+    fleet: TestFleet,
     blocks: Client,
     scheduler: Client,
 }
 
 impl Story {
     async fn new() -> Self {
-        let mut world = World::at(Pace::patient()).await;
+        let mut fleet = TestFleet::at(Pace::patient()).await;
         for number in 1..=NODES {
             let node = format!("node-{number}");
             let agent = if node == GREY {
@@ -47,19 +47,19 @@ impl Story {
             } else {
                 Agent::default()
             };
-            world.start_agent(&node, &agent);
+            fleet.start_agent(&node, &agent);
         }
-        world.nodes_take_work(NODES as usize).await;
+        fleet.nodes_take_work(NODES as usize).await;
         Self {
-            blocks: world.client("blocklist", "operator"),
-            scheduler: world.client("rm-scheduler", "operator"),
-            world,
+            blocks: fleet.client("blocklist", "operator"),
+            scheduler: fleet.client("rm-scheduler", "operator"),
+            fleet,
         }
     }
 
     /// The present block or trial of the broken node, if any. Of five nodes one may be withheld, so
     /// no other node is ever blocked.
-    async fn said(&self) -> Option<BlockView> {
+    async fn current_block(&self) -> Option<BlockView> {
         let overview = self.blocks.get::<BlockOverview>("/v1/blocklist").await;
         let mut nodes = overview.expect("an overview").nodes.into_iter();
         let grey = nodes.next();
@@ -83,12 +83,16 @@ impl Story {
 
     /// A trial is one new allocation at a time.
     async fn one_at_a_time(&self) {
-        let Some(before) = self.said().await.filter(|view| view.item.canary) else {
+        let Some(before) = self.current_block().await.filter(|view| view.item.canary) else {
             return;
         };
         let mut there = self.there().await;
         // The trial is still the same: everything granted since it began was granted on trial.
-        if self.said().await.is_some_and(|now| now.item == before.item) {
+        if self
+            .current_block()
+            .await
+            .is_some_and(|now| now.item == before.item)
+        {
             there.retain(|it| it.granted_at > before.item.start);
             assert!(there.len() <= 1, "{before:?} {there:#?}");
         }
@@ -126,7 +130,7 @@ impl Story {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
+async fn a_broken_node_is_found_blocked_tried_and_returned() {
     let mut story = Story::new().await;
     let strategy = json!({
         "name": "start-failures", "parameters": { "n": 2, "duration_ms": BLOCK_MS },
@@ -137,12 +141,12 @@ async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
         .await
         .expect("chosen");
     // All space is wanted, for as long as the test takes.
-    let ada = story.world.client("job-converter", "user-ada");
+    let ada = story.fleet.client("job-converter", "user-ada");
     let wanted = service(&["sleep", "1000"], NODES * PLACES);
     submit(&ada, "services", &wanted).await;
 
     // The node is found within a few launches and blocked for a while, without an operator.
-    let blocked = || async { story.said().await.filter(|view| !view.item.canary) };
+    let blocked = || async { story.current_block().await.filter(|view| !view.item.canary) };
     let block = story.until("the grey node to be blocked", blocked).await;
     assert!(block.item.automatic && block.left_ms.is_some(), "{block:?}");
     let evidence = story.evidence(GREY).await;
@@ -158,8 +162,8 @@ async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
     assert_eq!(lengths, doubled);
 
     // Another node breaks. A brake explains why it is not blocked.
-    story.world.lose(SECOND);
-    story.world.start_agent(SECOND, &broken());
+    story.fleet.lose(SECOND);
+    story.fleet.start_agent(SECOND, &broken());
     let held = || async { story.evidence(SECOND).await.withheld };
     let held = story.until("a brake to hold", held).await;
     assert!(
@@ -169,15 +173,15 @@ async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
 
     // Repaired nodes return after one trial.
     for node in [SECOND, GREY] {
-        story.world.kill(node);
-        story.world.start_agent(node, &Agent::default());
+        story.fleet.kill(node);
+        story.fleet.start_agent(node, &Agent::default());
     }
     let passed = || async {
         let last = story.history().await.pop()?;
         (last.event == BlockEvent::TrialPassed).then_some(())
     };
     story.until("its trial to be passed", passed).await;
-    assert!(story.said().await.is_none());
+    assert!(story.current_block().await.is_none());
     let full = || async { Some(story.there().await).filter(|it| it.len() == PLACES as usize) };
     story.until("every place of it to be used", full).await;
 }

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 /// The code of a refusal for missing rights.
 const FORBIDDEN: &str = "42501";
 
-async fn world() -> (TestServer, TestDatabase) {
+async fn fleet() -> (TestServer, TestDatabase) {
     let server = TestServer::start().await;
     let database = server.database(&SERVICES.map(|(_, schema)| schema)).await;
     (server, database)
@@ -56,7 +56,7 @@ async fn tables(database: &TestDatabase) -> Vec<(String, String)> {
     .expect("tables")
 }
 
-fn of_neighbours((schema, table): &(String, String)) -> Vec<String> {
+fn statements_on_neighbours((schema, table): &(String, String)) -> Vec<String> {
     let name = format!("{schema}.{table}");
     vec![
         format!("select * from {name} limit 1"),
@@ -69,7 +69,7 @@ fn of_neighbours((schema, table): &(String, String)) -> Vec<String> {
     ]
 }
 
-fn of_own_definition((schema, table): &(String, String)) -> Vec<String> {
+fn statements_on_own_schema((schema, table): &(String, String)) -> Vec<String> {
     let name = format!("{schema}.{table}");
     let mut all = vec![
         format!("truncate {name}"),
@@ -93,7 +93,7 @@ fn of_own_definition((schema, table): &(String, String)) -> Vec<String> {
     all
 }
 
-fn of_the_server(me: &str) -> Vec<String> {
+fn statements_on_the_server(me: &str) -> Vec<String> {
     let mut all: Vec<String> = [
         "set role postgres",
         "set session authorization postgres",
@@ -121,17 +121,17 @@ fn of_the_server(me: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s25_a_service_reaches_its_rows_and_nothing_else() {
-    let (server, database) = world().await;
+async fn a_service_reaches_its_rows_and_nothing_else() {
+    let (server, database) = fleet().await;
     let tables = tables(&database).await;
     assert!(tables.len() > 40, "{}", tables.len());
     for (_, schema) in SERVICES {
         let me = schema.name;
         let mut connection = open(&database, me).await;
         let (own, others): (Vec<_>, Vec<_>) = tables.iter().partition(|(of, _)| of == me);
-        let mut all = of_the_server(me);
-        all.extend(others.into_iter().flat_map(of_neighbours));
-        all.extend(own.into_iter().flat_map(of_own_definition));
+        let mut all = statements_on_the_server(me);
+        all.extend(others.into_iter().flat_map(statements_on_neighbours));
+        all.extend(own.into_iter().flat_map(statements_on_own_schema));
         let through = let_through(&mut connection, &all).await;
         assert_eq!(through, [""; 0], "as {me}");
         // A counter-check: a role may change its own tables.
@@ -149,8 +149,8 @@ async fn s25_a_service_reaches_its_rows_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s25_roles_are_plain_and_wait_within_bounds() {
-    let (server, database) = world().await;
+async fn roles_have_no_extra_rights_and_bounded_timeouts() {
+    let (server, database) = fleet().await;
     let mut root = open(&database, "postgres").await;
     for (_, schema) in SERVICES {
         let plain: Vec<(String, bool)> = sqlx::query_as(

@@ -12,14 +12,14 @@ use hayward_service::metrics::catalogue;
 use hayward_service::runtime::clock;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
-    Agent, Collector, Measured, Span, World, ends, is_running, job, reaches, reservation, service,
-    submit, text_of,
+    Agent, Collector, Measured, Span, TestFleet, ends, is_running, job, reaches, reservation,
+    service, submit, text_of,
 };
 use hayward_vocabulary::WorkId;
 use http::{HeaderName, Method};
 
 const LIMIT: Duration = Duration::from_mins(2);
-const SECRET: &str = "sesame-that-nobody-may-see";
+const SECRET: &str = "sesame-that-stays-secret";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -59,8 +59,8 @@ fn children(spans: &[Span], of: &Span) -> BTreeSet<(String, String)> {
 }
 
 fn holds(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> bool {
-    let told = |name: &&str| all.contains(&(format!("hayward-{process}"), (*name).to_owned()));
-    names.iter().all(told)
+    let found = |name: &&str| all.contains(&(format!("hayward-{process}"), (*name).to_owned()));
+    names.iter().all(found)
 }
 
 /// The three traces of a submission and their links. An error names the missing part (T5).
@@ -150,7 +150,7 @@ fn fault(one: &Measured) -> Option<String> {
 
 /// Metrics that the catalogue promises for a quiet fleet and that did not arrive.
 fn missing(metrics: &[Measured]) -> Vec<String> {
-    let told: BTreeSet<(&str, &str)> = metrics
+    let found: BTreeSet<(&str, &str)> = metrics
         .iter()
         .map(|one| (one.process.as_str(), one.name.as_str()))
         .collect();
@@ -160,15 +160,15 @@ fn missing(metrics: &[Measured]) -> Vec<String> {
         services.map(move |service| (format!("hayward-{service}"), metric.name))
     });
     promised
-        .filter(|(process, name)| !told.contains(&(process.as_str(), *name)))
+        .filter(|(process, name)| !found.contains(&(process.as_str(), *name)))
         .map(|(process, name)| format!("{process}: {name}"))
         .collect()
 }
 
 /// Every secret of the fleet and of this test.
-fn secrets(world: &World) -> Vec<String> {
+fn secrets(fleet: &TestFleet) -> Vec<String> {
     let mut secrets = vec![SECRET.to_owned()];
-    let mut folders = vec![world.keys.dir().to_owned()];
+    let mut folders = vec![fleet.keys.dir().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("keys").flatten() {
             let path = entry.path();
@@ -187,8 +187,8 @@ fn secrets(world: &World) -> Vec<String> {
     secrets
 }
 
-fn logged(world: &World) -> String {
-    let entries = std::fs::read_dir(world.dir.path()).expect("logs").flatten();
+fn logged(fleet: &TestFleet) -> String {
+    let entries = std::fs::read_dir(fleet.dir.path()).expect("logs").flatten();
     let logs = entries.map(|entry| entry.path());
     let logs = logs.filter(|path| path.extension().is_some_and(|it| it == "log"));
     logs.map(|path| std::fs::read_to_string(path).unwrap_or_default())
@@ -196,25 +196,25 @@ fn logged(world: &World) -> String {
 }
 
 /// No secret occurs in anything that arrived (S23).
-fn no_secret_is_told(collector: &Collector, world: &World) {
-    let lines = logged(world);
+fn no_secret_arrives(collector: &Collector, fleet: &TestFleet) {
+    let lines = logged(fleet);
     let everything = collector.everything();
-    for secret in secrets(world) {
+    for secret in secrets(fleet) {
         assert!(
             !everything.contains(&secret),
-            "a collector was told {secret}"
+            "a collector received {secret}"
         );
         assert!(!lines.contains(&secret), "the log holds {secret}");
     }
 }
 
 /// Every metric arrives and matches the catalogue (T6).
-async fn everything_is_measured(collector: &Collector, world: &World) {
+async fn every_metric_arrives(collector: &Collector, fleet: &TestFleet) {
     // Invariants are evaluated each minute, and on each request.
     for (name, _) in hayward::prepare::SERVICES {
-        let client = world.client(name, "operator");
-        let look: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
-        look.expect("a look");
+        let client = fleet.client(name, "operator");
+        let answer: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
+        answer.expect("the invariants");
     }
     until_within("every metric of a quiet fleet", LIMIT, async || {
         let missing = missing(&collector.metrics());
@@ -229,7 +229,7 @@ async fn everything_is_measured(collector: &Collector, world: &World) {
 }
 
 /// Every log line is a structured event (T4).
-fn every_line_is_an_event(collector: &Collector, world: &World, spans: &[Span]) {
+fn every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Span]) {
     let logs = collector.logs();
     let life = named(spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
     let life = life.expect("followed above");
@@ -240,7 +240,7 @@ fn every_line_is_an_event(collector: &Collector, world: &World, spans: &[Span]) 
         let attributes = text_of(&record.attributes);
         assert!(attributes.contains_key("event"), "{from}: {record:?}");
     }
-    let lines = logged(world);
+    let lines = logged(fleet);
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
         let event = line["event"].as_str();
@@ -251,10 +251,10 @@ fn every_line_is_an_event(collector: &Collector, world: &World, spans: &[Span]) 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     let collector = Collector::start_behind_another().await;
-    let mut world = World::collected(&collector.endpoint).await;
-    world.start_agent("node-1", &Agent::default());
-    world.nodes_take_work(1).await;
-    let ada = world.client("job-converter", "user-ada");
+    let mut fleet = TestFleet::collected(&collector.endpoint).await;
+    fleet.start_agent("node-1", &Agent::default());
+    fleet.nodes_take_work(1).await;
+    let ada = fleet.client("job-converter", "user-ada");
     let id = submit_traced(&ada).await;
     let path = format!("/v1/services/{id}");
     reaches(&ada, &path, LIMIT, is_running).await;
@@ -289,12 +289,15 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     .await;
     let spans = collector.spans();
     for span in &spans {
-        let said = span.attributes.get("hayward.service");
+        let service = span.attributes.get("hayward.service");
         let inner = ["validate", "commit"].contains(&span.name.as_str());
-        assert!(said.is_some() || inner, "which service? {span:?}");
+        assert!(service.is_some() || inner, "which service? {span:?}");
     }
     // The timeline from the database has the same, when traces are sampled away.
-    let timeline: Timeline = ada.get(&format!("{path}/timeline")).await.expect("told");
+    let timeline: Timeline = ada
+        .get(&format!("{path}/timeline"))
+        .await
+        .expect("a timeline");
     let events: Vec<&str> = timeline.events.iter().map(|it| it.event.as_str()).collect();
     for stage in [
         "submitted",
@@ -302,26 +305,26 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
         "runs on node-1",
         "cancelled",
     ] {
-        let told = events.iter().any(|event| event.ends_with(stage));
-        assert!(told, "{stage}: {events:#?}");
+        let found = events.iter().any(|event| event.ends_with(stage));
+        assert!(found, "{stage}: {events:#?}");
     }
 
-    everything_is_measured(&collector, &world).await;
-    every_line_is_an_event(&collector, &world, &spans);
-    no_secret_is_told(&collector, &world);
+    every_metric_arrives(&collector, &fleet).await;
+    every_line_is_an_event(&collector, &fleet, &spans);
+    no_secret_arrives(&collector, &fleet);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_standard_variables_name_the_collector_and_the_process() {
     let collector = Collector::start().await;
     let attributes = "deployment.environment.name=laboratory,team=blue-team";
-    let mut world = World::telling(vec![
+    let mut fleet = TestFleet::with_collector_variables(vec![
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.clone()),
         ("OTEL_SERVICE_NAME", "whole-fleet".to_owned()),
         ("OTEL_RESOURCE_ATTRIBUTES", attributes.to_owned()),
     ])
     .await;
-    world.start_agent("node-1", &Agent::default());
+    fleet.start_agent("node-1", &Agent::default());
     until_within("metrics and logs of that name", LIMIT, async || {
         let metrics = collector.metrics();
         let named = metrics.iter().any(|one| one.process == "whole-fleet");
@@ -330,19 +333,19 @@ async fn the_standard_variables_name_the_collector_and_the_process() {
     .await;
     let metrics = collector.metrics();
     assert!(metrics.iter().all(|one| one.process == "whole-fleet"));
-    let said = collector.everything();
-    assert!(said.contains("laboratory") && said.contains("blue-team"));
-    assert!(!said.contains("unnamed"));
+    let text = collector.everything();
+    assert!(text.contains("laboratory") && text.contains("blue-team"));
+    assert!(!text.contains("unnamed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f47_a_collector_that_hangs_changes_nothing_and_what_is_lost_is_counted() {
+async fn a_collector_that_hangs_changes_nothing_and_losses_are_counted() {
     let collector = Collector::start().await;
     collector.hang(true);
-    let mut world = World::collected(&collector.endpoint).await;
-    world.start_agent("node-1", &Agent::default());
-    world.nodes_take_work(1).await;
-    let ada = world.client("job-converter", "user-ada");
+    let mut fleet = TestFleet::collected(&collector.endpoint).await;
+    fleet.start_agent("node-1", &Agent::default());
+    fleet.nodes_take_work(1).await;
+    let ada = fleet.client("job-converter", "user-ada");
     for _ in 0..10 {
         // One attempt within the timeout of a client: no request waits for the collector.
         let wanted = job(&["/bin/true"], 1);
@@ -353,12 +356,12 @@ async fn f47_a_collector_that_hangs_changes_nothing_and_what_is_lost_is_counted(
     }
     // Four seconds for the rest of the telemetry, and the time of an orderly end.
     let began = Instant::now();
-    world.terminate("blocklist");
+    fleet.terminate("blocklist");
     let took = began.elapsed();
     assert!(took < Duration::from_secs(20), "it ended after {took:?}");
 
     collector.hang(false);
-    until_within("what was dropped to be told", LIMIT, async || {
+    until_within("dropped telemetry to be counted", LIMIT, async || {
         let metrics = collector.metrics();
         let dropped = |signal: &str| {
             let mut metrics = metrics.iter();

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_testkit::until;
 use hayward_tests_fleet::{
-    Witness, World, all_right, ends, is_running, job, outcomes, reaches, reservation, service,
+    TestFleet, Witness, all_right, ends, is_running, job, outcomes, reaches, reservation, service,
     submit,
 };
 use hayward_vocabulary::NodeName;
@@ -18,9 +18,9 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// A job goes down the ladder and its outcome comes up again (D8).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs() {
-    let world = World::with_agents(2).await;
-    let ada = world.client("job-converter", "user-ada");
-    let witness = Witness::new(world.dir.path());
+    let fleet = TestFleet::with_agents(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], 40);
     work.command = witness.command("0.01");
     let id = submit(&ada, "jobs", &work).await;
@@ -31,7 +31,7 @@ async fn a_job_runs() {
         assert_eq!(witness.times(task), 1, "task {task}");
     }
     // No service has any remains of it.
-    let scheduler = world.client("rm-scheduler", "operator");
+    let scheduler = fleet.client("rm-scheduler", "operator");
     until("the burial of every allocation", async || {
         let list: AllocationList = scheduler.get("/v1/allocations").await.ok()?;
         list.allocations.is_empty().then_some(())
@@ -41,8 +41,8 @@ async fn a_job_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_fails_says_so_and_one_that_is_cancelled_stops() {
-    let world = World::with_agents(1).await;
-    let ada = world.client("job-converter", "user-ada");
+    let fleet = TestFleet::with_agents(1).await;
+    let ada = fleet.client("job-converter", "user-ada");
     let mut failing = job(&["sh", "-c", "echo no; exit 3"], 2);
     failing.max_attempts = Some(2);
     let failing = submit(&ada, "jobs", &failing).await;
@@ -65,15 +65,15 @@ async fn a_job_that_fails_says_so_and_one_that_is_cancelled_stops() {
 /// Weights 2 and 1 over nine quanta that both could fill.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_users_share_by_weight() {
-    let world = World::with_agents(3).await;
+    let fleet = TestFleet::with_agents(3).await;
     let mut jobs = Vec::new();
     for (user, class) in [("user-ada", "high"), ("user-ben", "normal")] {
-        let client = world.client("job-converter", user);
+        let client = fleet.client("job-converter", user);
         let mut work = job(&["sleep", "0.2"], 100_000);
         work.class = Some(class.into());
         jobs.push((submit(&client, "jobs", &work).await, client));
     }
-    let scheduler = world.client("rm-scheduler", "operator");
+    let scheduler = fleet.client("rm-scheduler", "operator");
     until("eight quanta for ada and four for ben", async || {
         let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
         let held = |class: &str| {
@@ -99,9 +99,9 @@ async fn two_users_share_by_weight() {
 /// A blocked node is emptied by the usual way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_blocked_and_emptied_and_comes_back() {
-    let world = World::with_agents(2).await;
-    let ada = world.client("job-converter", "user-ada");
-    let operator = world.client("blocklist", "operator");
+    let fleet = TestFleet::with_agents(2).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let operator = fleet.client("blocklist", "operator");
     let script = "while :; do echo up; sleep 0.2; done";
     let id = submit(&ada, "services", &service(&["sh", "-c", script], 2)).await;
     let path = format!("/v1/services/{id}");

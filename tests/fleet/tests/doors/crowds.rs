@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hayward_service::{Client, Keys, Scope, SystemClock, TokenSource};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::World;
+use hayward_tests_fleet::TestFleet;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -42,9 +42,9 @@ async fn behaves(client: &Client) -> Duration {
     took[REQUESTS * 99 / 100]
 }
 
-fn told(what: &str, alone: Duration, beside: Duration) {
-    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-    println!("{what}: p99 {alone:?} alone, {beside:?} beside them, ratio {ratio:.1}");
+fn report(what: &str, alone: Duration, with_abuse: Duration) {
+    let ratio = with_abuse.as_secs_f64() / alone.as_secs_f64();
+    println!("{what}: p99 {alone:?} alone, {with_abuse:?} with them, ratio {ratio:.1}");
 }
 
 /// As many connections as ten thousand clients need, if this machine allows it.
@@ -58,33 +58,33 @@ fn strangers_possible() -> usize {
     )
 }
 
-fn host(world: &World) -> String {
-    world
+fn host(fleet: &TestFleet) -> String {
+    fleet
         .url("node-status")
         .trim_start_matches("http://")
         .to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f39_ten_thousand_idle_connections_are_survived() {
-    let world = World::start().await;
-    let ada = world.client("node-status", "operator");
+async fn ten_thousand_idle_connections_are_survived() {
+    let fleet = TestFleet::start().await;
+    let ada = fleet.client("node-status", "operator");
     let alone = alone(&ada).await;
     let wanted = strangers_possible();
-    let host = host(&world);
+    let host = host(&fleet);
     let mut known = TcpStream::connect(&host).await.unwrap();
-    let token = world.keys.token("user-ben").unwrap();
+    let token = fleet.keys.token("user-ben").unwrap();
     let asks =
         format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
-    says_well(&mut known, &asks).await;
+    check_good_answer(&mut known, &asks).await;
     let mut idle = Vec::with_capacity(wanted);
     while idle.len() < wanted {
         idle.push(TcpStream::connect(&host).await.unwrap());
     }
-    let beside = behaves(&ada).await;
-    told(&format!("{wanted} idle connections"), alone, beside);
+    let with_abuse = behaves(&ada).await;
+    report(&format!("{wanted} idle connections"), alone, with_abuse);
     // A new connection is admitted as well.
-    let fresh = world.client("node-status", "user-ben");
+    let fresh = fleet.client("node-status", "user-ben");
     fresh.get::<Value>("/v1/status").await.unwrap();
     // The number of connections without a token is limited per address, others are not (S27).
     let open = |stream: &&TcpStream| {
@@ -95,29 +95,29 @@ async fn f39_ten_thousand_idle_connections_are_survived() {
         (idle.iter().filter(open).count() <= SILENT).then_some(())
     })
     .await;
-    says_well(&mut known, &asks).await;
+    check_good_answer(&mut known, &asks).await;
 }
 
 /// Sends on this connection, and checks that the answer is good.
-async fn says_well(stream: &mut TcpStream, asks: &str) {
+async fn check_good_answer(stream: &mut TcpStream, asks: &str) {
     stream.write_all(asks.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    while !said.ends_with(b"}") {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}") {
         assert_ne!(
-            stream.read_buf(&mut said).await.unwrap(),
+            stream.read_buf(&mut answer).await.unwrap(),
             0,
             "it was closed"
         );
     }
-    assert!(said.starts_with(b"HTTP/1.1 200"));
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
-    let world = World::start().await;
-    let ada = world.client("node-status", "operator");
+async fn slow_heads_bodies_and_readers_are_cut_and_harm_no_other_caller() {
+    let fleet = TestFleet::start().await;
+    let ada = fleet.client("node-status", "operator");
     let alone = alone(&ada).await;
-    let (host, token) = (host(&world), world.keys.token("user-ben").unwrap());
+    let (host, token) = (host(&fleet), fleet.keys.token("user-ben").unwrap());
     let (over, cut) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
@@ -149,8 +149,8 @@ async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
             }
         });
     }
-    let beside = behaves(&ada).await;
-    told("300 slow clients", alone, beside);
+    let with_abuse = behaves(&ada).await;
+    report("300 slow clients", alone, with_abuse);
     // Heads have ten seconds. The server ends them, whatever the clock does.
     until_within("slow heads to be cut", Duration::from_mins(1), async || {
         (cut.load(Ordering::Relaxed) >= 100).then_some(())
@@ -162,9 +162,9 @@ async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
-    let world = World::strict().await;
-    let ada = world.client("node-status", "operator");
+async fn a_flooding_caller_is_limited_and_the_others_are_not() {
+    let fleet = TestFleet::strict().await;
+    let ada = fleet.client("node-status", "operator");
     let alone = alone(&ada).await;
     let (over, refused) = (
         Arc::new(AtomicBool::new(false)),
@@ -175,7 +175,7 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
     for _ in 0..16 {
         let (over, refused) = (Arc::clone(&over), Arc::clone(&refused));
         let answered = Arc::clone(&answered);
-        let (host, token) = (host(&world), world.keys.token("user-ben").unwrap());
+        let (host, token) = (host(&fleet), fleet.keys.token("user-ben").unwrap());
         flood.spawn(async move {
             let ask = format!(
                 "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
@@ -186,11 +186,11 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
                     continue;
                 };
                 let _ = stream.write_all(ask.as_bytes()).await;
-                let mut said = Vec::new();
-                let _ = stream.read_to_end(&mut said).await;
-                if said.starts_with(b"HTTP/1.1 429") {
+                let mut answer = Vec::new();
+                let _ = stream.read_to_end(&mut answer).await;
+                if answer.starts_with(b"HTTP/1.1 429") {
                     refused.fetch_add(1, Ordering::Relaxed);
-                    assert!(String::from_utf8_lossy(&said).contains("retry-after: "));
+                    assert!(String::from_utf8_lossy(&answer).contains("retry-after: "));
                 } else {
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
@@ -201,8 +201,8 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
         (refused.load(Ordering::Relaxed) > 0).then_some(())
     })
     .await;
-    let beside = behaves(&ada).await;
-    told("a flood of one caller", alone, beside);
+    let with_abuse = behaves(&ada).await;
+    report("a flood of one caller", alone, with_abuse);
     over.store(true, Ordering::Relaxed);
     while let Some(it) = flood.join_next().await {
         it.unwrap();
@@ -216,9 +216,9 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
 
 /// Failed tokens come from the same address as all other callers in this test (S28).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
-    let world = World::start().await;
-    let ada = world.client("node-status", "operator");
+async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not() {
+    let fleet = TestFleet::start().await;
+    let ada = fleet.client("node-status", "operator");
     let alone = alone(&ada).await;
     let dir = tempfile::tempdir().unwrap();
     let theirs = Keys::create(dir.path()).unwrap();
@@ -228,7 +228,7 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
     let mut flood = JoinSet::new();
     for number in 0..16 {
         let (over, counts) = (Arc::clone(&over), Arc::clone(&counts));
-        let (host, name) = (host(&world), format!("mallory-{number}"));
+        let (host, name) = (host(&fleet), format!("mallory-{number}"));
         let forged = theirs.mint(&name, &[Scope::Operator], 60_000).unwrap();
         // Some without a token, some with the same one, and some with a new one each time.
         let token = match number % 3 {
@@ -236,15 +236,15 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
             _ => forged,
         };
         flood.spawn(async move {
-            let mut asked = 0_u32;
+            let mut attempts = 0_u32;
             while !over.load(Ordering::Relaxed) {
-                asked += 1;
+                attempts += 1;
                 let token = match number % 3 {
-                    2 => format!("{}{asked:08}", &token[..token.len() - 8]),
+                    2 => format!("{}{attempts:08}", &token[..token.len() - 8]),
                     _ => token.clone(),
                 };
-                let said = refused(&host, &token).await;
-                let kind = match said.get(..12).unwrap_or_default() {
+                let answer = refused(&host, &token).await;
+                let kind = match answer.get(..12).unwrap_or_default() {
                     b"HTTP/1.1 401" => 0,
                     b"HTTP/1.1 429" => 1,
                     _ => 2,
@@ -258,14 +258,14 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
         (count(1) > 0).then_some(())
     })
     .await;
-    let beside = behaves(&ada).await;
-    told("a flood of forged tokens", alone, beside);
+    let with_abuse = behaves(&ada).await;
+    report("a flood of forged tokens", alone, with_abuse);
     // Valid tokens that this service has not seen before, during the flood.
-    let ours = world.keys.issuer(Arc::new(SystemClock)).unwrap();
+    let ours = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
     for number in 0..20 {
         let token = ours.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
         let token = TokenSource::fixed(token.unwrap());
-        let client = Client::new([world.url("node-status")], token).unwrap();
+        let client = Client::new([fleet.url("node-status")], token).unwrap();
         client.get::<Value>("/v1/status").await.unwrap();
     }
     let before = count(1);
@@ -277,8 +277,8 @@ async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
     while let Some(it) = flood.join_next().await {
         it.unwrap();
     }
-    println!("of the flood {} were told 401, {} 429", count(0), count(1));
-    assert_eq!(count(2), 0, "nothing else is said to it");
+    println!("of the flood {} got 401, {} 429", count(0), count(1));
+    assert_eq!(count(2), 0, "no other answer");
 }
 
 const LONG: Duration = Duration::from_mins(2);
@@ -289,9 +289,9 @@ async fn refused(host: &str, token: &str) -> Vec<u8> {
         "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
          connection: close\r\n\r\n"
     );
-    let mut said = Vec::new();
+    let mut answer = Vec::new();
     let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(ask.as_bytes()).await.unwrap();
-    stream.read_to_end(&mut said).await.unwrap();
-    said
+    stream.read_to_end(&mut answer).await.unwrap();
+    answer
 }

@@ -10,7 +10,7 @@ use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::Submitted;
 use hayward_node_status_api::Enrolment;
 use hayward_testkit::until;
-use hayward_tests_fleet::{Agent, World};
+use hayward_tests_fleet::{Agent, TestFleet};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -48,36 +48,33 @@ impl Planted {
     }
 
     fn add(&mut self, what: &str, text: &str) {
-        assert!(
-            text.len() >= 12,
-            "{what} is too short to be told from others"
-        );
+        assert!(text.len() >= 12, "{what} is too short to be unique");
         self.0.insert(text.to_owned(), what.to_owned());
     }
 
-    fn absent_from(&self, place: &str, said: &str) {
-        for (text, what) in &self.0 {
+    fn absent_from(&self, place: &str, text: &str) {
+        for (secret, what) in &self.0 {
             assert!(
-                !said.contains(text.as_str()),
-                "{place} says {what}: {said:.2000}"
+                !text.contains(secret.as_str()),
+                "{place} has {what}: {text:.2000}"
             );
         }
     }
 }
 
-async fn raw(world: &World, service: &str, request: &str) -> String {
-    let host = world.url(service).trim_start_matches("http://");
+async fn raw(fleet: &TestFleet, service: &str, request: &str) -> String {
+    let host = fleet.url(service).trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    let _ = stream.read_to_end(&mut said).await;
-    String::from_utf8_lossy(&said).into_owned()
+    let mut output = Vec::new();
+    let _ = stream.read_to_end(&mut output).await;
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 /// Every route that can be read, from its description, with known names in its path.
-async fn readable(world: &World, service: &str, known: &[(&str, String)]) -> Vec<String> {
-    let nobody = world.client(service, "operator");
-    let described: Value = nobody.get("/v1/openapi.json").await.unwrap();
+async fn readable(fleet: &TestFleet, service: &str, known: &[(&str, String)]) -> Vec<String> {
+    let operator = fleet.client(service, "operator");
+    let described: Value = operator.get("/v1/openapi.json").await.unwrap();
     let paths = described["paths"].as_object().unwrap();
     let read = paths
         .iter()
@@ -91,15 +88,15 @@ async fn readable(world: &World, service: &str, known: &[(&str, String)]) -> Vec
 }
 
 #[tokio::test]
-async fn s23_planted_secrets_are_in_no_answer_and_no_log() {
-    let mut world = World::start().await;
-    world.start_agent("node-1", &Agent::default());
-    world.nodes_take_work(1).await;
-    authority::certificates(&world.keys, &[]).unwrap();
-    let mut planted = Planted::in_keys(world.keys.dir());
-    assert!(planted.0.len() > 12, "there is something to look for");
+async fn planted_secrets_are_in_no_answer_and_no_log() {
+    let mut fleet = TestFleet::start().await;
+    fleet.start_agent("node-1", &Agent::default());
+    fleet.nodes_take_work(1).await;
+    authority::certificates(&fleet.keys, &[]).unwrap();
+    let mut planted = Planted::in_keys(fleet.keys.dir());
+    assert!(planted.0.len() > 12, "there are secrets to search");
 
-    let operator = world.client("node-status", "operator");
+    let operator = fleet.client("node-status", "operator");
     let order = json!({ "node": "new-1" });
     let enrolled: Enrolment = operator
         .post("/v1/enrolments", &order, Some("first"))
@@ -107,7 +104,7 @@ async fn s23_planted_secrets_are_in_no_answer_and_no_log() {
         .unwrap();
     planted.add("the secret of an enrolment", &enrolled.secret);
 
-    let ada = world.client("job-converter", "user-ada");
+    let ada = fleet.client("job-converter", "user-ada");
     let job = json!({ "command": ["true"], "tasks": { "count": 2 } });
     let submitted: Submitted = ada.post("/v1/jobs", &job, Some("one")).await.unwrap();
     let path = format!("/v1/jobs/{}", submitted.id);
@@ -124,39 +121,39 @@ async fn s23_planted_secrets_are_in_no_answer_and_no_log() {
         ("name", "node-1".to_owned()),
         ("user", "ada".to_owned()),
     ];
-    let mut heard = 0;
+    let mut answers = 0;
     for (service, _) in prepare::SERVICES {
-        let paths = readable(&world, service, &known).await;
+        let paths = readable(&fleet, service, &known).await;
         for who in ["operator", "user-ada"] {
-            let token = world.keys.token(who).unwrap();
+            let token = fleet.keys.token(who).unwrap();
             for path in &paths {
                 let head =
                     format!("host: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n");
                 let ask = format!("GET {path} HTTP/1.1\r\n{head}\r\n");
-                let said = raw(&world, service, &ask).await;
-                heard += usize::from(said.starts_with("HTTP/1.1 200"));
-                planted.absent_from(&format!("{service} {path} to {who}"), &said);
+                let output = raw(&fleet, service, &ask).await;
+                answers += usize::from(output.starts_with("HTTP/1.1 200"));
+                planted.absent_from(&format!("{service} {path} to {who}"), &output);
             }
         }
-        odd_requests(&world, service, &planted).await;
+        odd_requests(&fleet, service, &planted).await;
     }
-    assert!(heard > 30, "only {heard} answers were looked at");
-    errors_of_programs(&world, &mut planted);
+    assert!(answers > 30, "only {answers} answers were searched");
+    errors_of_programs(&fleet, &mut planted);
     let mut logs = 0;
-    for entry in std::fs::read_dir(world.dir.path()).unwrap().flatten() {
+    for entry in std::fs::read_dir(fleet.dir.path()).unwrap().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|kind| kind == "log") {
-            let said = std::fs::read_to_string(&path).unwrap();
-            logs += usize::from(!said.is_empty());
-            planted.absent_from(&path.display().to_string(), &said);
+            let output = std::fs::read_to_string(&path).unwrap();
+            logs += usize::from(!output.is_empty());
+            planted.absent_from(&path.display().to_string(), &output);
         }
     }
     assert!(logs >= 6, "only {logs} logs were looked at");
 }
 
 /// Secrets in wrong places: in the address, in a body, in a wrong header.
-async fn odd_requests(world: &World, service: &str, planted: &Planted) {
-    let token = world.keys.token("operator").unwrap();
+async fn odd_requests(fleet: &TestFleet, service: &str, planted: &Planted) {
+    let token = fleet.keys.token("operator").unwrap();
     let head = "host: x\r\nconnection: close\r\n";
     let requests = [
         format!("GET /v1/status HTTP/1.1\r\n{head}authorization: Basic {token}\r\n\r\n"),
@@ -169,32 +166,32 @@ async fn odd_requests(world: &World, service: &str, planted: &Planted) {
         ),
     ];
     for request in requests {
-        let said = raw(world, service, &request).await;
-        assert!(said.starts_with("HTTP/1.1 4"), "{said}");
-        planted.absent_from(service, &said);
+        let output = raw(fleet, service, &request).await;
+        assert!(output.starts_with("HTTP/1.1 4"), "{output}");
+        planted.absent_from(service, &output);
     }
 }
 
 /// Programs that fail with secrets in their settings.
-fn errors_of_programs(world: &World, planted: &mut Planted) {
+fn errors_of_programs(fleet: &TestFleet, planted: &mut Planted) {
     let password = "planted-password-of-a-role";
     planted.add("a password", password);
     let url = format!("postgres://role:{password}@127.0.0.1:1/none");
-    let mut service = world.command("failing");
+    let mut service = fleet.command("failing");
     service
         .args(["run", "blocklist"])
-        .env("HAYWARD_KEYS", world.keys.dir())
+        .env("HAYWARD_KEYS", fleet.keys.dir())
         .env("HAYWARD_DATABASE_URL", &url);
-    let mut unreadable = world.command("failing");
+    let mut unreadable = fleet.command("failing");
     unreadable
         .args(["run", "blocklist"])
-        .env("HAYWARD_KEYS", world.keys.dir())
+        .env("HAYWARD_KEYS", fleet.keys.dir())
         .env(
             "HAYWARD_DATABASE_URL",
             format!("postgres://role:{password}@[/none"),
         );
-    let mut prepare = world.command("failing");
-    let keys = world.dir.path().join("other-keys");
+    let mut prepare = fleet.command("failing");
+    let keys = fleet.dir.path().join("other-keys");
     prepare
         .args(["prepare", "--keys"])
         .arg(keys)
@@ -203,9 +200,9 @@ fn errors_of_programs(world: &World, planted: &mut Planted) {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.output().unwrap();
         assert!(!output.status.success());
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert!(!said.is_empty(), "it says why");
-        planted.absent_from("a program that fails", &said);
+        let output = [output.stdout, output.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        assert!(!output.is_empty(), "it says why");
+        planted.absent_from("a program that fails", &output);
     }
 }

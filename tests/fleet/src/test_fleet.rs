@@ -30,7 +30,7 @@ enum Door {
     Locked,
 }
 
-pub struct World {
+pub struct TestFleet {
     pub server: TestServer,
     pub addresses: Addresses,
     pub keys: Keys,
@@ -47,7 +47,7 @@ pub struct World {
     processes: BTreeMap<String, Child>,
 }
 
-impl World {
+impl TestFleet {
     /// Postgres, keys and the five services, without agents.
     pub async fn start() -> Self {
         Self::at(Pace::default()).await
@@ -88,10 +88,10 @@ impl World {
     pub async fn with_clocks() -> Self {
         let schemas = prepare::SERVICES.map(|(_, schema)| schema);
         let (pace, door) = (Pace::patient(), Door::Loopback);
-        let mut world = Self::empty(pace, door, Vec::new(), &schemas).await;
-        world.clocks = true;
-        world.begin().await;
-        world
+        let mut fleet = Self::empty(pace, door, Vec::new(), &schemas).await;
+        fleet.clocks = true;
+        fleet.begin().await;
+        fleet
     }
 
     /// Sets the wall clock of one process ahead of the machine's, or behind with a minus. The
@@ -107,38 +107,38 @@ impl World {
 
     /// The same with this program, from the creation of tables and keys on.
     pub async fn by(program: PathBuf) -> Self {
-        let mut world = Self::empty(Pace::patient(), Door::Loopback, Vec::new(), &[]).await;
-        world.program = program;
-        let keys = world.keys.dir().to_owned();
-        let mut prepare = world.command("prepare");
+        let mut fleet = Self::empty(Pace::patient(), Door::Loopback, Vec::new(), &[]).await;
+        fleet.program = program;
+        let keys = fleet.keys.dir().to_owned();
+        let mut prepare = fleet.command("prepare");
         prepare
             .args([
                 "prepare", "--user", "ada", "--agent", "node-1", "--agent", "node-2",
             ])
             .arg("--keys")
             .arg(keys)
-            .env("HAYWARD_ADMIN_URL", world.admin_url());
+            .env("HAYWARD_ADMIN_URL", fleet.admin_url());
         assert!(prepare.status().expect("it runs").success());
-        world.begin().await;
-        world
+        fleet.begin().await;
+        fleet
     }
 
     /// The same, with telemetry sent to this collector at short intervals.
     pub async fn collected(endpoint: &str) -> Self {
-        Self::telling(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())]).await
+        Self::with_collector_variables(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())]).await
     }
 
     /// The same, with the collector in these variables.
-    pub async fn telling(mut environment: Vec<(&'static str, String)>) -> Self {
+    pub async fn with_collector_variables(mut environment: Vec<(&'static str, String)>) -> Self {
         environment.push(("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()));
         Self::with(Pace::patient(), Door::Loopback, environment).await
     }
 
     async fn with(pace: Pace, door: Door, environment: Vec<(&'static str, String)>) -> Self {
         let schemas = prepare::SERVICES.map(|(_, schema)| schema);
-        let mut world = Self::empty(pace, door, environment, &schemas).await;
-        world.begin().await;
-        world
+        let mut fleet = Self::empty(pace, door, environment, &schemas).await;
+        fleet.begin().await;
+        fleet
     }
 
     /// Postgres with these tables, and keys.
@@ -192,12 +192,12 @@ impl World {
 
     /// The same with agents `node-1` … on it.
     pub async fn with_agents(count: u32) -> Self {
-        let mut world = Self::start().await;
+        let mut fleet = Self::start().await;
         for number in 1..=count {
-            world.start_agent(&format!("node-{number}"), &Agent::default());
+            fleet.start_agent(&format!("node-{number}"), &Agent::default());
         }
-        world.nodes_take_work(count as usize).await;
-        world
+        fleet.nodes_take_work(count as usize).await;
+        fleet
     }
 
     /// The address of its database for the administrator.

@@ -55,7 +55,7 @@ impl Pace {
     }
 
     /// For more processes and agents than this machine serves at the usual pace.
-    pub fn crowded() -> Self {
+    pub fn slow() -> Self {
         Self {
             lease: 5_000,
             heartbeat: 2_000,

@@ -5,10 +5,10 @@ use std::process::{Command, ExitStatus};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::World;
+use super::TestFleet;
 use crate::processes;
 
-impl World {
+impl TestFleet {
     pub fn spawn(&mut self, alias: &str, mut command: Command) {
         let child = command
             .spawn()
@@ -41,7 +41,7 @@ impl World {
             .remove(alias)
             .unwrap_or_else(|| panic!("no {alias}"));
         let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("asked");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("a signal");
         child.wait().expect("gone");
     }
 
@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestFleet {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for entry in std::fs::read_dir(self.dir.path())

@@ -8,10 +8,10 @@ use hayward::prepare;
 use hayward_service::runtime::clock::offset;
 use hayward_vocabulary::NodeName;
 
-use super::{Agent, Door, World};
+use super::{Agent, Door, TestFleet};
 use crate::island::Island;
 
-impl World {
+impl TestFleet {
     pub fn start_service(&mut self, name: &str) {
         let port = self
             .url(name)
@@ -132,11 +132,11 @@ impl World {
     /// A command with the addresses of the fleet and an otherwise empty environment.
     pub fn command(&self, alias: &str) -> Command {
         let mut command = Command::new(&self.program);
-        let kept =
+        let other_variables =
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
         command
             .env_clear()
-            .envs(kept)
+            .envs(other_variables)
             .envs(self.environment.iter().cloned())
             .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
             .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
