@@ -23,7 +23,7 @@ pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
     /// True enables the blocklist. Default true. False means an empty list: nothing can be added,
-    /// read or published (B10). Stored items remain, and return when this is true again.
+    /// read or published (BL-10). Stored items remain, and return when this is true again.
     pub enabled: bool,
     /// Addresses of rm-scheduler, comma-separated; its publications `failures`, `machines` and
     /// `clearings` are followed. Default `http://127.0.0.1:7401`, its port in `hayward up`.

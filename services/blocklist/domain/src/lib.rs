@@ -3,7 +3,7 @@
 //! A key has at most one live block ([`KeyState`]). Blocks of one key merge; the merge is
 //! commutative, associative and idempotent, so repeated and reordered delivery give the same
 //! result. A removal increases a counter, and a copy from before the removal does not revive the
-//! block (B6).
+//! block (BL-6).
 //!
 //! Facts about failures are stored in a [`FactLog`]. A [`Rule`] scores a node by its facts and may
 //! propose a block. The [`brakes`] then allow or prevent the block, and [`backoff`] sets its

@@ -36,7 +36,7 @@ impl<'a> AddBlock<'a> {
 
 impl Ledger {
     /// Synchronizes the publication with the rows. It is empty while the blocklist is disabled, and
-    /// full again afterwards (B10).
+    /// full again afterwards (BL-10).
     pub(super) fn sync_publication(&mut self, batch: &mut Batch<Rows>) {
         if std::mem::replace(&mut self.publication_synced, true) {
             return;

@@ -1,4 +1,4 @@
-//! Policy parameters of a gang, and the text form they come in (5.1, S6).
+//! Policy parameters of a gang, and the text form they come in (5.1, AP-6).
 
 use serde::{Deserialize, Serialize};
 

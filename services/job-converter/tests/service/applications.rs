@@ -140,7 +140,7 @@ pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Valu
     (status, serde_json::to_value(problem).unwrap())
 }
 
-/// S1, and whose applications are whose.
+/// AP-1, and whose applications are whose.
 #[tokio::test(flavor = "multi_thread")]
 async fn s1_the_first_caller_wins_and_the_second_is_told_what_was_ignored() {
     let world = world().await;
@@ -175,7 +175,7 @@ async fn s1_the_first_caller_wins_and_the_second_is_told_what_was_ignored() {
     );
 }
 
-/// S2: a task that waits stands in the way of a removal, one that is over does not.
+/// AP-2: a task that waits stands in the way of a removal, one that is over does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_an_application_with_a_task_alive_is_not_removed_unless_by_force() {
     let world = world().await;

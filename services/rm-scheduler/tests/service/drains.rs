@@ -273,14 +273,14 @@ async fn scenario_6_a_mark_that_becomes_an_evacuation_runs_now_and_once() {
     item.action = BlockAction::Mark;
     world.block(&item).await;
     world.settled().await;
-    // B4: what is there survives a mark.
+    // Work on a marked node survives the mark (BL-4).
     assert!(world.allocations().await.values().all(stays));
     item.action = BlockAction::Evacuate;
     world.around.block(&item);
     let told = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
     world.until_one("svc_a.0", "is told", told).await;
     let since = world.allocations().await[first.id.as_str()].vacate.clone();
-    // B5: it is told once, whatever else is said of the item.
+    // The order is given once, whatever else changes in the item (BL-5).
     item.cause = "it smells worse".into();
     world.around.block(&item);
     world.settled().await;

@@ -1,4 +1,4 @@
-//! Calls of the owner, each fenced by epoch and connection. A refused call changes nothing (W7).
+//! Calls of the owner, each fenced by epoch and connection. A refused call changes nothing (WP-7).
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// True for the owner, which gets no event for workers that it gives up itself (W8).
+    /// True for the owner, which gets no event for workers that it gives up itself (WP-8).
     fn is_owner(self) -> bool {
         matches!(self, Self::Owner { .. })
     }
@@ -251,7 +251,7 @@ impl Pool {
                 // The process stays; only the id is removed.
                 self.workers.remove(id);
                 if !from.is_owner() {
-                    // The owner did not order this, and must stop using the worker (W8).
+                    // The owner did not order this, and must stop using the worker (WP-8).
                     let text = "an operator removed the worker from the list";
                     self.record_event(EventKind::ResourceRemoved, Some(id.clone()), text);
                 }

@@ -2,7 +2,7 @@
 //!
 //! Such a node keeps its workers, because only the owner knows which are busy. Busy workers stay
 //! and count. An idle one does not count, so another worker is requested, and the owner gives the
-//! idle one back later. Nothing is released here (W4).
+//! idle one back later. Nothing is released here (WP-4).
 
 use std::collections::BTreeSet;
 
@@ -123,7 +123,7 @@ mod tests {
             events.map(|event| event.kind).collect::<Vec<_>>(),
             [EventKind::Info]
         );
-        // It stays wanted until the owner gives it back (W4).
+        // It stays wanted until the owner gives it back (WP-4).
         assert_eq!(platform.pool.wants().len(), 4);
         platform.remove(1).unwrap();
         platform.end(1, Ending::Intended);

@@ -4,7 +4,7 @@ use hayward_vocabulary::AllocationId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// A reported worker died or left without an order of the owner (W8).
+    /// A reported worker died or left without an order of the owner (WP-8).
     ResourceRemoved,
     /// A new leader loaded the pool; the owner must connect again.
     ReconnectRequested,

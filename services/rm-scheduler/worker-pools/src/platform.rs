@@ -129,7 +129,7 @@ impl Pool {
             return;
         };
         self.remember_dead(id.clone());
-        // Also for a worker registered before a restart or a change of owner (W8).
+        // Also for a worker registered before a restart or a change of owner (WP-8).
         if worker.reported_by.is_some() && !worker.ordered {
             self.record_event(EventKind::ResourceRemoved, Some(id), text);
         }

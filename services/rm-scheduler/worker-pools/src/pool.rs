@@ -1,7 +1,7 @@
 //! State of a pool, and the number of workers to request.
 //!
 //! `available = STARTED + REQUESTED + LAUNCHING`. All three are sizes of sets, so none is negative.
-//! A worker is in one map, so it has exactly one state (W2).
+//! A worker is in one map, so it has exactly one state (WP-2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -280,12 +280,12 @@ impl Pool {
     }
 
     /// Requests exactly the missing workers; a repeated call requests none. It never releases a
-    /// worker (W4).
+    /// worker (WP-4).
     pub(crate) fn request_missing(&mut self, now: Now) -> u64 {
         let cools = self
             .cooldown_until
             .is_some_and(|until| now.monotonic_ms < until);
-        // No requests for a stopped pool (W6), and none without an owner.
+        // No requests for a stopped pool (WP-6), and none without an owner.
         if self.stopped.is_some() || self.mode == Mode::Standalone || !self.bound() || cools {
             return 0;
         }

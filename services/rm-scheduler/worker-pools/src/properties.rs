@@ -1,4 +1,4 @@
-//! Properties of a pool over random histories (W1 to W8).
+//! Properties of a pool over random histories (WP-1 to WP-8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -201,7 +201,7 @@ impl ObservedPool {
         assert!(after - before <= 1, "W5: {before} → {after}");
     }
 
-    /// A call of a former owner changes nothing (W7).
+    /// A call of a former owner changes nothing (WP-7).
     fn call_by_former_owner(&mut self, at: u64) {
         let Some(epoch) = self.platform.epoch.checked_sub(1) else {
             return;

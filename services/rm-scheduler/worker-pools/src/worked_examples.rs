@@ -215,7 +215,7 @@ fn a_worker_unreported_by_a_new_owner_counts_for_a_while_and_is_then_released() 
     assert_eq!(platform.numbers(), (0, 1, 1));
     platform.pass(platform.pool.rules.register_deadline_ms);
     assert_eq!(platform.state(2), Some(State::Returning));
-    // It was registered once, and its owner did not give it up (W8).
+    // It was registered once, and its owner did not give it up (WP-8).
     platform.end(2, Ending::Intended);
     assert_eq!(platform.removed(), [id(2)]);
 }

@@ -41,7 +41,7 @@ pub struct Worker {
     pub node: Option<NodeName>,
     /// Epoch of the owner that reported it last; absent if it was never reported.
     pub reported_by: Option<u64>,
-    /// True when the owner gave it up itself and needs no event (W8).
+    /// True when the owner gave it up itself and needs no event (WP-8).
     pub ordered: bool,
     /// Deadline of a launching worker to register, or of a started one to be reported by a new
     /// owner. It runs only while an owner is bound.

@@ -244,7 +244,7 @@ impl Checked {
 
     /// Whether whoever signed it had a clock that is far ahead. When it was signed says nothing
     /// else: a clock that is set right must not refuse what it signed a moment before. A runner's
-    /// is judged by its end alone, for work that was taken must not fail by it (TC-29).
+    /// is judged by its end alone, for work that was taken must not fail by it.
     fn ends_too_late(&self, now_s: i64) -> bool {
         let scopes = &self.principal.scopes;
         let runner = |scope: &Scope| matches!(scope, Scope::Runner(_));

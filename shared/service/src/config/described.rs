@@ -89,7 +89,7 @@ fn plain(comment: &str) -> String {
     text
 }
 
-/// A rule, as `S3`, `R-4.1` or `SU-105`.
+/// A rule, as `S3` or `R-4.1`.
 fn is_code(word: &str) -> bool {
     let number = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
     let digits = number.strip_prefix('-').unwrap_or(number);

@@ -1,4 +1,4 @@
-//! The scenarios about gangs: S7 to S12.
+//! The scenarios about gangs: AP-7 to AP-12.
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,7 @@ fn gone(entry: &AllocationEntry, reason: VacateReason, world: &World) {
     world.scheduler.ended(&entry, Exit::of(cause, "it went"));
 }
 
-/// S7, S8 and S11: asked for whole, held, and replaced; the counters of 5.4 hold.
+/// AP-7, AP-8 and AP-11: asked for whole, held, and replaced; the counters of 5.4 hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_s8_s11_a_gang_is_asked_for_whole_and_its_tasks_take_the_places() {
     let world = world().await;
@@ -216,7 +216,7 @@ async fn an_owner_gives_one_placeholder_back() {
     assert!(!view.timers.contains_key("gang_repair"));
 }
 
-/// S12 and 5.2: what the scheduler says of a gang at once.
+/// AP-12 and 5.2: what the scheduler says of a gang at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_gang_that_can_never_be_served_is_rejected_with_the_reason() {
     let world = world().await;
@@ -267,7 +267,7 @@ async fn a_bad_group_is_refused_with_each_fault_or_dropped_for_who_is_lenient() 
     assert!(view.task_groups.is_empty() && view.warnings.len() == 2);
 }
 
-/// S9 and 5.5, Soft: what is held and what waits is given up, and its tasks go on one by one.
+/// AP-9 and 5.5, Soft: what is held and what waits is given up, and its tasks go on one by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_a_soft_timeout_goes_on_without_the_gang() {
     let world = world().await;
@@ -332,7 +332,7 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     assert_eq!(put(&ann, "app", &gang(policy, 2)).await.0, 200);
 }
 
-/// S10 and 17.6: the task needs more than its placeholders hold.
+/// AP-10 and 17.6: the task needs more than its placeholders hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn s10_a_larger_task_empties_its_group_and_is_placed_on_its_own() {
     let world = world().await;

@@ -15,7 +15,7 @@ fn well() -> Exit {
     }
 }
 
-/// S3
+/// AP-3
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_tasks_are_added_once_and_forgotten_without_complaint() {
     let world = world().await;
@@ -73,7 +73,7 @@ async fn a_task_is_one_process_and_its_end_is_the_end_of_the_task() {
     world.app_in("app", "Running", "Running").await;
 }
 
-/// S5, and what is told to end by its owner.
+/// AP-5, and what is told to end by its owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_what_is_complete_gives_back_what_it_asked_for_or_has() {
     let world = world().await;
@@ -144,7 +144,7 @@ async fn a_task_that_is_taken_back_is_killed_and_one_that_is_refused_has_failed(
     assert!(world.demand().await.is_empty());
 }
 
-/// S20 as far as it is this service's: what was acknowledged is there after a crash, and what
+/// AP-20 as far as it is this service's: what was acknowledged is there after a crash, and what
 /// stands is whose it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn s20_a_crash_loses_nothing() {

@@ -144,7 +144,7 @@ pub async fn worker_started(
     (caller, headers): (Caller, HeaderMap),
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
 ) -> Result<Json<StartedAnswer>, Problem> {
-    // Only the owner knows who has registered with it (W3).
+    // Only the owner knows who has registered with it (WP-3).
     caller.require(&[Scope::Owner(pool.to_string())])?;
     let from = orders::from(&caller, &headers, &pool)?;
     let started = ask(&api, move |ledger, moment, batch| {

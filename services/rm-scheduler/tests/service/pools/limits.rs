@@ -1,5 +1,5 @@
 //! Who may do what with a pool, and what bad or late calls are answered: each says what is wrong
-//! and changes nothing (W7).
+//! and changes nothing (WP-7).
 
 use hayward_rm_scheduler_api::pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
 use hayward_service::client::ClientError;

@@ -101,7 +101,7 @@ async fn section_5_3_a_worker_that_a_new_owner_never_reports_is_given_back_after
         .until_one(first.work.as_str(), "is told to go", told_to_go)
         .await;
     world.report(&gone, ContainerState::Ended);
-    // W8: it was registered, and its owner never gave it up.
+    // WP-8: it was registered, and its owner never gave it up.
     let removed = (EventKind::ResourceRemoved, Some(first.id.clone()));
     until("it is told", async || {
         owner.told(old).await.contains(&removed).then_some(())
@@ -157,7 +157,7 @@ async fn s16_s17_one_failure_more_than_tolerated_stops_the_pool_and_gives_the_re
     let told = owner.told(after).await;
     let died = (EventKind::ResourceRemoved, Some(workers[1].id.clone()));
     assert_eq!(told, [died, (EventKind::PoolFailed, None)]);
-    // What was granted for the first one is given back, and no call starts anything (W6).
+    // What was granted for the first one is given back, and no call starts anything (WP-6).
     assert_eq!(code(owner.size(5, false).await), Code::Gone);
     world.let_go().await;
     world.restart().await;
@@ -189,7 +189,7 @@ async fn s21_standalone_keeps_numbers_and_nothing_else() {
     assert_eq!(owner.size(5, false).await.unwrap().requested_now, 0);
     let view = owner.view().await;
     assert_eq!((view.started, view.deficit, view.requested), (3, 2, 0));
-    // Section 11: removing forgets the id. Its owner hears of what it did not order (W8).
+    // Section 11: removing forgets the id. Its owner hears of what it did not order (WP-8).
     owner.remove(&ids[0]).await.unwrap();
     let path = owner.path(&format!("/workers/{}", ids[1]));
     let operator = world.client("operator");
