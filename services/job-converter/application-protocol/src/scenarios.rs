@@ -1,7 +1,6 @@
 //! The worked scenarios of the specification (15) that belong to this machine, by number.
 //!
-//! AP-13–AP-19 and AP-21–AP-25 are of queues, ordering, preemption and placement rules: the planner's. Of
-//! AP-12 and AP-20 the part of the gang and of the application is here, that of the queue is not.
+//! Those of queues, ordering, preemption and placement rules are tests of the planner.
 
 mod gangs;
 
