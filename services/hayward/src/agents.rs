@@ -13,9 +13,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use crate::elsewhere::Elsewhere;
 use crate::fleet::Addresses;
 use crate::prepare;
+use crate::remote_endpoints::RemoteEndpoints;
 
 /// An agent that was asked to end its containers and itself gets so long before it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ pub struct Agents<'a> {
     /// Directories below which its containers may be given what a pool lists.
     pub docker_mountable: &'a [String],
     /// Where they tell how they are.
-    pub elsewhere: &'a Elsewhere,
+    pub elsewhere: &'a RemoteEndpoints,
     pub log: Stdio,
 }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::fleet::{
-    backup, completion, demo, enrol, healthcheck, preflight, prepare, restore, single, token, up,
+    backup, completion, demo, enrol, healthcheck, preflight, prepare, restore, run_service, token,
+    up,
 };
 use crate::commands::inspect::{allocations, containers, plan, queues, replay, rounds, what_if};
 use crate::commands::measure::{bench, simulate};
@@ -36,7 +37,7 @@ Start with `hayward up` in one terminal, and in another:
 
 /// A command that calls a fleet, with the caller's token.
 #[derive(Debug, Args)]
-pub struct As<T: Args> {
+pub struct WithAccess<T: Args> {
     #[command(flatten)]
     pub access: Access,
     #[command(flatten)]
@@ -66,102 +67,102 @@ pub enum Command {
     /// Restore a backup, or accept a database that went back in time
     Restore(restore::Arguments),
     #[command(flatten)]
-    Asking(Box<Asking>),
+    Fleet(Box<FleetCommand>),
     /// Run the planner through a scenario, cycle by cycle, without a fleet
     Plan(plan::Arguments),
     /// Check or explain the settings of a service
-    Config(single::Config),
+    Config(run_service::Config),
     /// Print a completion script for a shell
     Completion(completion::Arguments),
     /// Request an address and succeed when it answers 200
     Healthcheck(healthcheck::Arguments),
     /// Run one service as a separate process
     #[command(hide = true, disable_help_flag = true)]
-    Run(single::Arguments),
+    Run(run_service::Arguments),
 }
 
 /// Commands that call a running fleet.
 #[derive(Debug, Subcommand)]
-pub enum Asking {
+pub enum FleetCommand {
     /// Submit a job: one task, many, or a file
-    Submit(Box<As<submit::Arguments>>),
+    Submit(Box<WithAccess<submit::Arguments>>),
     /// List jobs
-    Jobs(As<work::Listing>),
+    Jobs(WithAccess<work::Listing>),
     /// List applications: tasks that belong together, and gangs
-    Apps(As<apps::Listing>),
+    Apps(WithAccess<apps::Listing>),
     /// Show one application: states, groups, tasks, allocations, why it waits
-    App(As<apps::Which>),
+    App(WithAccess<apps::IdArg>),
     /// Show one job, its processes and its failed tasks
-    Job(As<work::Which>),
+    Job(WithAccess<work::IdArg>),
     /// Follow a job, service or reservation until it ends, or all nodes
-    Watch(As<watch::Arguments>),
+    Watch(WithAccess<watch::Arguments>),
     /// Print the last output of tasks, or the output of a service
-    Logs(As<logs::Arguments>),
+    Logs(WithAccess<logs::Arguments>),
     /// List the tasks of a job and how they ended
-    Tasks(As<tasks::Arguments>),
+    Tasks(WithAccess<tasks::Arguments>),
     /// End jobs, services or reservations
-    Cancel(As<cancel::Arguments>),
+    Cancel(WithAccess<cancel::Arguments>),
     /// Move a process of a service to another node
-    Move(As<moves::Move>),
+    Move(WithAccess<moves::Move>),
     /// Restart a process of a service on its node
-    Restart(As<moves::Restart>),
+    Restart(WithAccess<moves::Restart>),
     /// Show why work waits, with the numbers
-    Explain(As<work::Which>),
+    Explain(WithAccess<work::IdArg>),
     /// Show the history of a piece of work
-    Timeline(As<work::Which>),
+    Timeline(WithAccess<work::IdArg>),
     /// Submit, list, show and end services: programs that are kept running
-    Service(As<service::Arguments>),
+    Service(WithAccess<service::Arguments>),
     /// Reserve a whole node
-    Reserve(As<reserve::Arguments>),
+    Reserve(WithAccess<reserve::Arguments>),
     /// List reservations
-    Reservations(As<work::Listing>),
+    Reservations(WithAccess<work::Listing>),
     /// End a reservation
-    Release(As<cancel::Arguments>),
+    Release(WithAccess<cancel::Arguments>),
 
     /// Show the state of each service
-    Status(As<Nothing>),
+    Status(WithAccess<Nothing>),
     /// Check whether the fleet is healthy, and advise what to do
-    Doctor(As<Nothing>),
+    Doctor(WithAccess<Nothing>),
     /// Export and verify the audit records of the fleet
-    Audit(As<audit::Arguments>),
+    Audit(WithAccess<audit::Arguments>),
     /// Check whether this version may replace the running one
-    Preflight(As<preflight::Arguments>),
+    Preflight(WithAccess<preflight::Arguments>),
     /// List the nodes
-    Nodes(As<nodes::Arguments>),
+    Nodes(WithAccess<nodes::Arguments>),
     /// Show a node, drain it, take it out of service or back, forget it
-    Node(As<node::Arguments>),
+    Node(WithAccess<node::Arguments>),
     /// Admit the agent of a new node
-    Enrol(As<enrol::Arguments>),
+    Enrol(WithAccess<enrol::Arguments>),
     /// Block a node or worker, for a while or for ever
-    Block(As<block::Block>),
+    Block(WithAccess<block::Block>),
     /// Remove a block
-    Unblock(As<block::What>),
+    Unblock(WithAccess<block::What>),
     /// List blocks; show evidence, choose a strategy
-    Blocks(As<blocks::Arguments>),
+    Blocks(WithAccess<blocks::Arguments>),
     /// Show the entitlement and the usage of every user and piece of work
-    Shares(As<Nothing>),
+    Shares(WithAccess<Nothing>),
     /// Compare demand with capacity, by pool and class
-    Load(As<Nothing>),
+    Load(WithAccess<Nothing>),
     /// Show the queues of pools: usage, guarantee, maximum
-    Queues(As<queues::Arguments>),
+    Queues(WithAccess<queues::Arguments>),
     /// Show the planner of each pool, and the answers of external planners
-    Planners(As<Nothing>),
+    Planners(WithAccess<Nothing>),
     /// List allocations: which work holds what on which node
-    Allocations(As<allocations::Filter>),
+    Allocations(WithAccess<allocations::Filter>),
     /// List containers on the nodes
-    Containers(As<containers::Arguments>),
+    Containers(WithAccess<containers::Arguments>),
     /// Show the newest decisions of the scheduler
-    Rounds(As<rounds::Arguments>),
+    Rounds(WithAccess<rounds::Arguments>),
     /// Plan a past round again and compare byte by byte
-    Replay(As<replay::Arguments>),
+    Replay(WithAccess<replay::Arguments>),
     /// Show what would start, wait or leave after a change
-    WhatIf(Box<As<what_if::Arguments>>),
+    WhatIf(Box<WithAccess<what_if::Arguments>>),
     /// Make, list, resize and end worker pools, whose owner is an external program
-    Pool(As<pool::Arguments>),
+    Pool(WithAccess<pool::Arguments>),
     /// List, make and remove orchestrators
-    Orchestrators(As<orchestrators::Arguments>),
+    Orchestrators(WithAccess<orchestrators::Arguments>),
     /// Show, check, compare or replace the policy: pools, classes, weights, limits
-    Policy(As<policy::Arguments>),
+    Policy(WithAccess<policy::Arguments>),
 }
 
 #[cfg(test)]
@@ -233,10 +234,10 @@ mod tests {
             "hayward", "submit", "--count", "4", "--memory", "2G", "--cpu", "1.5", "--env", "A=1",
             "--wait", "--user", "ada", "--", "echo", "--count", "{task}",
         ]);
-        let Command::Asking(asking) = cli.unwrap().command else {
+        let Command::Fleet(asking) = cli.unwrap().command else {
             panic!("a question")
         };
-        let Asking::Submit(submit) = *asking else {
+        let FleetCommand::Submit(submit) = *asking else {
             panic!("a submission")
         };
         assert_eq!(submit.access.user.unwrap().as_str(), "ada");
@@ -264,10 +265,10 @@ mod tests {
             "worker",
             "--size",
         ]);
-        let Command::Asking(asking) = cli.unwrap().command else {
+        let Command::Fleet(asking) = cli.unwrap().command else {
             panic!("a question")
         };
-        let Asking::Pool(pool) = *asking else {
+        let FleetCommand::Pool(pool) = *asking else {
             panic!("a pool")
         };
         assert_eq!(pool.access.token_file, Some("mine".into()));

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use hayward_service::{FrameSettings, Shutdown};
 use serde::{Deserialize, Serialize};
 
-use crate::elsewhere::Elsewhere;
+use crate::remote_endpoints::RemoteEndpoints;
 
 /// Base addresses of the five services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub struct Plan {
     /// Milliseconds of silence after which a node is suspect, and lost.
     pub suspect_ms: u64,
     pub lost_ms: u64,
-    pub elsewhere: Elsewhere,
+    pub elsewhere: RemoteEndpoints,
     /// Where the whole process may be asked for its metrics.
     pub scrape_listen: Option<SocketAddr>,
     /// Callers are not held back.

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use hayward::cli::{Asking, Cli, Command};
+use hayward::cli::{Cli, Command, FleetCommand};
 use hayward::commands::fleet::{
-    backup, completion, demo, enrol, healthcheck, node_agent, preflight, prepare, restore, single,
-    token, up,
+    backup, completion, demo, enrol, healthcheck, node_agent, preflight, prepare, restore,
+    run_service, token, up,
 };
 use hayward::commands::inspect::{
     allocations, containers, load, plan, planners, queues, replay, rounds, shares, what_if,
@@ -23,11 +23,14 @@ use hayward::output::{Output, fault, nobody_reads, note};
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    match words.next().and_then(|program| single::called(&program)) {
-        Some(single::Name::NodeAgent) => return node_agent::run(words),
+    match words
+        .next()
+        .and_then(|program| run_service::called(&program))
+    {
+        Some(run_service::Name::NodeAgent) => return node_agent::run(words),
         Some(service) => {
             let flags = words.collect();
-            let service = single::run(single::Arguments { service, flags });
+            let service = run_service::run(run_service::Arguments { service, flags });
             return run(async { service.await.map(|()| ExitCode::SUCCESS) });
         }
         None => {}
@@ -79,63 +82,68 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Backup(arguments) => backup::run(out, cli.state, arguments).await?,
         Command::Restore(arguments) => restore::run(out, cli.state, arguments).await?,
         Command::Plan(arguments) => return plan::run(&arguments),
-        Command::Asking(asking) => {
+        Command::Fleet(asking) => {
             return ask(*asking, |access| {
                 Session::new(out, cli.state.clone(), access)
             })
             .await;
         }
-        Command::Run(arguments) => single::run(arguments).await?,
-        Command::Config(arguments) => single::config(out, arguments)?,
+        Command::Run(arguments) => run_service::run(arguments).await?,
+        Command::Config(arguments) => run_service::config(out, arguments)?,
         Command::Completion(arguments) => completion::run(&arguments)?,
         Command::Healthcheck(arguments) => healthcheck::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Result<ExitCode> {
+async fn ask(
+    asking: FleetCommand,
+    session: impl Fn(Access) -> Session,
+) -> anyhow::Result<ExitCode> {
     match asking {
-        Asking::Submit(it) => return submit::run(session(it.access), it.arguments).await,
-        Asking::Watch(it) => return watch::run(session(it.access), it.arguments).await,
-        Asking::Move(it) => return moves::start_move(session(it.access), it.arguments).await,
-        Asking::Restart(it) => return moves::restart(session(it.access), it.arguments).await,
-        Asking::Service(it) => return service::run(session(it.access), it.arguments).await,
-        Asking::Reserve(it) => return reserve::run(session(it.access), it.arguments).await,
-        Asking::Replay(it) => return replay::run(session(it.access), it.arguments).await,
-        Asking::Status(it) => return status::run(session(it.access)).await,
-        Asking::Doctor(it) => return doctor::run(session(it.access)).await,
-        Asking::Audit(it) => return audit::run(session(it.access), it.arguments).await,
-        Asking::Preflight(it) => return preflight::run(session(it.access), it.arguments).await,
-        Asking::Apps(it) => apps::list(session(it.access), it.arguments).await?,
-        Asking::App(it) => apps::one(session(it.access), it.arguments).await?,
-        Asking::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
-        Asking::Job(it) => job::run(session(it.access), it.arguments).await?,
-        Asking::Logs(it) => logs::run(session(it.access), it.arguments).await?,
-        Asking::Tasks(it) => tasks::run(session(it.access), it.arguments).await?,
-        Asking::Cancel(it) => cancel::run(session(it.access), it.arguments).await?,
-        Asking::Explain(it) => explain::run(session(it.access), it.arguments).await?,
-        Asking::Timeline(it) => timeline::run(session(it.access), it.arguments).await?,
-        Asking::Reservations(it) => reserve::list(session(it.access), it.arguments).await?,
-        Asking::Release(it) => reserve::release(session(it.access), it.arguments).await?,
-        Asking::Nodes(it) => nodes::run(session(it.access), &it.arguments).await?,
-        Asking::Node(it) => node::run(session(it.access), it.arguments).await?,
-        Asking::Orchestrators(it) => {
+        FleetCommand::Submit(it) => return submit::run(session(it.access), it.arguments).await,
+        FleetCommand::Watch(it) => return watch::run(session(it.access), it.arguments).await,
+        FleetCommand::Move(it) => return moves::start_move(session(it.access), it.arguments).await,
+        FleetCommand::Restart(it) => return moves::restart(session(it.access), it.arguments).await,
+        FleetCommand::Service(it) => return service::run(session(it.access), it.arguments).await,
+        FleetCommand::Reserve(it) => return reserve::run(session(it.access), it.arguments).await,
+        FleetCommand::Replay(it) => return replay::run(session(it.access), it.arguments).await,
+        FleetCommand::Status(it) => return status::run(session(it.access)).await,
+        FleetCommand::Doctor(it) => return doctor::run(session(it.access)).await,
+        FleetCommand::Audit(it) => return audit::run(session(it.access), it.arguments).await,
+        FleetCommand::Preflight(it) => {
+            return preflight::run(session(it.access), it.arguments).await;
+        }
+        FleetCommand::Apps(it) => apps::list(session(it.access), it.arguments).await?,
+        FleetCommand::App(it) => apps::one(session(it.access), it.arguments).await?,
+        FleetCommand::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
+        FleetCommand::Job(it) => job::run(session(it.access), it.arguments).await?,
+        FleetCommand::Logs(it) => logs::run(session(it.access), it.arguments).await?,
+        FleetCommand::Tasks(it) => tasks::run(session(it.access), it.arguments).await?,
+        FleetCommand::Cancel(it) => cancel::run(session(it.access), it.arguments).await?,
+        FleetCommand::Explain(it) => explain::run(session(it.access), it.arguments).await?,
+        FleetCommand::Timeline(it) => timeline::run(session(it.access), it.arguments).await?,
+        FleetCommand::Reservations(it) => reserve::list(session(it.access), it.arguments).await?,
+        FleetCommand::Release(it) => reserve::release(session(it.access), it.arguments).await?,
+        FleetCommand::Nodes(it) => nodes::run(session(it.access), &it.arguments).await?,
+        FleetCommand::Node(it) => node::run(session(it.access), it.arguments).await?,
+        FleetCommand::Orchestrators(it) => {
             orchestrators::run(session(it.access), it.arguments).await?;
         }
-        Asking::Pool(it) => pool::run(session(it.access), it.arguments).await?,
-        Asking::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
-        Asking::Block(it) => block::block(session(it.access), it.arguments).await?,
-        Asking::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
-        Asking::Blocks(it) => blocks::run(session(it.access), it.arguments).await?,
-        Asking::Shares(it) => shares::run(session(it.access)).await?,
-        Asking::Planners(it) => planners::run(session(it.access)).await?,
-        Asking::Queues(it) => queues::run(session(it.access), it.arguments).await?,
-        Asking::Load(it) => load::run(session(it.access)).await?,
-        Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,
-        Asking::Containers(it) => containers::run(session(it.access), it.arguments).await?,
-        Asking::Rounds(it) => rounds::run(session(it.access), it.arguments).await?,
-        Asking::WhatIf(it) => what_if::run(session(it.access), it.arguments).await?,
-        Asking::Policy(it) => policy::run(session(it.access), it.arguments).await?,
+        FleetCommand::Pool(it) => pool::run(session(it.access), it.arguments).await?,
+        FleetCommand::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
+        FleetCommand::Block(it) => block::block(session(it.access), it.arguments).await?,
+        FleetCommand::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
+        FleetCommand::Blocks(it) => blocks::run(session(it.access), it.arguments).await?,
+        FleetCommand::Shares(it) => shares::run(session(it.access)).await?,
+        FleetCommand::Planners(it) => planners::run(session(it.access)).await?,
+        FleetCommand::Queues(it) => queues::run(session(it.access), it.arguments).await?,
+        FleetCommand::Load(it) => load::run(session(it.access)).await?,
+        FleetCommand::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,
+        FleetCommand::Containers(it) => containers::run(session(it.access), it.arguments).await?,
+        FleetCommand::Rounds(it) => rounds::run(session(it.access), it.arguments).await?,
+        FleetCommand::WhatIf(it) => what_if::run(session(it.access), it.arguments).await?,
+        FleetCommand::Policy(it) => policy::run(session(it.access), it.arguments).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,9 +3,9 @@
 
 pub mod bars;
 pub mod fault;
+pub mod format;
 pub mod reasons;
 pub mod table;
-pub mod words;
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -47,7 +47,7 @@ impl Look {
     }
 
     pub fn age(&self, at: Timestamp) -> String {
-        words::age(at, self.now)
+        format::age(at, self.now)
     }
 
     /// As part of a sentence.

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use clap::{CommandFactory as _, ValueEnum as _};
 use hayward::cli::Cli;
-use hayward::commands::fleet::single::{Name, all_described, described, named};
+use hayward::commands::fleet::run_service::{Name, all_described, described, named};
 use hayward_service::config::Setting;
 
 /// Endings of names, and the word for their unit.

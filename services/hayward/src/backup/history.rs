@@ -42,7 +42,7 @@ impl Writers {
             .collect();
         if self.connections > 0 {
             let said = leases.first().map(|it| format!("; {it}"));
-            let connections = crate::output::words::count(
+            let connections = crate::output::format::count(
                 u64::try_from(self.connections).unwrap_or(0),
                 "connection",
             );

@@ -9,6 +9,6 @@ pub mod node_agent;
 pub mod preflight;
 pub mod prepare;
 pub mod restore;
-pub mod single;
+pub mod run_service;
 pub mod token;
 pub mod up;

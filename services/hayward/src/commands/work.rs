@@ -23,18 +23,18 @@ use serde_json::Value;
 
 use crate::connection::pages::{self, WORK, keep_newest, route_of};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{count, duration, exit, size, word};
+use crate::output::format::{count, duration, exit, size, word};
 use crate::output::{Cell, Facts, Look, Table, Tone, note, read, toned};
 
 /// A piece of work that is meant.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// Its id, as `submit` printed it.
     #[arg(value_name = "ID")]
     pub id: WorkId,
 }
 
-/// Which of a list.
+/// IdArg of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
     /// Everybody's, not only one's own. Asks as the operator.

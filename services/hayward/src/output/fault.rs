@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use hayward_service::{ClientError, Code, Problem};
 
-use super::words::clean;
+use super::format::clean;
 
 /// Lines without a break at the end.
 pub fn describe(error: &anyhow::Error) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::launch::ENGINE;
 use hayward_vocabulary::{Outcome, Receipt, Unblock, WorkId};
 
-use super::words::{bytes, clean, count, duration};
+use super::format::{bytes, clean, count, duration};
 
 fn quanta(number: u64) -> String {
     match number {

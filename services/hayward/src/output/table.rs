@@ -6,7 +6,7 @@ use tabled::settings::object::{Columns, Rows};
 use tabled::settings::{Alignment, Color, Padding, Style};
 
 use super::Look;
-use super::words::clean;
+use super::format::clean;
 
 /// What a cell wants to tell before it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::backup::manifest::Manifest;
 use crate::backup::put_back::check;
 use crate::backup::tool::Tool;
 use crate::backup::{DUMP, KEYS, closed_folder, copy_keys};
-use crate::output::words::bytes;
+use crate::output::format::bytes;
 use crate::output::{Output, note, print};
 use crate::prepare::SERVICES;
 use crate::state;

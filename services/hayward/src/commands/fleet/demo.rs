@@ -16,8 +16,8 @@ use self::files::Share;
 use self::show::Show;
 use self::work::Work;
 use crate::commands::fleet::up::{self, Up};
-use crate::elsewhere::Elsewhere;
 use crate::fleet::Ports;
+use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +34,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let _telemetry = telemetry::init("demo", &up::quiet(&Elsewhere::default()))?;
+    let _telemetry = telemetry::init("demo", &up::quiet(&RemoteEndpoints::default()))?;
     let files = files::below(arguments.dir.as_deref())?;
     if files.is_empty() {
         bail!("there is no regular file to hash");
@@ -54,7 +54,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         port: 0,
         agents: 3,
         database_url: None,
-        elsewhere: Elsewhere::default(),
+        elsewhere: RemoteEndpoints::default(),
         scrape_listen: None,
         unlimited: false,
     };

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::amounts;
 use crate::connection::{Role, Service, Session};
+use crate::output::format::duration;
 use crate::output::note;
-use crate::output::words::duration;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {

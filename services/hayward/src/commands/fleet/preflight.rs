@@ -1,9 +1,9 @@
 //! `hayward preflight`: may this version be put in the place of the one that runs? Yes or no, with
 //! the reasons (W17). It reads and changes nothing.
 
+mod collect;
+mod evaluate;
 mod facts;
-mod gather;
-mod judge;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::backup::database::Which;
 use crate::connection::Session;
 use crate::output::{Look, Table, Tone, print, toned};
-use judge::{Check, Verdict};
+use evaluate::{Check, Verdict};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -30,8 +30,8 @@ pub struct Arguments {
 
 /// Success for a yes, failure for a no.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let facts = Box::pin(gather::all(&session, &arguments)).await;
-    let checks = judge::checks(&facts);
+    let facts = Box::pin(collect::all(&session, &arguments)).await;
+    let checks = evaluate::checks(&facts);
     let go = checks.iter().all(|check| check.verdict != Verdict::No);
     if session.out.json {
         session.out.json(&json!({ "go": go, "checks": checks }))?;

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::agents::{self, Agent, Agents};
 use crate::database::Database;
-use crate::elsewhere::Elsewhere;
 use crate::fleet::{Addresses, Fleet, Plan, Ports};
+use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 use crate::{prepare, state};
 
@@ -54,7 +54,7 @@ pub struct Arguments {
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
     #[command(flatten)]
-    pub elsewhere: Elsewhere,
+    pub elsewhere: RemoteEndpoints,
     /// Where Prometheus may ask for metrics, at `/metrics`, with a token; such as 127.0.0.1:9464.
     #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
     pub scrape_listen: Option<SocketAddr>,
@@ -107,7 +107,7 @@ async fn renewed(keys: &Keys) {
 }
 
 /// A person is at the terminal: only what goes wrong is worth a line there.
-pub fn quiet(elsewhere: &Elsewhere) -> FrameSettings {
+pub fn quiet(elsewhere: &RemoteEndpoints) -> FrameSettings {
     let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
     FrameSettings {
         log_filter,

@@ -7,7 +7,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{exit, size, word};
+use crate::output::format::{exit, size, word};
 use crate::output::{Cell, Look, Table, Tone, toned};
 
 /// Only some of them.

@@ -5,7 +5,7 @@ use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerStat
 use crate::commands::inspect::allocations::Filter;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{exit, word};
+use crate::output::format::{exit, word};
 use crate::output::{Cell, Look, Table, Tone, toned};
 
 const PAGES: Pages = Pages {

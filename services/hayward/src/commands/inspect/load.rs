@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::word;
+use crate::output::format::word;
 use crate::output::{Look, Table, Tone, toned};
 
 pub async fn run(session: Session) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::planners::{
 };
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, word};
 use crate::output::{Look, Table, Tone, toned};
 
 /// Refused steps that are shown.

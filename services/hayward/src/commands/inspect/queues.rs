@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::queues::{Counts, PoolQueues, QueueEntry, QueueState, Queues};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{bytes, count, thousandths};
+use crate::output::format::{bytes, count, thousandths};
 use crate::output::{Look, Table, Tone, bars, toned};
 
 /// Places of a bar, which is as wide as the pool is large.

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::commands::work::submit::{named, text_of};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, count};
+use crate::output::format::{clean, count};
 use crate::output::{Look, Tone, note, print};
 
 #[derive(Debug, Clone, clap::Args)]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 
 use crate::connection::{Role, Service, Session};
+use crate::output::format::{clean, word};
 use crate::output::reasons;
-use crate::output::words::{clean, word};
 use crate::output::{Look, Table, Tone, toned};
 
 #[derive(Debug, Clone, clap::Args)]

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_vocabulary::WorkKind;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{duration, word};
+use crate::output::format::{duration, word};
 use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
 /// Places of the longest bar.

@@ -2,8 +2,8 @@
 //!
 //! A question is a file, flags, or both; what the flags say comes after what the file says.
 
-mod show;
-mod words;
+mod render;
+mod terms;
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub struct Arguments {
     /// This were submitted: user, class, queue, pool, memory, cpu, gpu, processes, tasks, task (how
     /// long one takes), threads, machine, name, kind; as in
     /// user=ada,class=high,memory=4G,processes=20. May be repeated.
-    #[arg(long, value_name = "WORK", value_parser = words::submission)]
+    #[arg(long, value_name = "WORK", value_parser = terms::submission)]
     pub submit: Vec<Submission>,
     /// This work were withdrawn. May be repeated.
     #[arg(long, value_name = "ID")]
@@ -37,7 +37,7 @@ pub struct Arguments {
     pub lose: Vec<NodeName>,
     /// These nodes joined, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. Only what is said is there:
     /// without cpu it takes work that asks for none. May be repeated.
-    #[arg(long, value_name = "NODES", value_parser = words::nodes)]
+    #[arg(long, value_name = "NODES", value_parser = terms::nodes)]
     pub add: Vec<NewNodes>,
     /// The policy in this file were in force: what `hayward policy show` prints, changed.
     #[arg(long, value_name = "FILE")]
@@ -52,7 +52,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let answer: Value = client.post("/v1/what-if", &ask, None).await?;
     session.out.answer(answer, |forecast: &Forecast, look| {
-        show::text(forecast, look)
+        render::text(forecast, look)
     })
 }
 
@@ -100,7 +100,7 @@ mod tests {
         .unwrap();
         let asked = ask(Arguments {
             file: Some(file),
-            submit: vec![words::submission("user=ada,processes=4").unwrap()],
+            submit: vec![terms::submission("user=ada,processes=4").unwrap()],
             drain: vec!["n2".parse().unwrap()],
             ..Arguments::default()
         })

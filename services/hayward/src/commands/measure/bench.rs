@@ -1,20 +1,20 @@
 //! `hayward bench`: what this machine does with Hayward, each figure beside a baseline measured in
 //! the same run. It never fails because a clock was slow.
 
+mod abuse;
 mod agents;
 mod commits;
 mod containers;
+mod environment;
 mod fleet;
-mod ground;
 mod latency;
 mod load;
-mod pretended;
 mod process;
 mod protocol;
 mod report;
-mod strangers;
+mod simulated_fleet;
 mod tasks;
-mod thousand;
+mod thousand_nodes;
 mod wire;
 
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use hayward_service::{Shutdown, telemetry};
 use self::fleet::BenchFleet;
 use self::report::Report;
 use crate::commands::fleet::up;
-use crate::elsewhere::Elsewhere;
+use crate::remote_endpoints::RemoteEndpoints;
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -88,7 +88,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::init("bench", &up::quiet(&Elsewhere::default()))?;
+    let _telemetry = telemetry::init("bench", &up::quiet(&RemoteEndpoints::default()))?;
     let which = if arguments.which.is_empty() {
         ALL.to_vec()
     } else {
@@ -100,9 +100,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         match which {
             Which::Agents => agents::measure(arguments.agents, arguments.seconds, report).await?,
             Which::Containers => containers::measure(&arguments.image, report).await?,
-            Which::Thousand => thousand::measure(arguments.containers, report).await?,
+            Which::Thousand => thousand_nodes::measure(arguments.containers, report).await?,
             Which::Applications => protocol::measure(report).await?,
-            Which::Strangers => strangers::measure(arguments.seconds, report).await?,
+            Which::Strangers => abuse::measure(arguments.seconds, report).await?,
             _ => on_a_fleet(which, &arguments, report).await?,
         }
     }

@@ -1,9 +1,9 @@
 //! `hayward simulate`: a scheduler over a recorded workload in simulated time. It asks no fleet and
 //! changes nothing; equal inputs print equal bytes, and how long it took goes to standard error.
 
-mod bar;
-mod chosen;
 mod packing;
+mod policy_arg;
+mod progress_bar;
 mod protocol;
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
 use hayward_simulation::{Case, Node, Workload, plots, report};
 use serde_json::json;
 
-use self::chosen::Chosen;
+use self::policy_arg::PolicyArg;
 use crate::output::{Facts, Look, Output, note, print};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -45,7 +45,7 @@ pub struct Trace {
     /// fair-easy, fluid, gang, gang-no-checkpoint, even, and their variants fluid-2, fluid-4,
     /// gang-1h, gang-4h, gang-12h, gang-24h, easy-weighted, fluid-weighted, even-weighted.
     #[arg(long, value_name = "FILE|NAME")]
-    pub policy: Chosen,
+    pub policy: PolicyArg,
     /// Where pools of the policy have queues: jobs that name none ask for this one. What becomes of
     /// that is for the placement rules of the policy to say. Default: they ask for none.
     #[arg(long, value_name = "QUEUE")]
@@ -155,10 +155,10 @@ fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
 }
 
 /// Simulates with a bar where somebody watches, and says how fast that was.
-fn timed(case: &Case, (policy, queue): (&Chosen, Option<&str>)) -> anyhow::Result<Books> {
+fn timed(case: &Case, (policy, queue): (&PolicyArg, Option<&str>)) -> anyhow::Result<Books> {
     let began = Instant::now();
-    let bar = bar::of(case.jobs.len());
-    let books = policy.simulate(case, queue, &mut |done| bar::show(&bar, done))?;
+    let bar = progress_bar::new(case.jobs.len());
+    let books = policy.simulate(case, queue, &mut |done| progress_bar::show(&bar, done))?;
     bar.finish_and_clear();
     let (took, jobs) = (began.elapsed().as_millis().max(1), case.jobs.len());
     let rate = jobs as u128 * 1000 / took;

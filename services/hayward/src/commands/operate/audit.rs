@@ -26,13 +26,13 @@ pub struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Print the records of all services, one page a line as JSON
-    Export(Which),
+    Export(IdArg),
     /// Follow the chains of all services, and name the first record that is not as it should be
     Verify(Verify),
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// Only records since this instant, such as 2026-11-21T00:00:00Z.
     #[arg(long, value_name = "INSTANT")]
     pub since: Option<Timestamp>,
@@ -41,7 +41,7 @@ pub struct Which {
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     #[command(flatten)]
-    pub which: Which,
+    pub which: IdArg,
     /// What `hayward audit export` printed, instead of what the services answer now.
     #[arg(long, value_name = "FILE", conflicts_with = "since")]
     pub file: Option<PathBuf>,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::amounts;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{duration, word};
+use crate::output::format::{duration, word};
 use crate::output::{Look, note};
 
 pub const ROUTE: &str = "/v1/blocklist";

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::amounts;
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{duration, word};
+use crate::output::format::{duration, word};
 use crate::output::{Cell, Look, Table, Tone, print, read, toned};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -33,11 +33,11 @@ pub enum Command {
     /// Show or choose the strategy by which machines are judged
     Strategy(Strategy),
     /// Show what is on record of a node: score, cost and facts
-    Evidence(Which),
+    Evidence(IdArg),
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,

@@ -4,10 +4,10 @@
 //! from being looked at. What follows from the answers is decided by pure code ([`judge`]).
 
 mod advice;
+mod collect;
+mod evaluate;
 mod facts;
-mod gather;
-mod judge;
-mod show;
+mod render;
 
 use std::process::ExitCode;
 
@@ -16,10 +16,10 @@ use serde::Serialize;
 use crate::connection::{Service, Session};
 use crate::output::print;
 
+pub use collect::room;
+use evaluate::Need;
+pub use evaluate::{CLOCK_MS, is_low};
 use facts::Facts;
-pub use gather::room;
-use judge::Need;
-pub use judge::{CLOCK_MS, is_low};
 
 /// It could not be looked at all.
 const BLIND: u8 = 2;
@@ -38,8 +38,8 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
         crate::output::note(&format!("hayward: {error:#}"));
         return Ok(ExitCode::from(BLIND));
     }
-    let facts = Box::pin(gather::all(&session)).await;
-    let needs = judge::needs(&facts);
+    let facts = Box::pin(collect::all(&session)).await;
+    let needs = evaluate::needs(&facts);
     if session.out.json {
         let findings = Findings {
             well: needs.is_empty(),
@@ -48,7 +48,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
         };
         session.out.json(&serde_json::to_value(&findings)?)?;
     } else {
-        print(&show::page(&facts, &needs, &session.out.look()))?;
+        print(&render::page(&facts, &needs, &session.out.look()))?;
     }
     let seen = facts.services.iter().any(|it| it.status.is_ok());
     Ok(match (seen, needs.is_empty()) {

@@ -16,7 +16,7 @@ use crate::amounts;
 use crate::commands::work;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, word};
+use crate::output::format::{clean, word};
 use crate::output::{Cell, Look, Table, Tone, note, toned};
 
 const PROCESSORS: Pages = Pages {
@@ -190,7 +190,7 @@ fn said(view: &PlacementView) -> String {
 }
 
 /// `hayward service placements`: where the processes are, and what was ordered of them.
-pub async fn list(session: Session, which: work::Which) -> anyhow::Result<()> {
+pub async fn list(session: Session, which: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", which.id);
     let processors = pages::all(&client, &format!("{base}/processors"), PROCESSORS).await?;

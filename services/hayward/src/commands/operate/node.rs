@@ -25,7 +25,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Show one node: how it is and what comes next, its history, evidence and containers
-    Show(Which),
+    Show(IdArg),
     /// Vary a node off: it takes no new work, and work of fair-share classes leaves it
     ///
     /// Work of all other classes, services and reservations stay there until the node is drained or
@@ -38,11 +38,11 @@ pub enum Command {
     /// Say which of two agents with one name is the node
     Identify(Identify),
     /// Forget a node that was lost for good
-    Forget(Which),
+    Forget(IdArg),
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
@@ -71,7 +71,7 @@ pub struct Identify {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let command = match (arguments.command, arguments.node) {
         (Some(command), _) => command,
-        (None, Some(node)) => Command::Show(Which { node }),
+        (None, Some(node)) => Command::Show(IdArg { node }),
         (None, None) => anyhow::bail!("which node? `hayward nodes` lists them"),
     };
     match command {

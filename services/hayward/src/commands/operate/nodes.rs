@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::word;
+use crate::output::format::word;
 use crate::output::{Cell, Tone, print, read, toned};
 
 pub use table::text;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::commands::operate::pool::write_secret;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::duration;
+use crate::output::format::duration;
 use crate::output::{Look, Table, note, read};
 
 const ROUTE: &str = "/v1/orchestrators";
@@ -32,13 +32,13 @@ pub enum Command {
     /// Make an orchestrator, or say anew whom it may charge, and print its token
     Create(Create),
     /// Show one, with what is wrong with its last map
-    Show(Which),
+    Show(IdArg),
     /// End all work of an orchestrator and forget it
-    Remove(Which),
+    Remove(IdArg),
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// The orchestrator.
     #[arg(value_name = "NAME")]
     pub name: UserName,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::commands::work::submit::needs::Needs;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::word;
+use crate::output::format::word;
 use crate::output::{Look, Table, note, read};
 
 const POOLS: &str = "/v1/pools";
@@ -41,7 +41,7 @@ pub enum Command {
     /// List pools
     List,
     /// Show one pool and its workers
-    Show(Which),
+    Show(IdArg),
     /// Set how many workers a pool shall have
     Size(Resize),
     /// Give workers back; each is replaced unless the size was lowered before
@@ -51,7 +51,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// The pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,

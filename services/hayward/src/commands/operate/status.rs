@@ -7,7 +7,7 @@ use hayward_service::health::Status;
 use serde_json::{Map, Value, json};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, duration};
+use crate::output::format::{clean, duration};
 use crate::output::{Look, Table, Tone, fault, print, toned};
 
 /// A service that takes longer is as good as away.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{count, exit, size};
+use crate::output::format::{count, exit, size};
 use crate::output::{Cell, Facts, Look, Table, Tone, note, toned};
 
 const LIST: Pages = Pages {
@@ -19,7 +19,7 @@ const LIST: Pages = Pages {
     next: "nextCursor",
 };
 
-/// Which of a list.
+/// IdArg of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
     /// Everybody's, not only one's own. Asks as the operator.
@@ -32,7 +32,7 @@ pub struct Listing {
 
 /// One of them.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct IdArg {
     /// The id it was added with.
     #[arg(value_name = "ID")]
     pub id: String,
@@ -57,7 +57,7 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     session.out.answer(answer, table)
 }
 
-pub async fn one(session: Session, which: Which) -> anyhow::Result<()> {
+pub async fn one(session: Session, which: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     if which.remove {
         return remove(&client, &which).await;
@@ -67,7 +67,7 @@ pub async fn one(session: Session, which: Which) -> anyhow::Result<()> {
     session.out.answer(answer, detail)
 }
 
-async fn remove(client: &Client, which: &Which) -> anyhow::Result<()> {
+async fn remove(client: &Client, which: &IdArg) -> anyhow::Result<()> {
     let path = format!("/v1/applications/{}?force={}", which.id, which.force);
     client.call(Method::DELETE, path).answer::<()>().await?;
     note(&format!("{} is removed", which.id));
@@ -143,7 +143,7 @@ pub fn detail(view: &ApplicationView, look: &Look) -> String {
     facts.say("added", look.ago(view.created_at));
     for (timer, at) in &view.timers {
         let ms = at.ms_since(look.now);
-        let text = format!("{timer} in {}", crate::output::words::duration(ms));
+        let text = format!("{timer} in {}", crate::output::format::duration(ms));
         facts.say("timer", text);
     }
     let mut text = facts.text(look);

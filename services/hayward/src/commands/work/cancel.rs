@@ -5,7 +5,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::commands::work;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::word;
+use crate::output::format::word;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {

@@ -7,11 +7,11 @@ use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::counted;
 use serde_json::Value;
 
-use crate::commands::work::{Which, state_cell};
+use crate::commands::work::{IdArg, state_cell};
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
+use crate::output::format::{clean, word};
 use crate::output::reasons;
-use crate::output::words::{clean, word};
 use crate::output::{Facts, Look, Tone, toned};
 
 /// How ids of what a worker pool asks for begin: `wp_….N`, which only rm-scheduler knows.
@@ -19,7 +19,7 @@ const WORKER: &str = "wp_";
 /// How ids of tasks of applications begin.
 const TASK: &str = "app_";
 
-pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
     let id = which.id.as_str();
     let is_part = [WORKER, TASK].iter().any(|prefix| id.starts_with(prefix));
     if is_part && id.contains('.') {

@@ -8,14 +8,14 @@ use hayward_service::Client;
 use hayward_vocabulary::WorkKind;
 
 use crate::commands::work::tasks;
-use crate::commands::work::{self, Which};
+use crate::commands::work::{self, IdArg};
 use crate::connection::{Role, Service, Session};
 use crate::output::{print, read};
 
 /// Failed tasks that are shown; all of them are in `hayward tasks ID --failed`.
 const FAILED: usize = 10;
 
-pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let answer = work::fetch(&client, &which.id).await?;
     if session.out.json {

@@ -22,8 +22,8 @@ use crate::amounts;
 use crate::commands::work::tasks::PAGES;
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
+use crate::output::format::clean_lines;
 use crate::output::print;
-use crate::output::words::clean_lines;
 
 use self::follow::{Over, Source};
 

@@ -3,7 +3,7 @@
 use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSubmission};
 use hayward_vocabulary::Role;
 
-use crate::output::words::{duration, word};
+use crate::output::format::{duration, word};
 use crate::output::{Facts, Look, Table};
 
 pub fn say(deployment: &Deployment, facts: &mut Facts) {

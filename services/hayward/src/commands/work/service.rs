@@ -16,7 +16,7 @@ use crate::commands::work::submit::deployment::Deployment;
 use crate::commands::work::submit::disruption::Disruption;
 use crate::commands::work::submit::needs::Needs;
 use crate::commands::work::submit::{self, DocumentKind, Then};
-use crate::commands::work::{self, Listing, Which};
+use crate::commands::work::{self, IdArg, Listing};
 use crate::connection::{Role, Service, Session};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -36,13 +36,13 @@ pub enum Command {
     /// List services
     List(Listing),
     /// Show one service and its instances
-    Show(Which),
+    Show(IdArg),
     /// Keep another number of instances up
     Scale(change::Scale),
     /// Change a service: its program, image, size, or anything but its name and class
     Update(Box<change::Update>),
     /// Show where the processes of a service are, and how they were moved
-    Placements(Which),
+    Placements(IdArg),
     /// End services
     Cancel(cancel::Arguments),
 }
@@ -140,7 +140,7 @@ fn ids(text: &str) -> Result<(u32, Option<u32>), String> {
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let shown = arguments.id.map(|id| Command::Show(Which { id }));
+    let shown = arguments.id.map(|id| Command::Show(IdArg { id }));
     match arguments.command.or(shown) {
         Some(Command::Submit(service)) => return submit(&session, *service).await,
         Some(Command::List(listing)) => work::list(session, "services", &listing).await?,
@@ -155,7 +155,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(session: &Session, which: &Which) -> anyhow::Result<()> {
+async fn show(session: &Session, which: &IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let answer = work::fetch(&client, &which.id).await?;
     session

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::commands::work::shortened;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::duration;
+use crate::output::format::duration;
 use crate::output::{Look, Table, Tone, toned};
 
 /// How tasks come.

@@ -2,13 +2,13 @@
 
 use hayward_job_converter_api::Timeline;
 
-use crate::commands::work::Which;
+use crate::commands::work::IdArg;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::duration;
+use crate::output::format::duration;
 use crate::output::{Look, Table};
 
-pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let answer = client
         .get(&format!("{}/timeline", route_of(&which.id)?))

@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::commands::work;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, word};
 use crate::output::{Look, Tone, note, print};
 
 /// A service may be away so long before the watcher gives up.

@@ -13,7 +13,7 @@ use hayward_service::{Client, Keys, SystemClock, TokenSource};
 use hayward_vocabulary::{NodeName, Size};
 use tokio::task::JoinSet;
 
-use super::ground::Ground;
+use super::environment::Environment;
 use super::process::Process;
 use super::real;
 use super::report::Report;
@@ -37,7 +37,7 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         (1..=100_000).contains(&agents),
         "--agents takes 1 to 100,000"
     );
-    let ground = Ground::open(&[], "bench").await?;
+    let ground = Environment::open(&[], "bench").await?;
     let stand = Stand {
         issuer: ground.keys.issuer(Arc::new(SystemClock))?,
         url: ground.database.urls["node_status"].clone(),

@@ -22,8 +22,8 @@ use super::fleet::BenchFleet;
 use super::real;
 use super::report::Report;
 use crate::agents::Agents;
-use crate::elsewhere::Elsewhere;
 use crate::prepare;
+use crate::remote_endpoints::RemoteEndpoints;
 
 const SOCKET: &str = "/var/run/docker.sock";
 /// Small, so that a node has room for many.
@@ -247,7 +247,7 @@ async fn readopted(
         dir: &bench.up.state.dir().join("agents"),
         docker: engine.then(|| Path::new(SOCKET)),
         docker_mountable: &[],
-        elsewhere: &Elsewhere::default(),
+        elsewhere: &RemoteEndpoints::default(),
         log: Stdio::null(),
     };
     let reborn = SystemClock.now();

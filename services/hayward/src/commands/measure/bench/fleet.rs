@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use hayward_service::Shutdown;
 
 use crate::commands::fleet::up::{self, Up};
-use crate::elsewhere::Elsewhere;
 use crate::fleet::Ports;
+use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 
 pub struct BenchFleet {
@@ -40,7 +40,7 @@ impl BenchFleet {
             port: 0,
             agents,
             database_url: None,
-            elsewhere: Elsewhere::default(),
+            elsewhere: RemoteEndpoints::default(),
             scrape_listen: None,
             unlimited: true,
         };

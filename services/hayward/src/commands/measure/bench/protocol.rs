@@ -14,9 +14,9 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::pretended::{Pretended, is_empty, running, until};
 use super::real;
 use super::report::Report;
+use super::simulated_fleet::{SimulatedFleet, is_empty, running, until};
 
 const NODES: u32 = 5_000;
 /// Of each machine: room for the largest shape twice.
@@ -30,13 +30,13 @@ const AT_ONCE: usize = 1_000;
 const UNPLACEABLE: u64 = 10_000;
 
 pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
-    let fleet = Pretended::start(NODES, MEMORY).await?;
+    let fleet = SimulatedFleet::start(NODES, MEMORY).await?;
     let measured = shapes(&fleet, report).await;
     fleet.stop().await?;
     measured
 }
 
-async fn shapes(fleet: &Pretended, report: &mut Report) -> anyhow::Result<()> {
+async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<()> {
     let bench = Bench {
         jobs: fleet.client(&fleet.addresses.job_converter, "user-bench")?,
         manager: fleet.client(&fleet.addresses.container_manager, "operator")?,
@@ -62,7 +62,7 @@ async fn shapes(fleet: &Pretended, report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Divides the nodes among two queues.
-async fn divide(fleet: &Pretended) -> anyhow::Result<()> {
+async fn divide(fleet: &SimulatedFleet) -> anyhow::Result<()> {
     let scheduler = fleet.client(&fleet.addresses.rm_scheduler, "operator")?;
     let view: PolicyView = scheduler.get("/v1/policy").await?;
     let mut policy = serde_json::to_value(view.policy)?;

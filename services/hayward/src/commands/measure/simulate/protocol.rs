@@ -10,7 +10,7 @@ use hayward_simulation::yardstick::ALL;
 use hayward_simulation::{Node, Workload, Yardstick};
 use serde_json::json;
 
-use super::{chosen::Chosen, packing, timed};
+use super::{packing, policy_arg::PolicyArg, timed};
 use crate::output::{Output, Table, print};
 
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -107,11 +107,11 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
 }
 
 /// The real planner follows the same idea as the fluid model, and stands beside its figures.
-fn chosen(row: &Row, only: &[String]) -> Vec<Chosen> {
+fn chosen(row: &Row, only: &[String]) -> Vec<PolicyArg> {
     let model = Yardstick::named(row.policy);
     let both = model.into_iter().chain(model.and_then(Yardstick::planned));
     both.filter(|it| only.is_empty() || only.contains(&it.to_string()))
-        .map(Chosen::Named)
+        .map(PolicyArg::Named)
         .collect()
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{count, duration, word};
+use crate::output::format::{count, duration, word};
 use crate::output::{Facts, Look, Table, Tone, toned};
 
 pub async fn of(session: &Session, node: &NodeName) -> anyhow::Result<Value> {

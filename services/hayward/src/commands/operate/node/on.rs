@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Vary, varied};
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::clean;
+use crate::output::format::clean;
 
 pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
     let node = vary.node.clone();

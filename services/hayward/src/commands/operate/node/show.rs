@@ -12,7 +12,7 @@ use crate::commands::operate::blocks::evidence;
 use crate::commands::operate::nodes;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{bytes, clean, count, duration, size, thousandths, word};
+use crate::output::format::{bytes, clean, count, duration, size, thousandths, word};
 use crate::output::{Facts, Look, Table, Tone, print, read, toned};
 
 /// Changes that are shown with a node.

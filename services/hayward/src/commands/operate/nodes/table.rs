@@ -5,7 +5,7 @@ use hayward_blocklist_api::BlockEntry;
 use hayward_node_status_api::NodeView;
 
 use super::{Fleet, state};
-use crate::output::words::{bytes, count, duration};
+use crate::output::format::{bytes, count, duration};
 use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
 /// Places of a bar.

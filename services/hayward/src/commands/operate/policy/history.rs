@@ -6,7 +6,7 @@ use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
 
 use super::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::clean;
+use crate::output::format::clean;
 use crate::output::{Look, Table};
 
 #[derive(Debug, Clone, clap::Args)]

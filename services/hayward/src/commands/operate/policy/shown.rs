@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyMoves, ProcessShift};
 
-use crate::output::words::clean;
+use crate::output::format::clean;
 use crate::output::{Look, Table};
 
 /// Lines of each list that are shown.

@@ -21,7 +21,7 @@ use super::Arguments;
 use crate::commands::work::apps;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
-use crate::output::{note, print, read, words};
+use crate::output::{format, note, print, read};
 
 /// Seconds the service may wait for news before an empty answer: this late it may be noticed that
 /// work is over whose last process ended long before.
@@ -253,7 +253,7 @@ impl Lines {
         if logs.left_out > 0 && self.of.len() <= logs.pieces.len() {
             note(&format!(
                 "{} not shown",
-                words::count(logs.left_out, "older process")
+                format::count(logs.left_out, "older process")
             ));
         }
         text
@@ -268,7 +268,7 @@ impl Lines {
         self.of.entry(piece.container.clone()).or_insert_with(fresh);
         if piece.missed_bytes > 0 {
             self.finish(&piece.container, text);
-            let lost = words::count(piece.missed_bytes, "byte");
+            let lost = format::count(piece.missed_bytes, "byte");
             note(&format!("{}: {lost} not kept", piece.container));
         }
         let several = self.of.len() > 1;
@@ -286,7 +286,7 @@ impl Lines {
     fn ended(&mut self, entry: &ContainerEntry, text: &mut String) {
         self.finish(&entry.id, text);
         if let Some(exit) = &entry.exit {
-            let how = words::clean(&words::exit(exit));
+            let how = format::clean(&format::exit(exit));
             let label = self.label(&entry.work, &entry.id, &entry.node);
             note(&format!("{label}: {how}"));
         }

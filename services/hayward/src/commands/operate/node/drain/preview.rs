@@ -7,7 +7,7 @@ use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, word};
 use crate::output::{Look, Table, Tone, toned};
 
 pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {

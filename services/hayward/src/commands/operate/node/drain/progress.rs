@@ -7,7 +7,7 @@ use hayward_node_status_api::drain::{DrainBlocker, DrainState, DrainView};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{clean, duration, word};
+use crate::output::format::{clean, duration, word};
 use crate::output::{Facts, Look, Table, Tone, note, print, toned};
 
 /// Between two looks.

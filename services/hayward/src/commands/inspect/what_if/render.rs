@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::what_if::{Change, Forecast, Leaves};
 
-use crate::output::words::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, word};
 use crate::output::{Cell, Look, Table, Tone, toned};
 
 pub fn text(forecast: &Forecast, look: &Look) -> String {

@@ -8,13 +8,13 @@ use tempfile::TempDir;
 use crate::database::Database;
 use crate::prepare;
 
-pub struct Ground {
+pub struct Environment {
     pub keys: Keys,
     pub database: Database,
     _home: TempDir,
 }
 
-impl Ground {
+impl Environment {
     /// With tokens for these nodes, and for a user of this name.
     pub async fn open(nodes: &[NodeName], user: &str) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new()

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use hayward_service::invariants::{RuleResult, RuleStanding};
 
+use super::evaluate::Need;
 use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
-use super::judge::Need;
-use crate::output::words::{bytes, clean, duration};
+use crate::output::format::{bytes, clean, duration};
 use crate::output::{Look, Table, Tone, toned};
 
 /// Findings that are shown in full; of more, how many there are.

@@ -11,7 +11,7 @@ use hayward_service::{Client, Keys, TokenSource};
 use hayward_vocabulary::{NodeName, Timestamp};
 use tokio::process::{Child, Command};
 
-use super::ground::Ground;
+use super::environment::Environment;
 use super::process::Process;
 use crate::fleet::{Addresses, Ports};
 
@@ -20,21 +20,21 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Entries of one page.
 const PAGE: usize = 1_000;
 
-pub struct Pretended {
+pub struct SimulatedFleet {
     pub addresses: Addresses,
     pub services: Vec<(&'static str, Process)>,
-    ground: Ground,
+    ground: Environment,
     nodes: u32,
     agents: Child,
 }
 
-impl Pretended {
+impl SimulatedFleet {
     /// Starts a fleet of `nodes` machines that have `memory_bytes` each, and waits until all are
     /// healthy.
     pub async fn start(nodes: u32, memory_bytes: u64) -> anyhow::Result<Self> {
         let names = (1..=nodes).map(|number| NodeName::new(format!("sim-{number:04}")));
         let names: Vec<NodeName> = names.collect::<Result<_, _>>()?;
-        let ground = Ground::open(&names, "bench").await?;
+        let ground = Environment::open(&names, "bench").await?;
         let addresses = Ports::free()?.addresses();
         let mut services = Vec::new();
         for (name, url) in addresses.named() {

@@ -13,7 +13,7 @@ use hayward_vocabulary::NodeName;
 use tokio::sync::Mutex;
 
 use super::super::agents::heartbeat;
-use super::super::ground::Ground;
+use super::super::environment::Environment;
 use super::super::wire::{Blocking, request};
 
 /// An eighth of the reference load of section 3: this many nodes, and so many writes in a second
@@ -40,14 +40,14 @@ pub struct Habit {
 pub type Took = Vec<Duration>;
 
 /// Of a service that has nothing else to do.
-pub fn alone(ground: &Ground) -> anyhow::Result<Vec<Habit>> {
+pub fn alone(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
     let ask = request("GET", "/v1/status", &ground.keys.token("operator")?, "");
     let pace = Duration::from_millis(5);
     Ok(vec![Habit::new("status", pace, vec![vec![ask]])])
 }
 
 /// Of one with an eighth of the reference load: the kinds of G10.
-pub fn at_an_eighth(ground: &Ground) -> anyhow::Result<Vec<Habit>> {
+pub fn at_an_eighth(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
     let issuer = ground.keys.issuer(Arc::new(SystemClock))?;
     let nodes: Vec<_> = (0..NODES)
         .map(|number| NodeName::new(format!("node-{number}")))

@@ -9,18 +9,18 @@
 //! its turn, milliseconds after the service has woken up. How much they did is told as well, and
 //! what the service spent on it.
 
-mod crowd;
-mod honest;
+mod abusive_clients;
+mod normal_clients;
 
 use std::time::Duration;
 
-use super::ground::Ground;
+use super::environment::Environment;
 use super::process::Process;
 use super::real;
 use super::report::Report;
 use crate::fleet::Ports;
-use crowd::{Day, Strangers};
-use honest::{Habit, Took, p99};
+use abusive_clients::{Day, Strangers};
+use normal_clients::{Habit, Took, p99};
 
 /// Of each kind of strangers.
 const ROUNDS: usize = 3;
@@ -34,13 +34,13 @@ const LIMITS: [(&str, &str); 5] = [
 ];
 
 pub async fn measure(seconds: u64, report: &mut Report) -> anyhow::Result<()> {
-    let ground = Ground::open(&[], "greedy").await?;
+    let ground = Environment::open(&[], "greedy").await?;
     let span = Duration::from_secs(seconds.max(1));
     let measured = async {
-        let habits = honest::alone(&ground)?;
+        let habits = normal_clients::alone(&ground)?;
         let load = "an idle service";
         on_a_service(&ground, (load, habits), span, report).await?;
-        let habits = honest::at_an_eighth(&ground)?;
+        let habits = normal_clients::at_an_eighth(&ground)?;
         let load = "an eighth of the reference load";
         on_a_service(&ground, (load, habits), span, report).await
     };
@@ -50,7 +50,7 @@ pub async fn measure(seconds: u64, report: &mut Report) -> anyhow::Result<()> {
 }
 
 async fn on_a_service(
-    ground: &Ground,
+    ground: &Environment,
     (load, habits): (&'static str, Vec<Habit>),
     span: Duration,
     report: &mut Report,

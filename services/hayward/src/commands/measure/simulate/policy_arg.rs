@@ -13,19 +13,19 @@ use hayward_simulation::{Case, Node, Workload, Yardstick};
 use crate::commands::operate::policy::document::policy_of;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Chosen {
+pub enum PolicyArg {
     Named(Yardstick),
     Document(PathBuf),
 }
 
-impl FromStr for Chosen {
+impl FromStr for PolicyArg {
     type Err = Infallible;
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(Yardstick::named(text).map_or_else(|| Self::Document(text.into()), Self::Named))
     }
 }
 
-impl fmt::Display for Chosen {
+impl fmt::Display for PolicyArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(yardstick) => yardstick.fmt(f),
@@ -34,7 +34,7 @@ impl fmt::Display for Chosen {
     }
 }
 
-impl Chosen {
+impl PolicyArg {
     pub fn case<'a>(&self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
         match self {
             Self::Named(yardstick) => yardstick.case(workload, nodes),
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn a_name_is_a_yardstick_and_all_else_a_file() {
-        let Ok(named) = "easy".parse::<Chosen>();
-        assert!(matches!(named, Chosen::Named(_)), "{named:?}");
+        let Ok(named) = "easy".parse::<PolicyArg>();
+        assert!(matches!(named, PolicyArg::Named(_)), "{named:?}");
         assert_eq!(named.to_string(), "easy");
-        let Ok(file) = "policies/easy".parse::<Chosen>();
-        assert_eq!(file, Chosen::Document("policies/easy".into()));
+        let Ok(file) = "policies/easy".parse::<PolicyArg>();
+        assert_eq!(file, PolicyArg::Document("policies/easy".into()));
     }
 }

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub fn of(jobs: usize) -> ProgressBar {
+pub fn new(jobs: usize) -> ProgressBar {
     // The bar draws to standard error, and hides where that is no terminal.
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs {eta}");
     let bar = ProgressBar::new(jobs as u64);

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::advice;
 use super::facts::{Ailment, Facts, Heard, ServiceFacts, Unwell};
-use crate::output::words::{bytes, count, duration};
+use crate::output::format::{bytes, count, duration};
 
 /// A clock that is further off confuses people, if nobody else.
 pub const CLOCK_MS: i64 = 5_000;

@@ -4,7 +4,7 @@ use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Evidence;
 
 use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, Unwell, Waiting};
-use super::super::show;
+use super::super::render;
 use super::*;
 use crate::output::Look;
 
@@ -394,7 +394,7 @@ fn one_page_says_it_all() {
         colour: false,
         now: Timestamp::default(),
     };
-    let page = show::page(&well(), &[], &look);
+    let page = render::page(&well(), &[], &look);
     assert!(page.starts_with("the fleet is well\n"), "{page}");
     for part in [
         "rm-scheduler       leads  0.1.0",
@@ -412,7 +412,7 @@ fn one_page_says_it_all() {
     );
 
     let facts = changed(|it| first(it).status = Err("connection refused".to_owned()));
-    let page = show::page(&facts, &needs(&facts), &look);
+    let page = render::page(&facts, &needs(&facts), &look);
     assert!(page.starts_with("1 thing needs you\n\n 1. job-converter does not answer"));
     assert!(
         page.contains("    do: start it again (`hayward run job-converter`"),
@@ -427,7 +427,7 @@ fn one_page_says_it_all() {
             detail: "silent".to_owned(),
         }));
     });
-    let page = show::page(&many, &needs(&many), &look);
+    let page = render::page(&many, &needs(&many), &look);
     assert!(page.starts_with("1 thing needs you"), "{page}");
     let nodes = "25 nodes, of each: is lost; n0, n1, n2, n3, n4, …";
     assert!(page.contains(nodes), "{page}");

@@ -15,13 +15,13 @@ use hayward_vocabulary::Timestamp;
 use http::Method;
 use serde::de::DeserializeOwned;
 
+use super::evaluate::{is_low, publisher};
 use super::facts::{
     Ailment, Blocked, Disk, Facts, Heard, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
 };
-use super::judge::{is_low, publisher};
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::bytes;
+use crate::output::format::bytes;
 use crate::output::{fault, read};
 
 /// A service that takes longer is as good as away.

@@ -7,10 +7,10 @@ use anyhow::ensure;
 use hayward_service::runtime::clock;
 use serde_json::{Value, json};
 
-use super::pretended::{Pretended, running, until};
 use super::process::Process;
 use super::real;
 use super::report::Report;
+use super::simulated_fleet::{SimulatedFleet, running, until};
 
 const NODES: u32 = 1_000;
 const GIB: u64 = 1 << 30;
@@ -22,13 +22,13 @@ pub async fn measure(containers: u64, report: &mut Report) -> anyhow::Result<()>
         (100..=10_000).contains(&containers),
         "--containers takes 100 to 10,000"
     );
-    let fleet = Pretended::start(NODES, MEMORY).await?;
+    let fleet = SimulatedFleet::start(NODES, MEMORY).await?;
     let measured = grow(&fleet, containers, report).await;
     fleet.stop().await?;
     measured
 }
 
-async fn grow(fleet: &Pretended, containers: u64, report: &mut Report) -> anyhow::Result<()> {
+async fn grow(fleet: &SimulatedFleet, containers: u64, report: &mut Report) -> anyhow::Result<()> {
     let (addresses, services) = (&fleet.addresses, &fleet.services);
     let manager = fleet.client(&addresses.container_manager, "operator")?;
     let jobs = fleet.client(&addresses.job_converter, "user-bench")?;

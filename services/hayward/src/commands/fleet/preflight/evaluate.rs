@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::facts::{Database, Facts, Schema};
 use crate::commands::operate::doctor::{CLOCK_MS, is_low};
-use crate::output::words::{bytes, count, duration};
+use crate::output::format::{bytes, count, duration};
 
 /// The oldest server that is tried.
 const OLDEST: u32 = 15;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use hayward_service::FrameSettings;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Elsewhere {
+pub struct RemoteEndpoints {
     /// Where to send traces, metrics and logs (OTLP over HTTP). `OTEL_EXPORTER_OTLP_ENDPOINT` where
     /// this is not set.
     #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
@@ -29,7 +29,7 @@ pub struct Elsewhere {
     pub allow_insecure: bool,
 }
 
-impl Elsewhere {
+impl RemoteEndpoints {
     fn endpoint(&self) -> Option<String> {
         let standard = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
         let standard = || standard().filter(|it| !it.is_empty());
