@@ -1,9 +1,9 @@
-//! Applications (application protocol, sections 2 to 5): both machines of each of them, kept and
-//! moved here by commands and by news of `allocations` and `verdicts`.
+//! Applications of the application protocol: both state machines of each application, driven by
+//! requests and by updates of `allocations` and `verdicts`.
 //!
-//! What happens follows from the pure crate; here its messages are carried between the two
-//! machines ([`pump`]), its asks become demand ([`demand`]), what was granted becomes news
-//! ([`news`]), and what differs from the rows is written ([`turn`]). Decision 0024 says why.
+//! The protocol crate decides. This module delivers the messages between the two machines
+//! ([`message_loop`]), turns asks into demand ([`demand`]), turns grants into events ([`absorb`]),
+//! and writes changed rows ([`tick`]). Decision 0024 gives the reasons.
 
 mod absorb;
 mod bindings;
@@ -39,25 +39,25 @@ pub use view::{Filter, states};
 use crate::config::Settings;
 use crate::invariants;
 
-/// How ids of their work begin.
+/// Prefix of their work ids.
 pub const PREFIX: &str = "app_";
 
 /// Verdicts of rm-scheduler, by work id.
 pub type Verdicts = BTreeMap<String, VerdictEntry>;
 
 pub struct Applications {
-    /// The front of each.
+    /// The frontend of each application.
     book: Book,
-    /// What belongs to it here: the core of each, and where its parts stand.
+    /// The core of each application, and its allocations.
     halves: BTreeMap<AppId, Half>,
     by_number: FxHashMap<Uuid, AppId>,
-    /// What has to be looked at again.
+    /// Applications with changes, processed before this batch ends.
     touched: BTreeMap<AppId, Touched>,
-    /// When to look without news, by wall time.
+    /// Next timer or tick of each application, by wall time in ms.
     due: BTreeSet<(i64, AppId)>,
-    /// Rows that go.
+    /// Deleted applications, by number.
     gone: Vec<Uuid>,
-    /// The first full picture of this term has come.
+    /// The first update of `allocations` in this term has arrived.
     heard: bool,
     counted: Counted,
     tick_ms: u64,
@@ -80,8 +80,7 @@ impl Applications {
         }
     }
 
-    /// One application alone, as it is, to try something on (A10). All are counted as if the others
-    /// were there.
+    /// Copy of one application for a dry run. Quotas still count all applications (A10).
     pub fn apart(&self, id: &AppId) -> Self {
         let half = self.halves.get(id).cloned();
         let number = half.iter().map(|half| (half.uuid, id.clone())).collect();
@@ -103,12 +102,12 @@ impl Applications {
         self.halves.len()
     }
 
-    /// Live tasks and members of all of them.
+    /// Live tasks and members of all applications.
     pub fn counted(&self) -> usize {
         self.counted.tasks()
     }
 
-    /// Applications and tasks in states that have to end (I24).
+    /// Applications and tasks in transitional states (I24).
     pub fn in_transit(
         &self,
     ) -> impl Iterator<Item = ((String, Option<String>), &'static str)> + '_ {
@@ -124,7 +123,7 @@ impl Applications {
         })
     }
 
-    /// Those that have a gang, and how it is torn, if it is (I13).
+    /// Applications with a gang, and what an incomplete gang lacks (I13).
     pub fn gangs(&self) -> impl Iterator<Item = (&AppId, Option<Torn>)> + '_ {
         let cores = self.halves.iter();
         let cores = cores.filter_map(|(id, half)| Some((id, half.core.as_ref()?)));
@@ -132,7 +131,7 @@ impl Applications {
         gangs.map(|(id, core)| (id, core.torn()))
     }
 
-    /// Gangs that wait to be whole, that are, and that lack a part of what they had.
+    /// Gangs that wait for their first members, that are complete, and that lost members.
     pub fn gang_counts(&self) -> [u64; 3] {
         let mut counts = [0; 3];
         let cores = self.halves.values().filter_map(|half| half.core.as_ref());
@@ -148,7 +147,7 @@ impl Applications {
         counts
     }
 
-    /// The timer of each that is due next, and how late it is.
+    /// The next timer of each application, and how late it is.
     pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = Transit<String>> + '_ {
         self.due.iter().map(move |(at, id)| Transit {
             subject: id.to_string(),
@@ -158,7 +157,7 @@ impl Applications {
         })
     }
 
-    /// Looked at again before this batch is over.
+    /// Marks an application as changed in this batch.
     fn touch(&mut self, id: &AppId) -> &mut Touched {
         self.touched.entry(id.clone()).or_default()
     }

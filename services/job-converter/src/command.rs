@@ -19,7 +19,7 @@ use crate::orchestrators::commands::Act as OrchestratorAct;
 use crate::work::intake::Prepared;
 use crate::work::version::Version;
 
-/// Someone asked, or news came.
+/// A request of a caller, or an update of a followed publication.
 pub enum Command {
     Submit(Box<Submit>, Reply<Result<Accepted, Refusal>>),
     Amend(Box<Amend>, Reply<Result<Amended, Refusal>>),
@@ -28,26 +28,26 @@ pub enum Command {
     Allocations(Update<AllocationEntry>, Reply<()>),
     Verdicts(Update<VerdictEntry>, Reply<()>),
     Orchestrator(Box<OrchestratorAct>),
-    /// How the invariants stand.
+    /// Evaluates the invariants.
     Invariants(Reply<Findings>),
-    /// Somebody changes an application, and is answered by what they asked.
+    /// Changes one application; the closure sends its own answer.
     Applications(AppId, Act),
-    /// Somebody looks at applications, also for the sake of a dry run (A10).
+    /// Reads applications, also within a dry run (A10).
     Looked(Act),
 }
 
-/// One request to accept work.
+/// Accepts work.
 pub struct Submit {
     pub once: Once,
-    /// What was accepted so far, or why it was not, in order.
+    /// In request order: prepared work, or the faults of an item that is not accepted.
     pub items: Vec<Result<Box<Prepared>, String>>,
-    /// Answer with one result per item.
+    /// The answer has one result per item.
     pub bulk: bool,
-    /// Do nothing of it (A10).
+    /// Evaluates the request without accepting any work (A10).
     pub dry_run: bool,
 }
 
-/// The answer as JSON; given again to whoever repeats the request.
+/// Answer as JSON; a request with the same key gets it again.
 pub struct Accepted {
     pub answer: Arc<str>,
     pub replayed: bool,
@@ -55,41 +55,41 @@ pub struct Accepted {
 
 pub struct Cancel {
     pub id: WorkId,
-    /// Whose work it must be; anybody's for an operator.
+    /// Owner that the work must have; `None` for operators: any owner.
     pub user: Option<String>,
-    /// For the timeline.
+    /// Caller, for the timeline.
     pub by: String,
 }
 
 pub struct Amend {
     pub id: WorkId,
-    /// Whose service it must be.
+    /// Owner that the service must have.
     pub user: String,
-    /// The generation it was made from.
+    /// Generation that the change is based on.
     pub from: u32,
     pub service: Box<ServiceSubmission>,
-    /// The same as JSON.
+    /// `service` as JSON.
     pub text: String,
 }
 
 pub struct Amended {
     pub version: Version,
-    /// False where it was like that already.
+    /// False when the service was in this state already.
     pub changed: bool,
     pub redeployed: bool,
 }
 
 pub struct Lease {
     pub job: WorkId,
-    /// The work id in the caller's token.
+    /// Work id in the scope of the runner's token.
     pub runner: WorkId,
     pub request: LeaseRequest,
 }
 
-/// What a runner is told.
+/// Answer to a runner.
 pub struct Grant {
     pub leased: Vec<Leased>,
-    /// Absent when the job is over.
+    /// `None` when the job has ended.
     pub job: Option<Arc<JobSubmission>>,
     pub done: bool,
 }

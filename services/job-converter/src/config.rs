@@ -23,56 +23,55 @@ pub const MOST_LEASED: u32 = 1_024;
 pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
-    /// Where rm-scheduler answers; its `allocations` and `verdicts` are followed. Several
-    /// addresses: comma-separated. Default `http://127.0.0.1:7401`.
+    /// URL of rm-scheduler; its `allocations` and `verdicts` are followed. Several addresses:
+    /// comma-separated. Default `http://127.0.0.1:7401`.
     pub rm_scheduler_url: String,
-    /// Milliseconds a runner may keep leased tasks without renewing. Default 60,000: long enough
-    /// for a restart of this service, short enough that a lost node does not hold up a job.
+    /// Milliseconds a runner may hold leased tasks without renewing. Default 60,000: longer than a
+    /// restart of this service, short enough that a lost node does not delay a job.
     pub task_lease_ms: u64,
-    /// Milliseconds between two publications of mere progress of one job. Default 250: it looks
-    /// alive to people and costs four rows a second.
+    /// Milliseconds between two publications of a job that only made progress. Default 250.
     pub progress_ms: u64,
-    /// Milliseconds a process has between the request to end and its forced end. Default 10,000.
+    /// Milliseconds between the request to end a process and its forced end. Default 10,000.
     pub stop_grace_ms: u64,
-    /// Milliseconds a process of a service with host affinity is asked for on one certain host;
-    /// then its next choice, or any. Default 5,000.
+    /// Milliseconds for which a process of a service with host affinity is requested on one host.
+    /// Then its next choice is requested, or any host. Default 5,000.
     pub request_timeout_ms: u64,
-    /// Milliseconds a failover waits for a standby that was told to end. Default 600,000.
+    /// Milliseconds a failover waits for the standby it stopped. Default 600,000.
     pub stop_timeout_ms: u64,
-    /// Work that is over and still readable, at most. Default 50,000.
+    /// Ended work that stays readable, at most. Default 50,000.
     pub keep_final: usize,
-    /// Days work that is over stays readable, at most. Default 7.
+    /// Days for which ended work stays readable, at most. Default 7.
     pub keep_final_days: u64,
-    /// Idempotency keys kept, at most; the oldest go first, none later than after 24 hours (A4).
-    /// Default 500,000, about 60 MiB.
+    /// Idempotency keys stored, at most. The oldest are deleted first, and each after 24 hours.
+    /// Default 500,000, about 60 MiB (A4).
     pub keep_keys: usize,
-    /// Work that is not over, at most; more is refused (I25). Default 1,000,000.
+    /// Open work, at most; more is refused. Default 1,000,000 (I25).
     pub max_open_work: usize,
-    /// Milliseconds after which an application that is new, or has new tasks, is looked at.
-    /// Default 1,000.
+    /// Milliseconds until an application that is new, or has new tasks, is processed. Default
+    /// 1,000.
     pub application_tick_ms: u64,
-    /// Applications, also those that are over and were not removed; more are refused. Default
+    /// Applications, at most, including ended ones that were not removed; more are refused. Default
     /// 100,000.
     pub max_applications: usize,
-    /// Applications of one user, also those that are over and were not removed; more are refused
-    /// (I25). Default 20,000.
+    /// Applications of one user, at most, including ended ones that were not removed; more are
+    /// refused. Default 20,000 (I25).
     pub max_user_applications: usize,
     /// Tasks and placeholders of one application, at most. Default 10,000.
     pub max_application_tasks: usize,
-    /// Tasks and placeholders of all applications of one user that are not over, at most; more are
-    /// refused (I25). Default 200,000.
+    /// Live tasks and placeholders of all applications of one user, at most; more are refused.
+    /// Default 200,000 (I25).
     pub max_user_application_tasks: usize,
-    /// Managers that take work in: `jobs` and `applications` from users, `orchestrator` from
-    /// orchestrators. Default: all of them. One that is left out answers that it is not enabled,
-    /// and what it took in before goes on.
+    /// Enabled managers: `jobs` and `applications` accept work of users, `orchestrator` accepts
+    /// work maps. Default: all. The routes of a disabled manager answer with an error; work it
+    /// accepted before continues.
     pub managers: Vec<String>,
-    /// Milliseconds between two maps of one orchestrator; one that comes sooner is not applied.
-    /// Default 0: each is taken when it comes.
+    /// Milliseconds between two maps of one orchestrator, at least; a map that arrives sooner is
+    /// not applied. Default 0: every map is applied.
     pub orchestrator_least_ms: u64,
     /// Milliseconds without a map after which an orchestrator is shown as silent. Default 60,000.
-    /// Its work stays as it is.
+    /// Its work continues.
     pub orchestrator_silent_ms: u64,
-    /// Connections to the database. Default 6: one commits, the others read history.
+    /// Database connections. Default 6: one commits, the others read history.
     pub database_connections: u32,
 }
 

@@ -1,9 +1,9 @@
-//! What this service says when it fails.
+//! Refusals of commands, as problem documents.
 
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{UserName, WorkId};
 
-/// Why a command changed nothing.
+/// Reason why a command changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("this Idempotency-Key was used before with another request")]

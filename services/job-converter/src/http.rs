@@ -1,5 +1,5 @@
-//! The routes of job-converter. Handlers check who asks, ask the ledger once or read what is
-//! published, and wrap the answer.
+//! Routes of job-converter. A handler checks the caller, sends one command or reads published
+//! state, and converts the answer.
 
 mod admission;
 mod amend;
@@ -36,7 +36,7 @@ use crate::managers::Doors;
 use crate::runner_tokens::Runners;
 use crate::shared_view::Room;
 
-/// What handlers need.
+/// State of the handlers.
 #[derive(Clone)]
 pub struct App {
     pub handle: Handle<Command>,
@@ -57,9 +57,9 @@ pub fn routes(doors: &Doors) -> OpenApiRouter<App> {
     admit(routes, admission::TABLE)
 }
 
-/// What the manager `jobs` is for: work that users submit, and what they see of it.
+/// Routes of the manager `jobs`.
 fn of_users() -> OpenApiRouter<App> {
-    // Lists of arguments are long.
+    // Argument lists can be long.
     let long = OpenApiRouter::new()
         .routes(routes!(jobs::list_jobs, submit::submit_job))
         .routes(routes!(submit::submit_jobs))
@@ -93,7 +93,7 @@ fn of_users() -> OpenApiRouter<App> {
         .routes(routes!(explain::show_reservation_timeline))
 }
 
-/// What the manager `orchestrator` is for.
+/// Routes of the manager `orchestrator`.
 fn of_orchestrators() -> OpenApiRouter<App> {
     let long = OpenApiRouter::new()
         .routes(routes!(orchestrators::renew_orchestrator_credentials))
@@ -112,9 +112,9 @@ fn of_orchestrators() -> OpenApiRouter<App> {
         .routes(routes!(orchestrators::follow_orchestrated))
 }
 
-/// What goes on whichever managers are enabled: tasks of jobs that are there.
+/// Routes of task runners, independent of the enabled managers.
 fn of_runners() -> OpenApiRouter<App> {
-    // Outputs are long; a runner's wait stands in its body.
+    // Outputs can be long; a runner's wait is part of its body.
     OpenApiRouter::new()
         .routes(routes!(tasks::report_tasks))
         .merge(
@@ -150,7 +150,7 @@ fn applications() -> OpenApiRouter<App> {
         )
 }
 
-/// A11: what to ask for to read one's own write.
+/// Revision for reading one's own write (A11).
 fn revision(revision: u64) -> HeaderMap {
     let name = HeaderName::from_static("hayward-revision");
     HeaderMap::from_iter([(name, HeaderValue::from(revision))])

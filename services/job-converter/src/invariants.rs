@@ -1,5 +1,5 @@
-//! The invariants that job-converter can see (section 1 of the reliability rules): that no task is
-//! lost or counted twice, that nothing outlives its deadline, and its limits.
+//! Invariants that job-converter checks: no task is lost or counted twice, gangs hold their minimum
+//! or nothing, no transitional state outlives its deadline, and limits hold.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,12 @@ const GANGS: Rule = Rule {
     id: "I13",
     title: "a gang has its minimum, or holds nothing",
 };
-/// What is told to end, or waits for the core, is done with it sooner, also where its node has to
-/// be given up first.
+/// Deadline of transitional states. It covers a node that has to be given up first.
 const SOON_MS: u64 = 600_000;
 
-/// How applications and tasks in transit are, from look to look.
+/// Age of applications and tasks in transitional states, updated by each check.
 pub type Stages = Ages<(String, Option<String>), &'static str>;
-/// Gangs that are torn and have no end to that, from look to look.
+/// Age of incomplete gangs without a repair deadline, updated by each check.
 pub type Adrift = Ages<AppId, ()>;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
@@ -39,7 +38,7 @@ pub fn watch(handle: &Handle<Command>) -> Watch {
     Watch::new(crate::NAME, look)
 }
 
-/// I5, as far as it can be seen here: of each job, what is wrong with its tasks.
+/// Faults in the task counts of each job (I5).
 pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {
     let mut inquiry = Inquiry::into(TASKS);
     for (job, fault) in jobs {
@@ -48,9 +47,8 @@ pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String
     inquiry.end()
 }
 
-/// I13. A gang that lost a part has the time its policy gives it to be repaired, and is released
-/// then; one that was never whole and holds a part, or that nothing would release, is only in
-/// passing so. What is later than a sweep was forgotten.
+/// A gang that lost a member is repaired or released within the time its policy gives. A gang that
+/// never formed, or has no deadline, may hold a part only briefly: one sweep at most (I13).
 pub fn gangs_are_whole<'a>(
     gangs: impl Iterator<Item = (&'a AppId, Option<Torn>)>,
     adrift: &mut Adrift,
@@ -85,8 +83,7 @@ pub fn gangs_are_whole<'a>(
     inquiry.end()
 }
 
-/// The states of an application that have to end by themselves. That it waits for room has no
-/// deadline.
+/// Transitional states of an application. Waiting for capacity has no deadline.
 pub fn transit(state: frontend::State) -> Option<&'static str> {
     match state {
         frontend::State::Submitted | frontend::State::Recovering => Some("waits for its core"),
@@ -96,12 +93,12 @@ pub fn transit(state: frontend::State) -> Option<&'static str> {
     }
 }
 
-/// Of a task: told to end.
+/// Transitional states of a task.
 pub fn task_transit(state: task::State) -> Option<&'static str> {
     (state == task::State::Killing).then_some("is told to end")
 }
 
-/// I24: what has been in transit for so long.
+/// States that outlived their deadline (I24).
 pub fn late(stages: &Stages, now_ms: u64, grace_ms: u64) -> impl Iterator<Item = Transit<String>> {
     let limit = SOON_MS.saturating_add(grace_ms);
     let ages = stages.ages(now_ms);
@@ -149,14 +146,14 @@ mod tests {
             let moment = (start.plus_ms(ms), ms);
             gangs_are_whole([(&id, torn)].into_iter(), &mut adrift, moment)
         };
-        // An hour to be repaired, and a sweep for who has to release it.
+        // One hour for the repair, and one sweep for the release.
         let patient = Some(torn(true, Some(3_600_000)));
         assert!(look(patient, 200_000).holds() && look(patient, 3_660_000).holds());
         let Outcome::Violated { evidence, .. } = look(patient, 3_660_001).outcome else {
             panic!("nobody released it");
         };
         assert_eq!(evidence[0].subject, "app_1");
-        // Nothing would end these; what is so in passing is so at one look.
+        // These have no deadline, so one check alone finds no fault.
         for endless in [torn(true, None), torn(false, None)] {
             assert!(look(None, 4_000_000).holds(), "whole");
             assert!(look(Some(endless), 4_000_001).holds());

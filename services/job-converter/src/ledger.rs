@@ -1,8 +1,8 @@
-//! The working set: all work that is not over, and what is needed to answer at once.
+//! The working set: all open work, and what is needed to answer requests at once.
 //!
-//! State changes in three places: [`commands`] (someone asked), [`absorb`] (news came) and
-//! [`round`] (time passed, or what the other two touched is put in words again). Each touches one
-//! piece of work at a time; nothing here looks at all of it but the first full update of a term.
+//! State changes in three places: [`commands`] apply requests, [`absorb`] applies updates of
+//! followed publications, and [`round`] handles time and publishes what changed. Each step handles
+//! one piece of work; only the first full update of a term reads all of it.
 
 pub mod absorb;
 pub mod amend;
@@ -48,29 +48,30 @@ pub struct Ledger {
     room: Arc<Room>,
     works: FxHashMap<Uuid, Box<Work>>,
     finals: FxHashMap<Uuid, Final>,
-    /// When each ended, oldest first.
+    /// End of each ended work and its id, oldest first.
     final_order: VecDeque<(i64, Uuid)>,
     runners: FxHashMap<WorkId, Shared>,
     homes: Homes,
     keys: Keys,
     allocations: Followed<AllocationEntry>,
     verdicts_heard: Option<hayward_publication::Cursor>,
-    /// When each lease ends, and the same in order; an entry of the order may be early, never late.
+    /// End of each lease by the monotonic clock, and the same ordered by time. The ordered entries
+    /// may be early, never late.
     lease_ends: FxHashMap<AllocationId, (Uuid, u64)>,
     lease_order: BTreeSet<(u64, AllocationId)>,
-    /// When work that is held back may go on.
+    /// Work that is held back, by the end of its hold.
     holds: BTreeSet<(u64, Uuid)>,
-    /// Leases whose rows have to be written.
+    /// Leases whose rows are written with this batch.
     touched: BTreeSet<(Uuid, AllocationId)>,
-    /// Work whose meaning may have changed.
+    /// Work whose entries may have changed.
     dirty: BTreeSet<Uuid>,
-    /// Work that only made progress, and when that is told next.
+    /// Work that only made progress, and when its progress is published next.
     moving: BTreeSet<Uuid>,
     tell_progress_ms: u64,
-    /// Work that comes and goes with the maps of orchestrators; none of it is in `works`.
+    /// Work from the maps of orchestrators; it is not part of `works`.
     orchestrators: Orchestrators,
     pub applications: Applications,
-    /// From look to look at the invariants.
+    /// Ages between two checks of the invariants.
     stages: Stages,
     adrift: crate::invariants::Adrift,
 }
@@ -174,8 +175,8 @@ impl Kept for Ledger {
         }
     }
 
-    /// There is too much work to copy all of it: what is tried knows that, or a copy is made of the
-    /// one application or orchestrator that is meant.
+    /// The working set is too large to copy for a dry run. A dry run either changes nothing, or
+    /// runs on a copy of the one application or orchestrator it concerns.
     fn trial(&self, command: &Command) -> Trial<Self> {
         match command {
             Command::Submit(..)

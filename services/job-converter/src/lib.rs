@@ -1,12 +1,13 @@
-//! job-converter owns jobs, services and reservations. It turns them into demand, leases the tasks
-//! of jobs to the processes that were granted, records how each task ended, exactly once, and tells
-//! users in their own words how their work stands.
+//! job-converter owns jobs, services and reservations. It turns them into demand and leases the
+//! tasks of jobs to the processes that were granted. It records the outcome of each task exactly
+//! once and publishes the state of each piece of work.
 //!
 //! It follows `allocations` and `verdicts` of rm-scheduler. It publishes `demand`, which
 //! rm-scheduler follows, and `jobs`, a map per user, which submitters follow.
 //!
-//! What waits is kept as ranges of numbers and never as rows: a job of ten million tasks is one row
-//! until its tasks end. It never decides who gets a machine, and never starts anything.
+//! Waiting tasks are ranges of numbers in memory, never rows: a job of ten million tasks is one row
+//! until its tasks end. job-converter never decides which work gets a node, and never starts a
+//! process.
 
 mod applications;
 mod command;
@@ -56,7 +57,7 @@ use crate::shared_view::Room;
 
 pub const NAME: &str = "job-converter";
 
-/// The schema of this service, and the role it works as.
+/// Schema of this service; also the name of its database role.
 pub const SCHEMA: &str = "job_converter";
 
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
@@ -66,7 +67,7 @@ const ABOUT: Description = Description {
     text: "Owns jobs, services and reservations: submit, watch, explain, cancel.",
 };
 
-/// A service that runs.
+/// A running service.
 pub struct Running {
     pub address: SocketAddr,
     pub publisher: Arc<Publisher>,
@@ -78,10 +79,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns after the shutdown, when every request is answered and the lease is given back.
+    /// Returns after the shutdown: every request is answered and the writer's lease is released.
     ///
     /// # Errors
-    /// When the server could not go on.
+    /// When the server failed.
     pub async fn stopped(mut self) -> anyhow::Result<()> {
         let served = self.server.await.context("the server did not end in order");
         self.managers.stop();
@@ -90,7 +91,7 @@ impl Running {
         served?
     }
 
-    /// Ends without giving anything back, as a crash would.
+    /// Stops like a crash: the writer's lease is not released.
     pub fn kill(self) {
         self.server.abort();
         self.rest.begin();
@@ -101,8 +102,8 @@ impl Running {
 /// Starts the service; it listens when this returns.
 ///
 /// # Errors
-/// When a setting is missing or wrong, the database or the address cannot be had, or a manager
-/// cannot start.
+/// When a setting is missing or invalid, the database is unavailable, the address is taken, or a
+/// manager cannot start.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let doors = Doors::new();
     let managers = doors.managers(&settings.managers);
@@ -169,7 +170,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     })
 }
 
-/// Both publications of rm-scheduler, each with its own long poll.
+/// Follows both publications of rm-scheduler, each with its own long poll.
 fn follow_scheduler(
     settings: &Settings,
     keys: &Keys,
@@ -207,10 +208,10 @@ fn follow_scheduler(
     Ok(())
 }
 
-/// The description of the API as it is kept in `openapi/job-converter.json`.
+/// The OpenAPI description, as stored in `openapi/job-converter.json`.
 pub fn openapi() -> String {
     let health = Health::new(NAME, Arc::new(Standing::default));
-    // Only the descriptions are looked at, and those need no state.
+    // The descriptions alone are read; they need no state.
     let (_, document) = http::routes(&Doors::new()).split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document)

@@ -1,8 +1,8 @@
-//! The managers of this service: one for each kind of source of work, plug-ins behind one trait
-//! (application protocol, 2.6). What a manager takes in goes through its [`Door`].
+//! Managers of this service. A manager accepts work from one kind of source: users' own work,
+//! applications, or work maps. All have the same life cycle: init, start, stop. Requests to a
+//! manager pass its [`Door`].
 //!
-//! A manager that is not enabled takes in nothing and says so; what came in before goes on, because
-//! the working set does not ask who brought a piece of work.
+//! A disabled manager accepts no work and its routes say so. Work it accepted before continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::config::{APPLICATIONS, JOBS, ORCHESTRATOR};
 
-/// The way into one manager: shut until it starts, and again when it stops.
+/// Gate in front of the routes of one manager: open between start and stop.
 #[derive(Clone)]
 pub struct Door {
     name: &'static str,
@@ -33,7 +33,7 @@ impl Door {
         Self { name, state }
     }
 
-    /// These routes lead through this door.
+    /// Puts routes behind this gate.
     pub fn guards<S>(&self, routes: OpenApiRouter<S>) -> OpenApiRouter<S>
     where
         S: Clone + Send + Sync + 'static,
@@ -66,7 +66,7 @@ async fn pass(State(door): State<Door>, request: Request, next: Next) -> Respons
     }
 }
 
-/// A door for each manager.
+/// The gates of all managers.
 pub struct Doors {
     pub jobs: Door,
     pub orchestrator: Door,
@@ -82,10 +82,10 @@ impl Doors {
         }
     }
 
-    /// The managers behind these doors, as far as they are enabled.
+    /// The enabled managers.
     ///
     /// # Errors
-    /// When one is enabled that does not exist.
+    /// When an unknown manager is enabled.
     pub fn managers(&self, enabled: &[String]) -> Result<Managers, BadList> {
         let doors = [&self.jobs, &self.applications, &self.orchestrator];
         let behind = |door: &Door| Box::new(Behind(door.clone())) as Box<dyn Manager>;
@@ -93,7 +93,7 @@ impl Doors {
     }
 }
 
-/// A manager whose source is what comes in at its door.
+/// A manager whose only source is its gate.
 struct Behind(Door);
 
 impl Manager for Behind {

@@ -1,4 +1,4 @@
-//! What job-converter tells a collector of work (T6).
+//! Metrics of job-converter (T6).
 
 use hayward_job_converter_domain::Ending;
 use hayward_service::metrics::Reading;
@@ -11,9 +11,9 @@ use crate::work::kind_name;
 
 pub(crate) const KINDS: [WorkKind; 3] = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation];
 
-/// What the working set holds now.
+/// Numbers of the working set at one moment.
 pub(crate) struct Counts {
-    /// Work that is not over, by kind.
+    /// Open work, by kind.
     pub open: [(WorkKind, usize); 3],
     /// Gangs that wait for their first members, that are complete, and that lost members.
     pub gangs: [u64; 3],
@@ -23,7 +23,7 @@ pub(crate) fn accepted(kind: WorkKind) {
     WORK_SUBMITTED.add(1, &[KIND.is(kind_name(kind))]);
 }
 
-/// An attempt counted. What was interrupted says nothing of its task.
+/// Counts an attempt; an interruption is not one.
 pub(crate) fn reported(ending: Ending) {
     let outcome = match ending {
         Ending::Succeeded => "succeeded",

@@ -1,9 +1,8 @@
-//! Work of orchestrators: it begins, changes and ends with the maps they put (fair-share
-//! scheduling, section 7), and what they were given is a publication each of them follows.
+//! Work of orchestrators. It begins, changes and ends with the maps they put; a publication per
+//! orchestrator lists its work and shares.
 //!
-//! What a map means is decided in `domain/src/orchestrated.rs`; here its steps are taken: rows,
-//! demand, and the set of shares. Each orchestrator has a book of its own, and nothing that one of
-//! them says is looked up in another's.
+//! `domain/src/orchestrated.rs` decides what a map means. This module carries it out: rows, demand
+//! and published shares. Each orchestrator has its own map state.
 
 mod absorb;
 pub mod commands;
@@ -26,24 +25,25 @@ use uuid::Uuid;
 
 pub use entry::Entry;
 
-/// Orchestrators at most.
+/// Orchestrators, at most.
 pub const MOST: usize = 64;
-/// Key of the entry of a piece of work in the allocation set; shares have their own ids.
+/// Key prefix of work entries in `orchestrated`; shares use their own ids.
 const WORK: &str = "work/";
 
 #[derive(Default)]
 pub struct Orchestrators {
     by_name: BTreeMap<UserName, Kept>,
     works: FxHashMap<Uuid, Work>,
-    /// Work whose entries may read differently.
+    /// Work whose entries may have changed.
     dirty: BTreeSet<Uuid>,
-    /// Orchestrators whose view may.
+    /// Orchestrators whose view may have changed.
     told: BTreeSet<UserName>,
-    /// Shares that were listed when the last term ended, until the scheduler has been heard.
+    /// Shares that were published in the last term, until the first update of `allocations`.
     unproven: Vec<(UserName, String)>,
-    /// The scheduler has been heard in this term: shares that are not here are nowhere.
+    /// The first update of `allocations` in this term has arrived: shares that are not here do not
+    /// exist.
     heard: bool,
-    /// What is counted and not here, of one that was taken apart.
+    /// In a dry run on a copy: numbers of everything outside the copy.
     elsewhere: Elsewhere,
 }
 
@@ -53,50 +53,49 @@ struct Elsewhere {
     works: usize,
 }
 
-/// One orchestrator.
+/// One orchestrator and its last accepted map.
 #[derive(Clone)]
 struct Kept {
     users: Option<Vec<UserName>>,
     created_at: Timestamp,
     accepted_at: Option<Timestamp>,
-    /// The same by the monotonic clock, in this term.
+    /// `accepted_at` by the monotonic clock; `None` before the first map of this term.
     accepted_ms: Option<u64>,
     book: Book<Entry>,
-    /// The work of each entry.
+    /// Work number of each entry.
     ids: BTreeMap<String, Uuid>,
-    /// Entries of the last map that were refused.
+    /// Refused entries of the last map.
     faults: BTreeMap<String, RefusedEntry>,
 }
 
-/// A piece of work that a map named.
+/// Work from an entry of a map.
 #[derive(Clone)]
 struct Work {
     orchestrator: UserName,
-    /// The orchestrator's own id.
+    /// Id chosen by the orchestrator.
     name: String,
     id: WorkId,
     arrived_at: Timestamp,
-    /// Why it was refused.
+    /// Reason of the refusal.
     reason: Option<String>,
-    /// No map names it any more; the last entry it had, until its last share is gone.
+    /// Last entry of work that no map names any more; kept until its last share is gone.
     gone: Option<Entry>,
     shares: BTreeMap<AllocationId, AllocationEntry>,
-    /// Since which revision its orchestrator could read that a share is to be given back.
+    /// Revision since which the orchestrator can read that a share must be returned.
     told: BTreeMap<AllocationId, u64>,
-    /// Shares that are over: given back, or ended and no longer named.
+    /// Shares that are over: returned, or ended and no longer named.
     settled: BTreeSet<AllocationId>,
-    /// Of a job that Hayward starts, whose processes end and end.
+    /// Paces a launched job whose processes end without progress.
     brake: Brake,
 }
 
 impl Orchestrators {
-    /// Work that is known, for the limit on all of it: what is over has rows and an entry too.
+    /// All known work, for the limit on open work; ended work has rows and an entry too.
     pub fn open(&self) -> usize {
         self.works.len() + self.elsewhere.works
     }
 
-    /// One orchestrator alone with what it has, to try something on (A10). All are counted as if
-    /// the others were there.
+    /// Copy of one orchestrator for a dry run. Limits still count all orchestrators (A10).
     pub fn apart(&self, name: &UserName) -> Self {
         let one = self.by_name.get(name).cloned();
         let its = self.works.iter();
@@ -147,7 +146,7 @@ impl Kept {
 }
 
 impl Work {
-    /// Shares that are not over, and not to be given back.
+    /// Shares that hold a process and are not vacating.
     fn held(&self) -> u64 {
         self.standing()
             .filter(|share| share.vacate.is_none())

@@ -1,6 +1,5 @@
-//! Tokens for task runners. Signing one costs more than all the rest of a submission, so jobs that
-//! one user submits within one second share a token: it lets a runner reach tasks of its own user
-//! only, and a job submitted alone has one to itself.
+//! Tokens for task runners. Signing is the most expensive part of a submission, so jobs that one
+//! user submits within one second share a token. A token only reaches tasks of its own user.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::work::Runner;
 
-/// A process leases tasks as long as its job lasts, so a token outlives any job we mean to run.
+/// Runners keep their token for the life of the job; it outlives any expected job.
 const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 const MOST_REMEMBERED: usize = 1_024;
@@ -32,8 +31,8 @@ impl Runners {
         }
     }
 
-    /// A token for an orchestrator that may act for these users, or for anyone. Where there are
-    /// more than a token can carry it acts for none; its maps may still charge them all.
+    /// A token for an orchestrator that may act for these users, or for anyone. With more users
+    /// than a token can list, it acts for none; maps may still charge all of them.
     ///
     /// # Errors
     /// When it cannot be signed.

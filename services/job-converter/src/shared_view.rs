@@ -1,7 +1,7 @@
-//! What the ledger shares with the handlers: settings, who owns what, why work waits, and bells.
+//! State the ledger shares with the handlers: settings, owners, verdicts and notifications.
 //!
-//! Everything here is a hint for finding or waking; what a reader is told comes from what was
-//! committed. So it does no harm that the ledger writes here before its commit.
+//! It only helps to find work and to wake waiting requests; answers come from committed state. The
+//! ledger may therefore write it before the commit.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,13 +19,14 @@ use crate::config::Settings;
 pub struct Room {
     pub settings: Settings,
     pub owners: RwLock<Owners>,
-    /// By work id, as last told by the scheduler; news, not state: it is asked for anew at start.
+    /// Latest verdict by work id. Not stored: followed again after a start.
     pub verdicts: RwLock<BTreeMap<String, VerdictEntry>>,
-    /// Rung when a view may read differently.
+    /// Notified by work when its view may have changed.
     pub views: Arc<KeyedNotify<Uuid>>,
-    /// When each orchestrator was last heard by this process, also where nothing was new.
+    /// Time of the last map of each orchestrator in this process, even when the map changed
+    /// nothing.
     pub heard: RwLock<BTreeMap<UserName, Timestamp>>,
-    /// Rung when a waiting runner may get another answer.
+    /// Notified by job when a waiting runner may get another answer.
     pub tasks: Arc<KeyedNotify<Uuid>>,
 }
 
@@ -42,7 +43,7 @@ impl Room {
     }
 }
 
-/// Whose work is whose: the scope its view is published in.
+/// Owner of each piece of work: the scope its view is published in.
 #[derive(Default)]
 pub struct Owners {
     by_work: FxHashMap<Uuid, UserName>,
@@ -72,7 +73,7 @@ impl Owners {
         self.by_work.get(&work)
     }
 
-    /// Users with work, in order of name, from `from` on.
+    /// Users with work, by name, starting at `from`.
     pub fn users_from(&self, from: &str) -> Vec<UserName> {
         let range = (Bound::Included(from), Bound::Unbounded);
         self.users

@@ -1,7 +1,7 @@
-//! All SQL of this service. Outcomes, leases and the state of work are rows; which tasks wait is
-//! not stored: it is what has neither an outcome nor a lease.
+//! All SQL of this service. Outcomes, leases and the state of work are rows. Waiting tasks are not
+//! stored: they are the tasks without an outcome or a lease.
 //!
-//! One file per table; each statement writes the rows of a whole batch.
+//! One file per subject; each statement writes the rows of a whole batch.
 
 pub mod applications;
 pub mod history;
@@ -17,7 +17,7 @@ pub mod work;
 
 use sqlx::PgConnection;
 
-/// What one batch writes.
+/// Rows written by one batch.
 #[derive(Default)]
 pub struct Rows {
     pub runners: Vec<work::RunnerRow>,
@@ -50,7 +50,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows that are to be written.
+    /// Number of rows to write.
     pub fn weight(&self) -> usize {
         let all = [
             self.runners.len(),
@@ -85,9 +85,9 @@ impl Rows {
     }
 }
 
-/// Work is inserted before it is changed, and what belongs to ended work is deleted last.
+/// Work is inserted before it is changed; rows of ended work are deleted last.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    // An id may be used again in the batch that gave it back.
+    // An id may be released and used again within one batch.
     applications::delete(tx, &rows.applications_gone).await?;
     applications::put(tx, &rows.applications).await?;
     applications::put_tasks(tx, &rows.application_tasks).await?;

@@ -1,5 +1,5 @@
-//! A piece of work in memory while it is not over. It has one *slot* for each demand entry: a job
-//! and a reservation have one, a service has one per instance.
+//! Open work in memory. It has one *slot* per demand entry: a job and a reservation have one, a
+//! service has one per processor.
 
 pub mod exits;
 pub mod intake;
@@ -27,29 +27,29 @@ use crate::store::past::PastRow;
 
 use version::Version;
 
-/// How often a task may fail unless its job says otherwise.
+/// Attempts of a task, unless its job sets another number.
 pub const DEFAULT_ATTEMPTS: u32 = 3;
 
 pub struct Work {
     pub id: WorkId,
     pub uuid: Uuid,
     pub user: UserName,
-    /// Who submitted it for them, where it was not they themselves.
+    /// Submitter, when it acted for the user; `None` when the user submitted the work.
     pub actor: Option<String>,
-    /// What they were in when they submitted it.
+    /// Groups of the user at submission.
     pub groups: Groups,
     pub submitted_at: Timestamp,
     pub traceparent: Option<String>,
     pub what: What,
     pub slots: Vec<Slot>,
-    /// Of a service: one for each slot.
+    /// Services only: one processor per slot.
     pub processors: Option<Box<Processors>>,
-    /// Of a service: what it is now, counted.
+    /// Services only: generation and deployment.
     pub version: Version,
-    /// Processes of slots it has no more, until they have ended.
+    /// Live processes of slots that were removed.
     pub leaving: BTreeMap<AllocationId, Process>,
     pub cancelled: bool,
-    /// Lines of its history written so far.
+    /// Timeline entries written so far.
     pub events: u32,
 }
 
@@ -63,9 +63,9 @@ pub struct Job {
     pub submission: Arc<JobSubmission>,
     pub book: TaskBook,
     pub runner: Runner,
-    /// Tasks in one answer at most, so that a large environment does not make a huge answer.
+    /// Tasks in one lease answer, at most: keeps answers small when tasks carry large environments.
     pub most_leased: u32,
-    /// Runs that counted since this term began, and how many there were when a process last ended.
+    /// Counted attempts in this term, and their number when a process last ended.
     pub counted: u64,
     pub counted_at_last_end: u64,
     pub past: Past,
@@ -108,7 +108,7 @@ impl Past {
     }
 }
 
-/// The token of a job's runners, and the work id its scope names.
+/// The token of a job's runners, and the work id in its scope.
 #[derive(Debug, Clone)]
 pub struct Runner {
     pub id: WorkId,
@@ -120,9 +120,9 @@ pub struct Slot {
     pub brake: Brake,
     pub settled: BTreeSet<AllocationId>,
     pub processes: BTreeMap<AllocationId, Process>,
-    /// The mean said last in the demand.
+    /// Mean task time in the last published demand, in ms.
     pub task_ms: Option<u64>,
-    /// How the last process ended, when that holds the work back.
+    /// How the last process ended, while the slot is held back for it.
     pub note: Option<String>,
 }
 
@@ -131,16 +131,16 @@ pub struct Process {
     pub incarnation: u64,
     pub state: AllocationState,
     pub vacating: bool,
-    /// It is given no new tasks.
+    /// Its node is marked: no new tasks are leased to it.
     pub marked: bool,
-    /// It is vacating because nobody asks for it any more.
+    /// It is vacating because its demand ended.
     pub dismissed: bool,
-    /// The deployment it was granted for.
+    /// Number of the deployment it was granted for.
     pub deployed: u32,
     pub exit: Option<Exit>,
-    /// While it runs and its node answers.
+    /// Start of its uninterrupted running time; `None` while it is not running.
     pub up_since: Option<Timestamp>,
-    /// By the monotonic clock, since it was first seen running in this term.
+    /// When it was first seen running in this term, by the monotonic clock.
     pub running_since_ms: Option<u64>,
 }
 
@@ -164,7 +164,7 @@ impl Process {
         }
     }
 
-    /// It has to go, or may not take anything new on: no task is leased to it.
+    /// No task is leased to a process that is leaving, marked or ended.
     pub fn takes_no_tasks(&self) -> bool {
         self.vacating || self.marked || !self.alive()
     }
@@ -206,7 +206,7 @@ impl Work {
         }
     }
 
-    /// The id of a slot's demand entry.
+    /// Id of a slot's demand entry.
     pub fn slot_id(&self, slot: usize) -> WorkId {
         match &self.processors {
             None => self.id.clone(),
@@ -221,7 +221,7 @@ impl Work {
         }
     }
 
-    /// The slot whose id names this place.
+    /// Slot of a place in this work's ids.
     pub fn slot_at(&self, place: Option<Place>) -> Option<usize> {
         match (&self.processors, place) {
             (None, None) => Some(0),
@@ -243,14 +243,14 @@ impl Work {
             .find_map(|slot| slot.processes.get(allocation))
     }
 
-    /// Known to have ended, or buried already.
+    /// It has ended, or its allocation is gone.
     pub fn has_ended(&self, allocation: &AllocationId) -> bool {
         let buried = |job: &Job| job.past.node(allocation).is_some();
         let process = self.process(allocation);
         self.job().is_some_and(buried) || process.is_some_and(|process| !process.alive())
     }
 
-    /// Tasks may be leased to it; to one that was not heard of yet as well.
+    /// True also for an allocation that was not observed yet.
     pub fn may_lease(&self, allocation: &AllocationId) -> bool {
         let closed = self
             .process(allocation)
@@ -262,7 +262,7 @@ impl Work {
         let held = matches!(self.what, What::Reservation(_));
         let runs = |process: &&Process| match process.state {
             AllocationState::Running | AllocationState::Stopping => true,
-            // Nothing is started for a reservation: granted is held.
+            // A reservation starts no process: a grant counts as running.
             _ => held && process.alive() && !process.vacating,
         };
         let processes = || self.slots.iter().flat_map(|slot| slot.processes.values());
@@ -276,12 +276,12 @@ impl Work {
     }
 }
 
-/// Fresh slots for so many demand entries.
+/// Empty slots.
 pub fn slots(count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::default()).collect()
 }
 
-/// The kind, number and place an id is made of.
+/// Kind, number and place of a work id.
 pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<Place>)> {
     let (prefix, rest) = id.as_str().split_once('_')?;
     let kind = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation]
@@ -292,7 +292,7 @@ pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<Place>)> {
         None => (rest, None),
     };
     let uuid = Uuid::try_parse(number).ok()?;
-    // Only the one way of writing it that we use: no two texts for one thing.
+    // Only the canonical spelling is accepted, so that an id has one text.
     (uuid.simple().to_string() == number).then_some((kind, uuid, instance))
 }
 

@@ -1,16 +1,16 @@
-//! Work whose processes end again and again without getting anywhere is held back for a time that
-//! doubles, and a job is given up after too many such ends in a row.
+//! Crash-loop backoff. Work whose processes end without progress is held back for a doubling time,
+//! and a job is given up after too many such ends in a row.
 //!
-//! Processes that end during a hold belong to the wave that caused it and count once: a thousand
-//! processes that fail together on a bad program are one failure.
+//! Ends during a hold belong to the wave that caused it and count once: a thousand processes that
+//! fail together on a bad program are one failure.
 
-/// How patient the brake is.
+/// Backoff of one kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// First hold; each next one is twice as long.
+    /// First hold; each next hold is twice as long.
     pub first_ms: u64,
     pub longest_ms: u64,
-    /// Ends in a row after which it is over; 0 never gives up.
+    /// Failures in a row after which work is given up; 0: never.
     pub give_up: u32,
 }
 
@@ -20,12 +20,13 @@ impl Pace {
         longest_ms: 60_000,
         give_up: 10,
     };
-    /// A service is meant to be kept up: it never gives up.
+    /// A service is never given up.
     pub const SERVICE: Self = Self {
         give_up: 0,
         ..Self::JOB
     };
-    /// A service process that ran this long was well: its next end starts from the first hold.
+    /// A service process that ran this long was healthy: the next failure starts with the first
+    /// hold.
     pub const WELL_AFTER_MS: u64 = 60_000;
 }
 
@@ -36,7 +37,7 @@ pub struct Brake {
 }
 
 impl Brake {
-    /// After a restart: the count is kept, the hold begins anew by the new monotonic clock.
+    /// After a restart the count continues, and the hold starts again by the new monotonic clock.
     pub fn restored(strikes: u32, now_ms: u64, pace: &Pace) -> Self {
         let mut brake = Self {
             strikes,
@@ -59,7 +60,7 @@ impl Brake {
             .min(pace.longest_ms)
     }
 
-    /// A process ended without progress; true when this begins another hold.
+    /// Counts an end without progress; true when a new hold begins.
     pub fn strike(&mut self, now_ms: u64, pace: &Pace) -> bool {
         if self.is_held(now_ms) {
             return false;
@@ -69,7 +70,7 @@ impl Brake {
         true
     }
 
-    /// Something was achieved; true when that changed anything.
+    /// Records progress; true when there was something to clear.
     pub fn clear(&mut self) -> bool {
         let any = self.strikes > 0;
         *self = Self::default();

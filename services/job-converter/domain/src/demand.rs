@@ -1,7 +1,7 @@
-//! From the state of a piece of work to what it asks the scheduler for. Numbers are coarse on
-//! purpose: a publication changes when the meaning changes, not with each task.
+//! Computes the demand of a piece of work. The numbers are coarse on purpose, so that the
+//! publication does not change with each task.
 
-/// What moves in a demand entry; the rest is fixed at submission.
+/// Fields of a demand entry that change; the others are fixed at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Want {
     pub max_processes: u64,
@@ -9,9 +9,9 @@ pub struct Want {
     pub task_ms: Option<u64>,
 }
 
-/// What is asked for now, or nothing when the work is over. `held_at` limits work that is held back
-/// to the processes it has; `before` is the mean said last, so that one on the edge between two
-/// steps does not flutter.
+/// The current demand; `None` when the work has ended. `held_at` limits held work to the processes
+/// it has. `before` is the mean published last, so that a mean between two steps does not
+/// alternate.
 pub fn convert(
     max_processes: u64,
     remaining: u64,
@@ -47,7 +47,7 @@ pub fn coarse_ms(ms: u64) -> u64 {
     step
 }
 
-/// The step said before, as long as the mean is within one step of it.
+/// The last published step, while the mean is within one step of it.
 fn steady_ms(mean: u64, before: Option<u64>) -> u64 {
     match before {
         Some(step) if mean.saturating_mul(3) >= step.saturating_mul(2) && mean < step * 2 => step,

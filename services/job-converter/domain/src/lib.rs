@@ -1,11 +1,10 @@
-//! The pure heart of job-converter. It decides three things: which task may be run by whom and
-//! which of its ends counts ([`tasks`]), what a piece of work asks the scheduler for ([`demand`],
-//! [`brake`], and for the processes of a service [`processors`]), and what its user is told about
-//! it ([`status`]).
+//! Pure logic of job-converter: leases and outcomes of tasks ([`tasks`]), the demand of work
+//! ([`demand`], [`brake`], and [`processors`] for services), and the state a user sees
+//! ([`status`]).
 //!
-//! It never reads a clock, a row or a request: instants come in as milliseconds, facts as
-//! arguments, and the same calls in the same order always end in the same state. So a restart that
-//! replays the rows stands where the process stood before.
+//! It reads no clock, row or request. Instants are milliseconds, facts are arguments, and equal
+//! calls in equal order give equal states. A restart that replays the rows therefore restores the
+//! state.
 
 pub mod brake;
 pub mod demand;

@@ -1,6 +1,5 @@
-//! The map of work of an orchestrator, compared with the last one that was accepted (fair-share
-//! scheduling, 7.1 to 7.4). Pure: what follows from a map is a list of steps in the order of,
-//! and somebody else takes them.
+//! Compares the work map of an orchestrator with its last accepted map. Pure: the result is a list
+//! of steps, carried out by the caller.
 
 mod compare;
 mod judge;
@@ -19,17 +18,17 @@ pub use judge::{Ignored, Mark};
 
 use judge::Judged;
 
-/// What a map says of one piece of work.
+/// An entry of a map.
 pub trait Piece: Clone + PartialEq {
-    /// it waits, or runs, or completes while a process of it is alive.
+    /// It waits, runs, or completes with a live process.
     fn schedulable(&self) -> bool;
-    /// A job goes on without one of its processes; whatever else ends with it.
+    /// A job continues without one of its processes; other work ends with it.
     fn is_job(&self) -> bool;
-    /// Its processes by share, and whether each is complete.
+    /// Processes by share, and whether each is complete.
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)>;
 }
 
-/// Why a piece of work asks for nothing any more.
+/// Why work requests nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// Its map says so.
@@ -40,40 +39,40 @@ pub enum Over {
     Refused,
 }
 
-/// A piece of work as its last map has it.
+/// A piece of work as named by its last map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known<P> {
     pub piece: P,
     pub over: Option<Over>,
 }
 
-/// What is known of one orchestrator. Nothing in it belongs to another one.
+/// Known work of one orchestrator, independent of all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Book<P> {
     mark: Option<Mark>,
-    /// Lineages that another one took over from, oldest first.
+    /// Superseded lineages, oldest first.
     past: Vec<String>,
     works: BTreeMap<String, Known<P>>,
 }
 
-/// A map as it came in: `bad` are entries that were refused.
+/// A parsed map; `bad` are its refused entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map<P> {
     pub mark: Mark,
     pub works: BTreeMap<String, P>,
     pub bad: BTreeSet<String>,
-    /// Shares that were told to leave: the end of a process in one is not the end of its work.
+    /// Vacating shares: the end of their process does not end their work.
     pub leaving: BTreeSet<AllocationId>,
 }
 
-/// What became of a map.
+/// Result of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Ignored(Ignored),
     Applied {
         steps: Vec<Step>,
         counts: Counts,
-        /// It is the map that was accepted last, once more: there is nothing to do or to note.
+        /// The last accepted map, sent again: nothing changed.
         repeated: bool,
         takeover: bool,
     },
@@ -90,7 +89,7 @@ impl<P> Default for Book<P> {
 }
 
 impl<P: Piece> Book<P> {
-    /// As it was kept in rows.
+    /// From rows.
     pub fn restored(mark: Option<Mark>, past: Vec<String>) -> Self {
         Self {
             mark,
@@ -119,22 +118,23 @@ impl<P: Piece> Book<P> {
         self.works.get(id)
     }
 
-    /// The scheduler refused it. It stays known, so that the same entry is not tried again.
+    /// Marks work as refused by the scheduler. It stays known, so that the same entry is not tried
+    /// again.
     pub fn refuse(&mut self, id: &str) {
         if let Some(known) = self.works.get_mut(id) {
             known.over = Some(Over::Refused);
         }
     }
 
-    /// Something of it ended that is no job.
+    /// Ends work that is no job, after its process ended.
     pub fn end(&mut self, id: &str) {
         if let Some(known) = self.works.get_mut(id).filter(|known| known.over.is_none()) {
             known.over = Some(Over::ProcessEnded);
         }
     }
 
-    /// Compares a map with the last accepted one and takes it in its place, unless it is ignored
-    /// . What is bad in it stays as it was before.
+    /// Compares a map with the last accepted one and replaces it, unless it is ignored. Entries
+    /// with faults keep their last state.
     pub fn accept(&mut self, map: Map<P>) -> Outcome {
         let nothing = map.works.is_empty() && map.bad.is_empty();
         let judged = judge::judge(self.mark.as_ref(), &self.past, &map.mark, nothing);

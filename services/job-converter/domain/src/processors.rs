@@ -1,11 +1,10 @@
-//! The processors of one service: what stands of each, how the last one ended, and what is asked
-//! for next (container placement, sections 9 to 11).
+//! State machine of the processors of one service: what runs, how the last process ended, and what
+//! is requested next.
 //!
-//! A processor is an active or stands by for one. Its own memory is small: a failure record, the
-//! host it was last seen on, whether it is over, and for an active a failover while one is under
-//! way. What stands is told from outside, again and again; everything else follows from it, so that
-//! a restart that reads the rows back goes on where it was. Only the times of open requests begin
-//! anew with each manager.
+//! A processor is an active or a standby of one. Its own state is small: a failure record, its last
+//! host, whether it has ended, and a failover in progress. Observed processes are set from outside,
+//! and everything else follows. A restart that reads the rows therefore continues; only the times
+//! of open requests start again.
 
 mod endings;
 mod failover;
@@ -24,9 +23,9 @@ pub use terms::{Now, Patience, Place, Terms};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing of it is there.
+    /// No process.
     Waiting,
-    /// It has its place and is not up yet.
+    /// It has an allocation and does not run yet.
     Pending,
     Running,
     /// Its retries are exhausted.
@@ -35,52 +34,53 @@ pub enum State {
     Completed,
 }
 
-/// What stands of a processor: not ended and not told to leave.
+/// The process that occupies a processor: not ended and not vacating.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
     pub allocation: AllocationId,
     pub host: NodeName,
-    /// It runs, or is ending by itself.
+    /// It runs, or ends by itself.
     pub running: bool,
-    /// While it is up and its node answers: since when, by the clock of the scheduler.
+    /// Start of its uninterrupted running time, by the scheduler's clock in ms; `None` while it is
+    /// down.
     pub up_since_ms: Option<i64>,
-    /// It was started as an older deployment says.
+    /// It belongs to an older deployment.
     pub stale: bool,
 }
 
-/// How it is over.
+/// Final state of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     Failed,
     Completed,
 }
 
-/// What is asked for while nothing stands.
+/// Open request of a processor without a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Request {
-    /// Absent: any.
+    /// `None`: any host.
     host: Option<NodeName>,
-    /// When it counts from (7.4).
+    /// Start of its timeout, by the monotonic clock in ms.
     since_ms: u64,
-    /// A retry that waits for its time.
+    /// Time of the retry, by the monotonic clock in ms.
     not_before_ms: u64,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Processor {
     seat: Option<Seat>,
-    /// Allocations that have not ended, whatever they do.
+    /// Allocations that have not ended.
     alive: usize,
     last_host: Option<NodeName>,
     record: Option<Record>,
     over: Option<Over>,
     request: Request,
     failover: Option<Failover>,
-    /// A standby that makes place for its active.
+    /// A standby that ends so that its active can use the host.
     yields: bool,
-    /// It was taken off, to be started anew once nothing of it is alive.
+    /// It was stopped and starts again once none of its processes is alive.
     renews: bool,
-    /// It was FAILED and was given a place by an action; its record goes when it runs.
+    /// It had failed and an action placed it; its record is cleared when it runs.
     returns: bool,
 }
 
@@ -104,34 +104,34 @@ impl Processor {
     pub fn failover(&self) -> Option<&Failover> {
         self.failover.as_ref()
     }
-    /// Where it is, or was last seen.
+    /// Current or last host.
     pub fn last_host(&self) -> Option<&NodeName> {
         self.last_host.as_ref()
     }
     pub fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
     }
-    /// Nothing is asked for, for what becomes of others or of what was there before.
+    /// Requests nothing, because it waits for a failover or for its old processes.
     fn is_held(&self) -> bool {
         self.yields || self.renews
     }
-    /// The host that is asked for, while one is.
+    /// Host of the open request.
     pub fn wanted_host(&self) -> Option<&NodeName> {
         let open = self.seat.is_none() && self.over.is_none() && !self.is_held();
         self.request.host.as_ref().filter(|_| open)
     }
 }
 
-/// What is asked of the scheduler for one processor.
+/// Demand of one processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// False takes off what there is, and starts nothing.
+    /// `false` ends its process and starts none.
     pub wanted: bool,
-    /// The one host that will do now.
+    /// The only acceptable host; `None`: any.
     pub host: Option<NodeName>,
 }
 
-/// How the whole of it ended.
+/// How the service ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     Completed,
@@ -142,14 +142,13 @@ pub enum End {
 pub struct Processors {
     terms: Terms,
     all: Vec<Processor>,
-    /// Hosts that something of this was lost with or taken off, and was given no new place on: no
-    /// failover goes there.
+    /// Hosts that a process was lost on or moved away from; a failover does not use them.
     closed: BTreeSet<NodeName>,
-    /// What broke a rule that must not be broken (11.4).
+    /// Sentence about a violated rule.
     breach: Option<String>,
-    /// Slots whose rows have to be written.
+    /// Slots with unwritten rows.
     changed: BTreeSet<usize>,
-    /// Lines for people.
+    /// Unwritten timeline entries.
     told: Vec<String>,
 }
 
@@ -172,16 +171,16 @@ impl Processors {
     pub fn get(&self, slot: usize) -> Option<&Processor> {
         self.all.get(slot)
     }
-    /// Slots whose rows have to be written, once.
+    /// Takes the slots with unwritten rows.
     pub fn take_changed(&mut self) -> BTreeSet<usize> {
         std::mem::take(&mut self.changed)
     }
-    /// Lines for the history, once.
+    /// Takes the unwritten timeline entries.
     pub fn take_told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.told)
     }
 
-    /// Puts back what a row says.
+    /// Restores a processor from its row.
     pub fn restore(
         &mut self,
         slot: usize,
@@ -193,14 +192,14 @@ impl Processors {
         }
     }
 
-    /// Puts back where a processor was last seen, in this deployment or one before it.
+    /// Restores the last host, from this deployment or an earlier one.
     pub fn restore_host(&mut self, slot: usize, host: NodeName) {
         if let Some(it) = self.all.get_mut(slot) {
             it.last_host = Some(host);
         }
     }
 
-    /// Begins, or goes on after a restart: what nobody has yet is asked for now.
+    /// Starts, or continues after a restart: requests every missing process.
     pub fn begin(&mut self, now: Now) {
         for slot in 0..self.all.len() {
             let waits_ms = self.all[slot]
@@ -216,7 +215,7 @@ impl Processors {
         }
     }
 
-    /// Affinity on and a host known: that host; else any (10.6).
+    /// The last host, with host affinity.
     fn last_seen(&self, slot: usize) -> Option<NodeName> {
         let known = self.all[slot].last_host.clone();
         known.filter(|_| self.terms.host_affinity)
@@ -231,7 +230,7 @@ impl Processors {
         };
     }
 
-    /// What stands of a processor now, and how much of it has not ended.
+    /// Sets the observed process of a slot and the number of live allocations.
     pub fn stands(&mut self, slot: usize, seat: Option<Seat>, alive: usize) {
         let Some(it) = self.all.get_mut(slot) else {
             return;
@@ -247,12 +246,12 @@ impl Processors {
             }
             it.renews &= seat.stale;
             if let Some(over) = it.over.take() {
-                // 6.6: a place it was given by an action takes it out of FAILED.
+                // An action placed a failed processor, so it is active again.
                 it.returns = over == Over::Failed;
                 self.changed.insert(slot);
             }
             if seat.running {
-                // 6.6: so that its next failure is the first.
+                // The record is cleared, so that the next failure is the first.
                 if std::mem::take(&mut it.returns) {
                     it.record = None;
                     self.changed.insert(slot);
@@ -268,12 +267,12 @@ impl Processors {
         it.seat = seat;
     }
 
-    /// Its node was lost, or takes nothing new.
+    /// The host is lost or accepts no new processes.
     pub fn closes(&mut self, host: &NodeName) {
         self.closed.insert(host.clone());
     }
 
-    /// It was told to leave, by whomever and for whatever reason. Told again, it changes nothing.
+    /// The process is vacating, for any reason. Repeating it changes nothing.
     pub fn leaves(
         &mut self,
         slot: usize,
@@ -287,8 +286,7 @@ impl Processors {
         self.lost(slot, Some((allocation, host)), now);
     }
 
-    /// It is gone through no fault of its own: a failover where something stands by, else any host
-    /// (9, −100 to −102).
+    /// The process was lost through no fault of its own: a failover with standbys, else any host.
     fn lost(&mut self, slot: usize, what: Option<(&AllocationId, &NodeName)>, now: Now) {
         let is_active = self.terms.place(slot).replica.is_none();
         if is_active && self.terms.fails_over() {
@@ -298,7 +296,7 @@ impl Processors {
         }
     }
 
-    /// It ended. Call [`Self::stands`] before with what stands without it.
+    /// The process ended. Call [`Self::stands`] first with the process that remains.
     pub fn ended(
         &mut self,
         slot: usize,
@@ -307,7 +305,7 @@ impl Processors {
         now: Now,
     ) {
         let Some(it) = self.all.get(slot) else { return };
-        // Something else stands in its place already: it was moved (9: consult the action first).
+        // A move: the successor runs already.
         if it.seat.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
@@ -320,7 +318,7 @@ impl Processors {
             }
             Ending::Completed | Ending::Failure => self.failed(slot, (allocation, host), now),
             Ending::LaunchFailed | Ending::Lost => self.lost(slot, Some((allocation, host)), now),
-            // Told to leave: that was taken note of when it was told.
+            // The order to leave was handled when it was given.
             Ending::Intended => {}
             Ending::Restarted => {
                 let host = self.last_seen(slot);
@@ -329,7 +327,7 @@ impl Processors {
         }
     }
 
-    /// Section 10.
+    /// Counts a failure and plans the retry.
     fn failed(&mut self, slot: usize, (allocation, host): (&AllocationId, &NodeName), now: Now) {
         let preferred = self.last_seen(slot);
         let retries = self.terms.retries.clone().unwrap_or(Retries::FOR_EVER);
@@ -359,13 +357,14 @@ impl Processors {
             && is_active
             && self.terms.fails_over()
         {
-            // 11.4: the same host first, recorded, so that its expiry becomes a failover.
+            // The same host first. The choice is recorded, so that an expired request becomes a
+            // failover.
             self.record_first(slot, (allocation, host), &preferred);
         }
         self.ask_for(slot, preferred, now, delay_ms);
     }
 
-    /// What is asked of the scheduler for a processor at this instant.
+    /// Demand of a slot at this instant.
     pub fn ask(&self, slot: usize, now_ms: u64) -> Ask {
         let nothing = Ask {
             wanted: false,
@@ -382,8 +381,8 @@ impl Processors {
             return nothing;
         }
         if let Some(seat) = &it.seat {
-            // While it stands, an active with standbys is wanted where it is: lost with its node,
-            // it must not be put anywhere before a standby was chosen.
+            // An active with standbys is bound to its host. If the node is lost, the scheduler must
+            // not place it before a standby is chosen.
             let is_active = self.terms.place(slot).replica.is_none();
             let pinned = is_active && self.terms.fails_over();
             return Ask {
@@ -400,7 +399,7 @@ impl Processors {
         }
     }
 
-    /// Time passed, or what stands changed: expired requests, standbys that made place.
+    /// Handles expired requests and standbys that have ended.
     pub fn tick(&mut self, patience: Patience, now: Now) {
         for slot in 0..self.all.len() {
             self.go_on_over(slot, patience, now);
@@ -410,7 +409,7 @@ impl Processors {
             }
             let is_active = self.terms.place(slot).replica.is_none();
             if is_active && self.terms.fails_over() {
-                // 11.5: choose again, used ones excluded.
+                // Chooses again, without the hosts used before.
                 self.choose(slot, now);
             } else {
                 self.ask_for(slot, None, now, 0);
@@ -418,7 +417,7 @@ impl Processors {
         }
     }
 
-    /// 7.4: strictly more than the timeout, from when it might first be served.
+    /// True after more than the timeout from the earliest start.
     fn is_expired(&self, slot: usize, patience: Patience, now_ms: u64) -> bool {
         let it = &self.all[slot];
         let waits = it
@@ -430,7 +429,7 @@ impl Processors {
         open && asks && now_ms.saturating_sub(it.request.since_ms) > patience.request_ms
     }
 
-    /// When [`Self::tick`] or [`Self::ask`] may answer differently though no news came.
+    /// Next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
     pub fn due_ms(&self, patience: Patience, now_ms: u64) -> Option<u64> {
         let due = |it: &Processor| {
             if it.seat.is_some() || it.over.is_some() {
@@ -449,13 +448,13 @@ impl Processors {
         self.all.iter().filter_map(due).min()
     }
 
-    /// Every processor runs, or has completed.
+    /// Every processor runs or has completed.
     pub fn is_healthy(&self) -> bool {
         let good = |it: &Processor| matches!(it.state(), State::Running | State::Completed);
         self.all.iter().all(good)
     }
 
-    /// How it is over, when it is. What stands by is over with the actives.
+    /// How the service ended, if it did. Standbys end with the actives.
     pub fn end(&self) -> Option<End> {
         if let Some(breach) = &self.breach {
             return Some(End::Failed(breach.clone()));
@@ -474,7 +473,7 @@ impl Processors {
         if !self.all[actives.clone()].iter().all(over) {
             return None;
         }
-        // Section 10, end: FAILED is terminal, and what went on without it ends FAILED.
+        // Failed processors are final, so a service that ends with one has failed.
         let lost = actives.filter(failed).count();
         Some(match lost {
             0 => End::Completed,

@@ -1,11 +1,11 @@
-//! A set of numbers kept as ranges, so that ten million waiting tasks cost one entry.
+//! A set of numbers stored as ranges, so that ten million waiting tasks are one entry.
 //!
-//! Invariants: ranges are not empty, do not touch each other, and `count` is the sum of their
+//! Invariants: ranges are not empty and do not touch each other; `count` is the sum of their
 //! lengths.
 
 use std::collections::BTreeMap;
 
-/// Numbers by range: first → one past the last.
+/// First number → one past the last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranges {
     spans: BTreeMap<u64, u64>,
@@ -13,7 +13,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// 0 to `end`, which is not part of it.
+    /// All numbers below `end`.
     pub fn up_to(end: u64) -> Self {
         let mut ranges = Self::default();
         ranges.insert_span(0, end);
@@ -32,13 +32,13 @@ impl Ranges {
         self.span_of(number).is_some()
     }
 
-    /// The range a number lies in.
+    /// The range that contains a number.
     fn span_of(&self, number: u64) -> Option<(u64, u64)> {
         let (start, end) = self.spans.range(..=number).next_back()?;
         (number < *end).then_some((*start, *end))
     }
 
-    /// Adds one number; false when it was there.
+    /// Adds a number; false when it was present.
     pub fn insert(&mut self, number: u64) -> bool {
         !self.contains(number) && {
             self.insert_span(number, number + 1);
@@ -46,13 +46,13 @@ impl Ranges {
         }
     }
 
-    /// Adds `start..end`, which may overlap what is there.
+    /// Adds `start..end`, which may overlap existing ranges.
     pub fn insert_span(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
         let (mut from, mut to) = (start, end);
-        // What overlaps or touches is taken in; it starts at or before `to`, and the last one that
+        // Merges ranges that overlap or touch: they start at or before `to`. The last one that
         // starts before `from` may reach into it.
         while let Some((first, last)) = self
             .spans
@@ -72,7 +72,7 @@ impl Ranges {
         self.count += to - from;
     }
 
-    /// Takes one number out; false when it was not there.
+    /// Removes a number; false when it was absent.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some((start, end)) = self.span_of(number) else {
             return false;
@@ -88,7 +88,7 @@ impl Ranges {
         true
     }
 
-    /// Takes out the smallest numbers, at most `want`.
+    /// Removes the smallest numbers, at most `want`.
     pub fn take(&mut self, want: usize) -> Vec<u64> {
         let mut taken = Vec::with_capacity(want.min(1024));
         while taken.len() < want {
@@ -106,7 +106,7 @@ impl Ranges {
         taken
     }
 
-    /// Ranges in order, as first and one past the last.
+    /// Ranges in order: first number, one past the last.
     pub fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
         self.spans.iter().map(|(start, end)| (*start, *end))
     }

@@ -1,28 +1,28 @@
-//! What a user is told about a piece of work, from the facts that are known.
+//! State of a piece of work for its user, computed from facts.
 
-/// States that are not final. How work ends is an event, decided where it happens.
+/// States that are not final; ends are decided where they happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Waiting,
     Running,
     Stopping,
-    /// Was told to stop, and nothing of it is alive any more.
+    /// Cancelled, and no process is alive.
     Gone,
-    /// Nothing of it runs and the scheduler will never serve it.
+    /// No process runs and the scheduler will never serve it.
     Refused,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its user told it to stop.
+    /// Cancelled by its user.
     pub cancelled: bool,
-    /// Processes that have not ended, whatever they do.
+    /// Processes that have not ended.
     pub alive: usize,
-    /// Processes that run, or machines that are held.
+    /// Processes that run; for a reservation, held nodes.
     pub running: usize,
-    /// Tasks leased: a lease proves that a process runs before the news came up the ladder.
+    /// Leased tasks. A lease shows that a process runs before the scheduler reports it.
     pub leased: u64,
-    /// The scheduler said that it will never serve it.
+    /// The scheduler will never serve it.
     pub refused: bool,
 }
 

@@ -1,10 +1,9 @@
-//! Who may run which task of one job, and which of its ends counts.
+//! Leases and outcomes of the tasks of one job.
 //!
-//! A task is a number. It is in exactly one place: waiting, leased to one allocation, or done.
-//! Done is final: the first outcome recorded stays, whatever is reported later. A success counts
-//! whoever reports it, because the work was truly done; a failure counts only from the holder of
-//! the lease and for the attempt it was given, because a runner that lost its lease may fail by our
-//! own doing. Only counted failures spend the budget of attempts.
+//! A task is a number in exactly one state: waiting, leased to one allocation, or done. The first
+//! outcome is final. A success counts whoever reports it, since the work was done. A failure counts
+//! only from the holder of the lease and for its attempt, since a runner without its lease may fail
+//! because of Hayward. Only counted failures use up attempts.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +11,11 @@ use hayward_vocabulary::AllocationId;
 
 use crate::ranges::Ranges;
 
-/// A task handed to an allocation.
+/// A task leased to an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leased {
     pub task: u64,
-    /// From 1.
+    /// Counts from 1.
     pub attempt: u32,
 }
 
@@ -25,20 +24,20 @@ pub struct Leased {
 pub enum Ending {
     Succeeded,
     Failed,
-    /// By Hayward's doing: spends nothing.
+    /// Ended by Hayward; not counted.
     Interrupted,
 }
 
-/// What a report changed.
+/// Effect of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
     /// The task has its outcome.
     Outcome,
-    /// The attempt failed and was counted; the task waits for its next one.
+    /// The failed attempt was counted; the task waits for the next one.
     Attempt,
-    /// The task waits again, nothing was counted.
+    /// The task waits again; nothing was counted.
     Returned,
-    /// Known, or from somebody whose word does not count any more: nothing changed.
+    /// Repeated, or from a runner without the lease: nothing changed.
     Nothing,
     /// The job has no such task.
     NoSuchTask,
@@ -50,7 +49,7 @@ pub struct TaskBook {
     total: u64,
     max_attempts: u32,
     waiting: Ranges,
-    /// Task → attempt, by holder. No holder is kept with nothing.
+    /// Task → attempt, by holder; holders without tasks are removed.
     leases: BTreeMap<AllocationId, BTreeMap<u64, u32>>,
     leased: u64,
     done: Ranges,
@@ -87,7 +86,7 @@ impl TaskBook {
     pub fn done(&self) -> u64 {
         self.done.len()
     }
-    /// Tasks that failed for good.
+    /// Tasks whose attempts are exhausted.
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -102,8 +101,8 @@ impl TaskBook {
         self.remaining() == 0
     }
 
-    /// What is wrong with the sums: each task is in exactly one place, and counted there (I5).
-    /// Reckoned from the places and not from the counters.
+    /// Inconsistent counts: each task must be in exactly one state. Computed from the sets, not
+    /// from the counters (I5).
     pub fn fault(&self) -> Option<String> {
         let held = || self.leases.values().flat_map(BTreeMap::keys).copied();
         let (waiting, leased, done) = (spanned(&self.waiting), held().count(), spanned(&self.done));
@@ -125,12 +124,12 @@ impl TaskBook {
         twice.map(|task| format!("task {task} is in two places"))
     }
 
-    /// Mean milliseconds of a task with an outcome.
+    /// Mean milliseconds of tasks with an outcome.
     pub fn mean_ms(&self) -> Option<u64> {
         (self.spent_us / 1000).checked_div(self.done.len())
     }
 
-    /// What an allocation holds, with the attempt of each.
+    /// Tasks leased to an allocation, with their attempts.
     pub fn held(&self, holder: &AllocationId) -> Option<&BTreeMap<u64, u32>> {
         self.leases.get(holder)
     }
@@ -143,7 +142,7 @@ impl TaskBook {
         self.failures.get(&task).copied().unwrap_or(0) + 1
     }
 
-    /// Leases waiting tasks, the smallest numbers first.
+    /// Leases waiting tasks, smallest numbers first.
     pub fn lease(&mut self, holder: &AllocationId, want: usize) -> Vec<Leased> {
         let taken = self.waiting.take(want);
         let given: Vec<Leased> = taken
@@ -161,7 +160,7 @@ impl TaskBook {
         given
     }
 
-    /// Takes the task away from a holder, wherever the attempt is the one it was given.
+    /// Ends the lease of a task when its attempt matches.
     fn release(&mut self, holder: &AllocationId, task: u64, attempt: Option<u32>) -> bool {
         let Some(held) = self.leases.get_mut(holder) else {
             return false;
@@ -179,7 +178,7 @@ impl TaskBook {
         matches
     }
 
-    /// Takes the task from wherever it is; says who held it.
+    /// Removes the task from its current state; returns its holder.
     fn take_anywhere(&mut self, task: u64, hint: &AllocationId) -> Option<AllocationId> {
         if self.release(hint, task, None) {
             return Some(hint.clone());
@@ -195,7 +194,7 @@ impl TaskBook {
         Some(holder)
     }
 
-    /// Notes how one run ended. Also says which *other* allocation lost its lease of the task.
+    /// Records the end of a run. Also returns another allocation that lost its lease of the task.
     pub fn finish(
         &mut self,
         holder: &AllocationId,
@@ -241,7 +240,7 @@ impl TaskBook {
         self.spent_us = self.spent_us.saturating_add(duration_us);
     }
 
-    /// Takes back what an allocation held: it ended, or did not renew. True when it held any.
+    /// Ends all leases of an allocation; true when there were any.
     pub fn end(&mut self, holder: &AllocationId) -> bool {
         let Some(held) = self.leases.remove(holder) else {
             return false;
@@ -253,7 +252,7 @@ impl TaskBook {
         true
     }
 
-    /// Takes back some tasks that were not started; true when it held any of them.
+    /// Returns tasks that were not started; true when any of them was leased.
     pub fn give_back(&mut self, holder: &AllocationId, tasks: &[u64]) -> bool {
         let mut any = false;
         for task in tasks {
@@ -265,7 +264,7 @@ impl TaskBook {
         any
     }
 
-    /// Takes back what the holder does not know it has. True when there was such a task.
+    /// Returns leased tasks that the holder does not know; true when there were any.
     pub fn keep_only(&mut self, holder: &AllocationId, known: &[u64]) -> bool {
         let Some(held) = self.leases.get(holder) else {
             return false;
@@ -279,7 +278,7 @@ impl TaskBook {
         self.give_back(holder, &lost)
     }
 
-    /// Puts back what rows tell: outcomes as a range. Before leases and attempts.
+    /// Restores a range of outcomes. Must precede leases and failures.
     pub fn restore_done(&mut self, start: u64, end: u64) {
         self.done.insert_span(start, end);
         for task in start..end {
@@ -287,20 +286,20 @@ impl TaskBook {
         }
     }
 
-    /// Puts back what rows tell: how many of the outcomes are failures, and the time spent.
+    /// Restores the number of failed outcomes and the time spent.
     pub fn restore_sums(&mut self, failed: u64, spent_us: u64) {
         self.failed = failed;
         self.spent_us = spent_us;
     }
 
-    /// Puts back what rows tell: counted failures of a task without an outcome.
+    /// Restores the counted failures of a task without an outcome.
     pub fn restore_failures(&mut self, task: u64, failures: u32) {
         if task < self.total && !self.done.contains(task) {
             self.failures.insert(task, failures);
         }
     }
 
-    /// Puts back what rows tell: a lease.
+    /// Restores a lease.
     pub fn restore_lease(&mut self, holder: &AllocationId, leased: &[Leased]) {
         for given in leased {
             if self.waiting.remove(given.task) {
@@ -318,7 +317,7 @@ fn spanned(ranges: &Ranges) -> u64 {
     ranges.spans().map(|(start, end)| end - start).sum()
 }
 
-/// A number that is in both.
+/// A number in both sets.
 fn overlap(some: &Ranges, others: &Ranges) -> Option<u64> {
     let mut others = others.spans().peekable();
     for (start, end) in some.spans() {

@@ -1,4 +1,4 @@
-//! News of `allocations` and `verdicts`, in the words of the protocol.
+//! Applies updates of `allocations` and `verdicts` to applications.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::Applications;
 use super::endings::{self, End};
 use super::record::{Half, Slot, Standing, read_work};
 
-/// One change of `allocations` that is about an application.
+/// A change of an allocation that belongs to an application.
 pub enum Heard {
     Is(Box<AllocationEntry>),
     Left(AllocationId, WorkId),
@@ -34,8 +34,8 @@ pub fn owns(work: &WorkId) -> bool {
 }
 
 impl Applications {
-    /// What stands is known first, so that a task that takes the place of a placeholder is seen
-    /// before the end of that is.
+    /// All new allocations are recorded before any end is handled. A task that replaces a
+    /// placeholder is thus known before the placeholder ends.
     pub fn hear(&mut self, news: Vec<Heard>, moment: &Moment) {
         let now = moment.now;
         let mut apps: BTreeSet<AppId> = BTreeSet::new();
@@ -80,7 +80,7 @@ impl Applications {
         }
     }
 
-    /// The first full picture of a term: what is not in it is no more.
+    /// First full update of a term: allocations it does not contain do not exist.
     pub fn first_heard(&mut self, known: impl Fn(&AllocationId) -> bool, moment: &Moment) {
         self.heard = true;
         for half in self.halves.values_mut() {
@@ -98,7 +98,7 @@ impl Applications {
         }
     }
 
-    /// Places that were buried before their end was heard of.
+    /// Handles allocations that were removed before their end was observed.
     pub(super) fn gone_places(&mut self, id: &AppId, now: Timestamp) {
         if !self.heard {
             return;
@@ -136,7 +136,7 @@ impl Applications {
         if entry.state == AllocationState::Running && state == Some(task::State::Allocated) {
             self.task(id, &task, task::Event::Bind, now);
         }
-        // Two-phase: the work is told to end, and its end is what is confirmed.
+        // Two-phase release: the process is asked to end, and its end is confirmed.
         if let Some(vacate) = &entry.vacate
             && state.is_some_and(|it| it != task::State::Killing)
         {
@@ -185,11 +185,11 @@ impl Applications {
         }
     }
 
-    /// Nothing of it runs any more.
+    /// The process of a task has ended.
     fn no_longer(&mut self, id: &AppId, task: &TaskId, end: End, now: Timestamp) {
         let front = self.book.get(id).and_then(|it| it.tasks.get(task));
         let Some(state) = front.map(|it| it.state) else {
-            // It was forgotten; its place is free now.
+            // The task was forgotten; its allocation is released now.
             let input = core::Input::Front(ToCore::ReleaseAllocation {
                 key: task.clone(),
                 termination: Termination::StoppedByRm,
@@ -222,7 +222,7 @@ impl Applications {
         }
     }
 
-    /// Verdicts about these works may be others than before.
+    /// Marks applications whose verdicts changed.
     pub fn judged(&mut self, works: &[WorkId]) {
         for work in works {
             if let Some((uuid, slot)) = read_work(work)
@@ -238,8 +238,7 @@ impl Applications {
         }
     }
 
-    /// What the scheduler says of an application whose gang is not accepted yet (5.2), and of tasks
-    /// that it will not serve.
+    /// Applies verdicts: whether a queue admits a new application, and which tasks are refused.
     pub(super) fn listen<'a>(
         &mut self,
         id: &AppId,
@@ -256,7 +255,7 @@ impl Applications {
             }
             return;
         }
-        // A verdict that changed has touched its task, and so has an ask that is new.
+        // Only marked tasks need a check: changed verdicts and new asks mark theirs.
         let touched = self.touched.get(id);
         let all = touched.filter(|it| it.all).map(|_| core.pending.keys());
         let some = touched.filter(|it| !it.all).map(|it| it.keys.iter());
@@ -302,7 +301,7 @@ impl Half {
         }
     }
 
-    /// It stands no more; whose place it was is looked at once all news are heard.
+    /// Removes an allocation; its task is checked after the whole update is applied.
     fn left(&mut self, allocation: &AllocationId) {
         self.standing.remove(allocation);
         self.vacated.extend(self.holders.get(allocation).cloned());
@@ -317,7 +316,8 @@ impl Half {
         }
     }
 
-    /// Every group was judged, or has a part of what it asks for; without groups its queue was.
+    /// The answer to the admission, once every group has a verdict or an allocation. Without
+    /// groups, the queue must have a verdict.
     fn admitted<'a>(
         &self,
         said: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,

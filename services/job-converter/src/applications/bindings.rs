@@ -1,7 +1,7 @@
-//! Which allocation of the scheduler is the place of which task or placeholder.
+//! Binds allocations of the scheduler to tasks and placeholders.
 //!
-//! Allocations of one group are alike, so any of them may be the place of any placeholder of it.
-//! What is bound is looked at from the whole, so that it does not matter which news came first.
+//! Allocations of one group are interchangeable: each can serve any placeholder of the group.
+//! Bindings are computed from the whole state, so the order of events does not matter.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use super::Applications;
 use super::record::{Half, Slot};
 
 impl Half {
-    /// Allocations that stand and are nobody's place yet.
+    /// Allocations that are not bound to a task.
     fn unbound(&self) -> Vec<(AllocationId, Slot, NodeName)> {
         let free = self.standing.iter().filter(|(_, it)| {
-            // A task may have ended before it was heard to stand.
+            // A task may have ended before its allocation was first observed.
             it.bound.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
         });
         free.map(|(id, it)| (id.clone(), it.slot, it.node.clone()))
             .collect()
     }
 
-    /// Places of placeholders that the core no longer holds are nobody's, while they stand.
+    /// Unbinds allocations whose placeholder the core has released.
     fn release_given_up(&mut self) {
         let core = self.core.as_ref();
         let keeps = |key: &TaskId| core.is_some_and(|core| core.allocations.contains_key(key));
@@ -52,7 +52,7 @@ impl Half {
         self.holders.insert(allocation.clone(), task.clone());
     }
 
-    /// It has no place any more.
+    /// Removes the task's allocation.
     pub fn leave(&mut self, task: &TaskId) {
         let beside = self.beside.get_mut(task);
         if let Some(place) = beside.and_then(|it| it.place.take()) {
@@ -60,7 +60,7 @@ impl Half {
         }
     }
 
-    /// What stood there has ended. Returns whose place it was.
+    /// Removes an ended allocation and returns its task.
     pub fn unbind(&mut self, allocation: &AllocationId) -> Option<TaskId> {
         let task = self.standing.remove(allocation)?.bound?;
         if self.place(&task) == Some(allocation) {
@@ -69,8 +69,7 @@ impl Half {
         Some(task)
     }
 
-    /// The placeholder that each task was chosen for, of those that hold something; asked of all at
-    /// once this is no scan for each.
+    /// The placeholder chosen for each task, among placeholders with an allocation.
     pub fn successors(&self) -> BTreeMap<TaskId, TaskId> {
         let gang = self.core.as_ref();
         let gang = gang.filter(|core| !core.head.submission.task_groups.is_empty());
@@ -82,7 +81,7 @@ impl Half {
         linked.collect()
     }
 
-    /// This placeholder is still there, and this task takes its place.
+    /// The placeholder still exists and is assigned to this task.
     fn is_for(&self, placeholder: &TaskId, task: &TaskId) -> bool {
         let core = self.core.as_ref();
         let held = core.and_then(|core| core.allocations.get(placeholder));
@@ -97,7 +96,7 @@ impl Half {
 }
 
 impl Applications {
-    /// Gives what stands to those that wait for it.
+    /// Binds free allocations to the tasks and placeholders that wait.
     pub(super) fn bind(&mut self, id: &AppId, now: Timestamp) {
         if let Some(half) = self.halves.get_mut(id) {
             half.release_given_up();
@@ -183,7 +182,7 @@ impl Applications {
         }
     }
 
-    /// A gang that fell below its minimum gets a placeholder in place of what it lost (I13).
+    /// Adds a placeholder for a lost member of a gang below its minimum (I13).
     fn repair(
         &mut self,
         id: &AppId,
@@ -215,8 +214,8 @@ impl Applications {
         self.say(id, step, now);
     }
 
-    /// Chooses placeholders for tasks that wait. The scheduler looks at the nodes, so here every
-    /// place of a placeholder is one that may be taken.
+    /// Chooses placeholders for waiting tasks. The scheduler checks nodes, so every placeholder's
+    /// node is acceptable here.
     pub(super) fn choose(&mut self, id: &AppId, now: Timestamp) {
         let Some(half) = self.halves.get_mut(id) else {
             return;
@@ -239,7 +238,7 @@ impl Applications {
         }
     }
 
-    /// A place of a placeholder is no more, and no task stands there.
+    /// Handles the end of a placeholder's allocation that no task took over.
     pub(super) fn placeholder_ended(
         &mut self,
         id: &AppId,
@@ -257,12 +256,12 @@ impl Applications {
             return;
         };
         if termination == Termination::PlaceholderReplaced && held.successor.is_none() {
-            // The task that took the place was completed meanwhile.
+            // The task that took it over was completed in the meantime.
             self.replaced(id, key.clone(), now);
             return;
         }
-        // The scheduler took the newest of a group that was to have fewer: another one of them,
-        // which nobody needs, is the place from now on.
+        // The group shrank and the scheduler removed its newest allocation. Another allocation of
+        // the group is spare; the placeholder is bound to it.
         let group = core.allocations[key].ask.group.clone();
         let number = half.group_number(group.as_ref().map(GroupName::as_str));
         let spare = half.unbound().into_iter().find(|(_, slot, _)| {
@@ -285,7 +284,7 @@ impl Applications {
 }
 
 impl Half {
-    /// It was not taken.
+    /// Undoes a binding that the core refused.
     fn unbind_only(&mut self, task: &TaskId, allocation: &AllocationId) {
         if let Some(standing) = self.standing.get_mut(allocation) {
             standing.bound = None;

@@ -1,4 +1,4 @@
-//! Someone asked: the operations of 2.1, each answered.
+//! The operations of the application protocol, each with its answer.
 
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationView, TaskAccepted, Told,
@@ -40,7 +40,7 @@ impl Access<'_> {
 /// One request to applications; it sends its own answer.
 pub type Act = Box<dyn FnOnce(Access<'_>) + Send>;
 
-/// Whose application it must be; anybody's where absent.
+/// Owner that the application must have; `None`: any.
 pub type Whose = Option<String>;
 
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,7 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// A word as it is written in JSON.
+/// Wire name of an enum value.
 pub(super) fn written<T: Serialize>(word: &T) -> String {
     match serde_json::to_value(word) {
         Ok(serde_json::Value::String(text)) => text,
@@ -127,11 +127,11 @@ pub(super) fn code(code: FailureCode) -> String {
     written(&code)
 }
 
-/// How an application is removed.
+/// How to remove an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remove {
     Strictly,
-    /// Its tasks are stopped.
+    /// Stops its live tasks.
     ByForce,
 }
 
@@ -143,7 +143,7 @@ impl Applications {
             .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
     }
 
-    /// What an application says of all its tasks.
+    /// Task groups and queue of an application, which its tasks depend on.
     pub fn of_tasks(&self, id: &AppId, whose: &Whose) -> Result<Of, Refusal> {
         self.theirs(id, whose)?;
         let known = self.book.get(id);
@@ -153,7 +153,7 @@ impl Applications {
         })
     }
 
-    /// True when it is new.
+    /// True when the application is new.
     pub fn add(
         &mut self,
         id: &AppId,
@@ -202,7 +202,7 @@ impl Applications {
     ) -> Result<(), Refusal> {
         self.theirs(id, whose)?;
         match self.book.remove(id, how == Remove::ByForce) {
-            // What runs of it is told to end by its demand, which goes.
+            // Withdrawing the demand ends its processes.
             Ok(_) => {
                 self.withdraw(id, batch);
                 Ok(())
@@ -212,7 +212,7 @@ impl Applications {
         }
     }
 
-    /// True when it is new.
+    /// True when the task is new.
     pub fn add_task(
         &mut self,
         (id, task): (&AppId, &TaskId),
@@ -224,7 +224,7 @@ impl Applications {
         Ok(self.add_tasks(id, whose, one, moment)?.contains(&true))
     }
 
-    /// Which of them would be new, and all of those could be added.
+    /// True for each task that would be new; an error when not all could be added.
     pub fn would_add(
         &self,
         id: &AppId,
@@ -243,7 +243,7 @@ impl Applications {
         Ok(tasks.iter().map(|task| !known(&task)).collect())
     }
 
-    /// Which of them are new. Where there is no room for all of these, none is added.
+    /// True for each task that is new. Adds all tasks or none.
     pub fn add_tasks(
         &mut self,
         id: &AppId,
@@ -275,7 +275,7 @@ impl Applications {
         known.is_some_and(|it| it.placeholder)
     }
 
-    /// Unknown ones are no error (2.1), and nobody knows placeholders.
+    /// Unknown tasks are no error, and placeholders count as unknown.
     pub fn remove_task(&mut self, (id, task): (&AppId, &TaskId), whose: &Whose) {
         if self.theirs(id, whose).is_ok() && !self.is_placeholder(id, task) {
             self.book.remove_task(id, task);
@@ -299,7 +299,7 @@ impl Applications {
         Ok(answer)
     }
 
-    /// Of a placeholder: its place is given back, and its gang needs one less.
+    /// Completing a placeholder releases its allocation, and its gang needs one member less.
     pub fn complete_task(
         &mut self,
         (id, task): (&AppId, &TaskId),
@@ -313,14 +313,14 @@ impl Applications {
             .tell_task(id, task, task::Event::Complete, moment.now);
         let told = told.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
         self.touch(id).keys.insert(task.clone());
-        // Its group asks for one less.
+        // The demand of its group shrinks.
         self.touch(id).all |= gives_back;
         let answer = answer(&told);
         self.obey(id, told.step.effects, moment.now);
         Ok(answer)
     }
 
-    /// 404 only when the application never existed (2.9).
+    /// Unknown tasks are no error; 404 only when the application never existed.
     pub fn confirm(
         &mut self,
         (id, task): (&AppId, &TaskId),
@@ -367,7 +367,7 @@ impl Applications {
         })
     }
 
-    /// In order of ids.
+    /// Sorted by id.
     pub fn list(&self, filter: &Filter) -> ApplicationList {
         view::list(&self.book, &self.halves, filter)
     }

@@ -1,5 +1,5 @@
-//! What an application asks the scheduler for: one entry for each task that may be placed, and one
-//! for the placeholders of each group. Always from the whole, and pure.
+//! Demand of applications: one entry per task that may be placed, and one per group for its
+//! placeholders. Pure; always computed from the whole state.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use hayward_vocabulary::{
 
 use super::record::{Half, Slot};
 
-/// All groups of an application are one gang.
+/// All groups of an application form one gang.
 const GANG: &str = "gang";
 
-/// The entry of a task, where it may have a process now; `linked` is its placeholder.
+/// Entry of a task that may have a process; `linked` is its placeholder.
 pub fn of_task(
     half: &Half,
     front: &frontend::Application,
@@ -35,7 +35,7 @@ pub fn of_task(
         return None;
     }
     let ask = if let Some(held) = core.allocations.get(task) {
-        // What was asked back is told to end by this.
+        // Without the entry, the scheduler ends the process.
         if held.released.is_some() {
             return None;
         }
@@ -49,7 +49,7 @@ pub fn of_task(
             core::State::Accepted | core::State::Running | core::State::Completing
         );
         let ask = core.pending.get(task)?;
-        // One for which placeholders are held gives way to the replacement.
+        // A task with placeholders waits for the replacement.
         if !open || core.is_replaceable(ask) {
             return None;
         }
@@ -81,7 +81,7 @@ pub fn of_task(
     Some(entry)
 }
 
-/// The entry of a group, while it asks for placeholders.
+/// Entry of a group that needs placeholders.
 pub fn of_group(
     half: &Half,
     front: &frontend::Application,
@@ -99,7 +99,7 @@ pub fn of_group(
     entry.max_processes = wanted;
     entry.remaining_tasks = wanted;
     let metadata = &front.head.metadata;
-    // None at once where they are asked for one by one, as of old.
+    // A minimum of 0 allows placeholders one by one.
     let atomic = metadata.scheduling_policy_parameters.admission == Admission::Atomic;
     let gang = Some(Gang {
         name: GANG.to_owned(),
@@ -117,8 +117,7 @@ pub fn of_group(
     Some(entry)
 }
 
-/// Asks the scheduler about an application without groups before it is accepted, and wants no room:
-/// whether its queue is there, and may be used, does not depend on its tasks.
+/// Entry that asks whether the queue admits an application without groups. It requests no process.
 pub fn of_queue(half: &Half, front: &frontend::Application) -> Option<DemandEntry> {
     let core = half.core.as_ref()?;
     let asked = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
@@ -134,15 +133,15 @@ pub fn of_queue(half: &Half, front: &frontend::Application) -> Option<DemandEntr
     Some(entry)
 }
 
-/// It is served in a queue, so the scheduler has the first word. What is not is served in classes,
-/// and judged task by task.
+/// The application uses a queue, so the queue admits it first. Others are served in classes, and
+/// each task is judged alone.
 pub fn asks_for_admission(front: &frontend::Application) -> bool {
     let metadata = &front.head.metadata;
     let named = !metadata.queue_name.is_empty() || metadata.pool.is_some();
     named || !metadata.task_groups.is_empty()
 }
 
-/// Placeholders that it holds, waits for, or has to have again.
+/// Placeholders that the group holds, waits for, or has to replace.
 fn wanted(half: &Half, front: &frontend::Application, group: &TaskGroup) -> u64 {
     let Some(core) = half.core.as_ref() else {
         return 0;
@@ -150,7 +149,7 @@ fn wanted(half: &Half, front: &frontend::Application, group: &TaskGroup) -> u64 
     if front.head.state.is_dead() || core.head.state.is_over() {
         return 0;
     }
-    // The scheduler is asked before it is accepted: that is how it is admitted.
+    // The demand of a new application is its request for admission.
     if core.head.state == core::State::New {
         return u64::from(group.min_member);
     }
@@ -195,8 +194,7 @@ fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
     }
 }
 
-/// Its place in a queue. An application that names neither a queue nor a pool and has no gang is
-/// served like any work.
+/// Queue, pool and priority; `None` for an application without queue, pool and gang.
 fn queued(half: &Half, front: &frontend::Application, priority: i32) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
@@ -219,7 +217,7 @@ fn launch(
 ) -> Option<Launch> {
     let program = half.beside.get(task)?.program.as_ref()?;
     let mut environment = program.environment.clone();
-    // What Hayward says of a process goes before what its user says.
+    // Variables of Hayward override those of the user.
     let said = [
         ("HAYWARD_APPLICATION", front.head.id.as_str()),
         ("HAYWARD_TASK", task.as_str()),

@@ -1,5 +1,5 @@
-//! What the end of a process means for its task: `Completed` is what ended by itself with status 0,
-//! and nothing else (decision 0036).
+//! Meaning of a process end for its task. Only a process that ended by itself with status 0
+//! completes the task (decision 0036).
 
 use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
 use hayward_job_converter_application_protocol::messages::Termination;
@@ -12,9 +12,10 @@ use crate::work::exits::how_it_ended;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     Well,
-    /// Of its own doing, or it could not be started.
+    /// The program failed or could not be started.
     Failed(Failure),
-    /// Its place was taken off it, or nobody can say how it ended: it is killed. And why.
+    /// The allocation was taken away, or the exit is unknown: the task counts as killed. With the
+    /// cause.
     Taken(Termination, String),
 }
 
@@ -35,7 +36,7 @@ impl End {
         }
     }
 
-    /// Its allocation was buried before anybody here heard of its end.
+    /// The allocation was removed before its end was observed.
     pub fn unheard() -> Self {
         Self::Taken(Termination::Unknown, "nobody knows how it ended".to_owned())
     }
@@ -45,7 +46,7 @@ impl End {
         Self::Failed(Failure { code, message })
     }
 
-    /// Of a placeholder, which ends by the word of others alone.
+    /// Termination of a placeholder; a placeholder never ends by itself.
     pub fn termination(&self) -> Termination {
         match self {
             Self::Taken(termination, _) => *termination,
@@ -54,7 +55,8 @@ impl End {
     }
 }
 
-/// What is taken off a node that is drained, blocked or gone made no room for others.
+/// Only preemption and replacement free quanta for others; a drain, a block or a lost node does
+/// not.
 pub fn termination(reason: VacateReason) -> Termination {
     match reason {
         VacateReason::Preempted => Termination::PreemptedByScheduler,

@@ -1,7 +1,7 @@
-//! The messages between the two machines of an application, carried until there are none left.
+//! Delivers messages between the two machines of an application until none are left.
 //!
-//! A replacement is the one thing that is held back here: the core has chosen a placeholder for a
-//! task, and the front hears of it when the scheduler has made the exchange ([`super::bindings`]).
+//! Replacements are delayed: the core chooses a placeholder, and the frontend is informed once the
+//! scheduler has made the exchange ([`super::bindings`]).
 
 use std::collections::VecDeque;
 
@@ -14,23 +14,23 @@ use hayward_vocabulary::Timestamp;
 
 use super::{Applications, demand};
 
-/// What one side says to the other.
+/// A message between the machines.
 enum Said {
     ToCore(ToCore),
     ToFront(ToFront),
-    /// Nothing of a task runs that was told to end.
+    /// A task that was asked to end has no process.
     Stopped(TaskId),
 }
 
 impl Applications {
-    /// Does what a step of the front asks for.
+    /// Carries out the effects of a frontend step.
     pub(super) fn obey(&mut self, id: &AppId, effects: Vec<Effect>, now: Timestamp) {
         let mut queue = VecDeque::new();
         self.read_front(id, effects, now, &mut queue);
         self.carry(id, queue, now);
     }
 
-    /// One step of the core, and all that follows; true when it was done.
+    /// Applies an input to the core and delivers what follows; true when it was accepted.
     pub(super) fn core(&mut self, id: &AppId, input: core::Input, now: Timestamp) -> bool {
         let mut queue = VecDeque::new();
         let applied = self.step_core(id, input, now, &mut queue);
@@ -38,7 +38,7 @@ impl Applications {
         applied
     }
 
-    /// One step of a task, and all that follows.
+    /// Applies an event to a task and delivers what follows.
     pub(super) fn task(&mut self, id: &AppId, task: &TaskId, event: task::Event, now: Timestamp) {
         if let Some(told) = self.book.tell_task(id, task, event, now) {
             self.touch(id).keys.insert(task.clone());
@@ -46,7 +46,7 @@ impl Applications {
         }
     }
 
-    /// The exchange was made: the task stands in the place of the placeholder (5.6).
+    /// The scheduler made the exchange: the task holds the placeholder's allocation.
     pub(super) fn replaced(&mut self, id: &AppId, placeholder: TaskId, now: Timestamp) {
         let news = ToFront::Release {
             keys: vec![placeholder],
@@ -65,7 +65,8 @@ impl Applications {
                     let asks = self.book.get(id).is_some_and(demand::asks_for_admission);
                     half.core = Some(core::Application::new(submission, now));
                     self.touch(id).all = true;
-                    // A queue has its say first; what is in none is judged task by task.
+                    // A queue admits its applications first; without a queue each task is judged
+                    // alone.
                     if !asks {
                         self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
                     }
@@ -168,7 +169,7 @@ impl Applications {
             _ => touched.all = true,
         }
         let effects = match news {
-            // It is not dropped, as of old: it can be read until it expires or is removed.
+            // A completed application stays readable until it expires or is removed.
             ToFront::Updated {
                 state: core::State::Completed,
                 ..
@@ -185,7 +186,7 @@ impl Applications {
         self.read_front(id, effects, now, queue);
     }
 
-    /// The core is done with it. Where no task of it ended well it has failed.
+    /// The core has completed. The application failed when no task succeeded.
     fn completed(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
         let Some(front) = self.book.get(id) else {
             return Vec::new();
@@ -225,13 +226,13 @@ impl Applications {
         for effect in effects {
             match effect {
                 Effect::ToCore(message) => queue.push_back(Said::ToCore(message)),
-                // Where something runs it is told to end by its demand, which goes; its end is
-                // news then.
+                // A running process ends when its demand is withdrawn; its end arrives as an
+                // update.
                 Effect::Stop { task } if half.place(&task).is_none() => {
                     queue.push_back(Said::Stopped(task));
                 }
                 Effect::Warn { task, message } => half.warn(now, Some(task), message),
-                // What was granted is started by those below.
+                // The scheduler starts what it granted.
                 Effect::Stop { .. } | Effect::Start { .. } | Effect::Drop => {}
             }
         }
@@ -244,7 +245,7 @@ impl Applications {
             ToCore::ReleaseAllocation { key, .. } | ToCore::Confirm { key, .. } => {
                 touched.keys.insert(key.clone());
             }
-            // A placeholder may have been linked with an ask.
+            // The ask may have been linked with a placeholder.
             ToCore::ReleaseAsk { .. } | ToCore::Submit(_) | ToCore::Remove => touched.all = true,
         }
     }

@@ -1,5 +1,5 @@
-//! From what a submitter wrote to the words of the protocol. All faults are told at once, each with
-//! a JSON pointer (A8, A9).
+//! Parses submissions of the application protocol. All faults are reported at once, each with a
+//! JSON pointer (A8).
 
 use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmission};
 use hayward_job_converter_application_protocol::groups::{self, Fault, TaskGroup};
@@ -18,19 +18,19 @@ use crate::work::validate;
 
 const MOST_TAGS: usize = 64;
 const LONGEST_QUEUE: usize = 512;
-/// More than all machines of any fleet have together, and far from overflow.
+/// More than all nodes of a fleet offer, and far from overflow.
 const MOST_OF_A_GANG: u64 = 1 << 56;
-/// They narrow where a placeholder may stand, which nothing here looks at.
+/// Fields that select nodes for placeholders; not supported.
 const NOT_SERVED: [&str; 3] = ["nodeSelector", "affinity", "topologySpreadConstraints"];
 
-/// What was written, and what was dropped from it for who is lenient.
+/// Parsed submission; `warnings` lists what a lenient submission dropped.
 pub struct Read {
     pub metadata: Metadata,
     pub warnings: Vec<String>,
 }
 
 /// # Errors
-/// All faults of it.
+/// All faults.
 pub fn application(
     given: &ApplicationSubmission,
     (user, groups): (UserName, &Groups),
@@ -75,7 +75,7 @@ pub fn application(
     if strict {
         faults.extend(pointed);
     } else {
-        // 5.1: the whole list is dropped, and it goes on without a gang.
+        // A lenient submission drops the whole list and continues without a gang.
         let told = pointed.map(|it| format!("TaskGroupsError {}: {}", it.pointer, it.detail));
         warnings.extend(told);
     }
@@ -98,7 +98,7 @@ pub fn application(
     Ok(Read { metadata, warnings })
 }
 
-/// What needs no second look.
+/// Fields that need no validation.
 fn told(given: &ApplicationSubmission, user: UserName) -> Metadata {
     Metadata {
         queue_name: given.queue_name.clone(),
@@ -136,7 +136,7 @@ fn too_many(groups: &[TaskGroup], most: usize) -> Option<Fault> {
     })
 }
 
-/// A sum that wraps would be granted as nothing, so no gang comes near that.
+/// Limits the sum of a gang, which must not overflow.
 fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (at, group) in groups.iter().enumerate() {
@@ -159,14 +159,15 @@ fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
     faults
 }
 
-/// What an application says of all its tasks.
+/// Task groups and queue of an application, which its tasks depend on.
 pub struct Of {
     pub groups: Vec<TaskGroup>,
-    /// It is served in a pool that is divided among queues.
+    /// The application uses a pool with queues.
     pub in_queue: bool,
 }
 
-/// Where it may be placed. What a placeholder's place decides is not a task's to say.
+/// Placement constraints of a task. A task of a group uses the node of its placeholder and cannot
+/// set them.
 fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if given.machines.len() > validate::MOST_MACHINES {
@@ -213,7 +214,7 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
 }
 
 /// # Errors
-/// All faults of it.
+/// All faults.
 pub fn task(
     given: &TaskSubmission,
     of: &Of,

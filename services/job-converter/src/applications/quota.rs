@@ -1,6 +1,6 @@
-//! How much there is of applications, in all and of each user (I25): nobody fills it alone.
+//! Quotas of applications and their tasks, in total and per user (I25).
 //!
-//! What is taken in is counted at once, so that many requests of one batch do not pass for one.
+//! Requests are counted when they are accepted, so requests of one batch count each other.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::config::Settings;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Theirs {
-    /// Those that are over too, until they are removed or expire.
+    /// Applications, including ended ones until they are removed or expire.
     applications: usize,
-    /// Live tasks, and members of gangs that are still to be made.
+    /// Live tasks, and gang members that are not created yet.
     tasks: usize,
 }
 
 #[derive(Debug, Clone)]
 pub struct Counted {
     tasks: usize,
-    /// Of users who have some.
+    /// Users with at least one application.
     users: BTreeMap<UserName, Theirs>,
     most_tasks: usize,
     most_tasks_of_user: usize,
@@ -38,12 +38,12 @@ impl Counted {
         }
     }
 
-    /// Live tasks and members of all.
+    /// Live tasks and members of all users.
     pub fn tasks(&self) -> usize {
         self.tasks
     }
 
-    /// Room for one more application of this user, with so many members.
+    /// Checks the quota for one more application with so many members.
     pub fn has_room_for_application(&self, user: &UserName, members: usize) -> Result<(), Refusal> {
         let (has, limit) = (self.of(user).applications, self.most_applications_of_user);
         if has >= limit {
@@ -53,7 +53,7 @@ impl Counted {
         self.has_room(user, members)
     }
 
-    /// Room for so many more tasks of this user.
+    /// Checks the quota for so many more tasks.
     pub fn has_room(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
         let (has, limit) = (self.of(user).tasks, self.most_tasks_of_user);
         if has.saturating_add(more) > limit {
@@ -65,7 +65,7 @@ impl Counted {
         fits.then_some(()).ok_or(Refusal::AllFull(most))
     }
 
-    /// An application is there, with so many tasks.
+    /// Counts a new application with its tasks.
     pub fn enter(&mut self, user: &UserName, tasks: usize) {
         self.change(user, |theirs| theirs.applications += 1);
         self.recount(user, (0, tasks));
@@ -78,7 +78,7 @@ impl Counted {
         });
     }
 
-    /// One of them has so many tasks now, and had others before.
+    /// Replaces the number of tasks of one application.
     pub fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
         self.tasks = (self.tasks + now).saturating_sub(before);
         self.change(user, |theirs| {

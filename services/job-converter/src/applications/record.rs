@@ -1,4 +1,4 @@
-//! What is kept of one application beside its front: the core, and where its parts stand.
+//! State of an application that is not part of its frontend: the core, and its allocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,75 +11,75 @@ use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, Work
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Warnings kept of one application.
+/// Warnings of one application, at most.
 const WARNINGS: usize = 16;
 
 #[derive(Clone)]
 pub struct Half {
     pub uuid: Uuid,
     pub user: UserName,
-    /// Absent until the front has submitted it.
+    /// `None` until the frontend has submitted the application.
     pub core: Option<core::Application>,
-    /// What is known of its tasks and placeholders beside both machines.
+    /// Number, program and allocation of each task and placeholder.
     pub beside: BTreeMap<TaskId, Beside>,
     pub by_number: BTreeMap<u32, TaskId>,
     pub next_number: u32,
-    /// Its allocations that stand, as the scheduler says.
+    /// Current allocations, as rm-scheduler publishes them.
     pub standing: BTreeMap<AllocationId, Standing>,
-    /// Whose place each of them is, also where that was read from rows.
+    /// Task of each allocation, including allocations restored from rows.
     pub holders: BTreeMap<AllocationId, TaskId>,
-    /// Whose allocation is no more, to be looked at.
+    /// Tasks whose allocation was removed; checked when the update is applied.
     pub vacated: Vec<TaskId>,
-    /// Ended placeholders that were taken note of, by the number of their group.
+    /// Settled placeholder allocations, by group number.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
-    /// Tasks and members that are counted of it among all.
+    /// Tasks and members counted in the quota.
     pub counted: usize,
-    /// When it ticks next, while something depends on that.
+    /// Next tick; `None` while nothing depends on one.
     pub tick: Option<Timestamp>,
-    /// The head as it was written last.
+    /// Last written head row.
     pub written: String,
-    /// What was written last of each task, as a hash: most looks at a task change nothing.
+    /// Hash of the last written row of each task.
     pub written_tasks: BTreeMap<TaskId, u64>,
-    /// When it is looked at without news.
+    /// Its entry in `due`.
     pub due: Option<i64>,
 }
 
-/// One allocation of it.
+/// One allocation of an application.
 #[derive(Debug, Clone)]
 pub struct Standing {
     pub slot: Slot,
     pub node: NodeName,
-    /// Of a placeholder or a task of it.
+    /// The placeholder or task that holds it.
     pub bound: Option<TaskId>,
-    /// And what follows from that is not done yet.
+    /// It has ended, and the end is not handled yet.
     pub ended: bool,
 }
 
-/// Which demand entry of an application.
+/// One demand entry of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     Task(u32),
     Group(u32),
-    /// Asks whether there is such a queue, and for nothing else.
+    /// Asks for admission to the queue; requests no process.
     Queue,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
-    /// Of a task: the number in the id of its work.
+    /// Tasks only: number in the work id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// Where it stands, until that has ended.
+    /// Allocation it holds, until that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
 }
 
-/// What a task runs.
+/// Program of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub command: Vec<String>,
@@ -99,7 +99,7 @@ pub struct Warning {
     pub message: String,
 }
 
-/// The row of an application.
+/// Row of an application.
 #[derive(Serialize, Deserialize)]
 pub struct HeadRow<'a> {
     pub front: std::borrow::Cow<'a, frontend::Head>,
@@ -109,16 +109,16 @@ pub struct HeadRow<'a> {
     pub warnings: std::borrow::Cow<'a, [Warning]>,
 }
 
-/// The row of a task or a placeholder.
+/// Row of a task or placeholder.
 #[derive(Default, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// Absent when it was forgotten, and its place was not given back (2.1).
+    /// `None` for a forgotten task whose allocation is not released yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// As the core keeps it while it waits.
+    /// Its ask in the core, while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Ask>,
-    /// As the core keeps it while it has a place.
+    /// Its allocation in the core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<core::Allocation>,
     #[serde(flatten)]
@@ -131,13 +131,13 @@ impl TaskRow {
     }
 }
 
-/// What may read differently in one application.
+/// Changes of one application that may need new rows or entries.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// All of its tasks.
+    /// All tasks changed.
     pub all: bool,
     pub keys: BTreeSet<TaskId>,
-    /// Tasks of these groups that wait: whether they may be placed depends on its counters.
+    /// Groups whose counters changed; they decide which waiting tasks may be placed.
     pub groups: BTreeSet<GroupName>,
 }
 
@@ -163,7 +163,7 @@ impl Half {
         }
     }
 
-    /// The id of one of its demand entries.
+    /// Work id of a demand entry.
     pub fn work(&self, slot: Slot) -> WorkId {
         let number = self.uuid.simple();
         let text = match slot {
@@ -174,13 +174,13 @@ impl Half {
         WorkId::new(text).expect("made of good characters")
     }
 
-    /// All of it, as the group of tasks that are kept apart.
+    /// Work id of the whole application.
     pub fn whole(&self) -> WorkId {
         let text = format!("{}{}", super::PREFIX, self.uuid.simple());
         WorkId::new(text).expect("made of good characters")
     }
 
-    /// Gives a task its number.
+    /// Assigns a number to a task.
     pub fn enter(&mut self, id: &TaskId, program: Program) {
         let number = self.next_number;
         self.next_number += 1;
@@ -193,7 +193,7 @@ impl Half {
         self.beside.insert(id.clone(), beside);
     }
 
-    /// Its core would go on, and has nothing to go on with.
+    /// The core is active, but has no asks and no allocations.
     pub fn is_idle(&self) -> bool {
         use core::State::{Accepted, New, Running};
         self.core.as_ref().is_some_and(|core| {
@@ -213,7 +213,7 @@ impl Half {
         self.warnings.push(Warning { at, task, message });
     }
 
-    /// The number of a group in the list of its application.
+    /// Position of a group in its application.
     pub fn group_number(&self, name: Option<&str>) -> Option<u32> {
         let groups = &self.core.as_ref()?.head.submission.task_groups;
         let at = groups
@@ -223,13 +223,13 @@ impl Half {
     }
 }
 
-/// Of a text that was written.
+/// Hash of a written row.
 pub fn hash(text: &str) -> u64 {
     use std::hash::BuildHasher as _;
     rustc_hash::FxBuildHasher.hash_one(text)
 }
 
-/// The application and the part of it that an id of work names.
+/// Application number and demand entry of a work id.
 pub fn read_work(id: &WorkId) -> Option<(Uuid, Slot)> {
     let rest = id.as_str().strip_prefix(super::PREFIX)?;
     let (number, part) = rest.split_once('.')?;

@@ -1,5 +1,5 @@
-//! From rows to both machines of each application (4.4). Timers are instants, so each goes on with
-//! what is left of it; what stands is told anew by the scheduler.
+//! Restores both machines of each application from rows. Timers are instants and continue;
+//! allocations are followed again.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::store::applications::{HeadText, TaskText};
 
 impl Applications {
     /// # Errors
-    /// When a row cannot be read: going on would lose what it meant.
+    /// When a row cannot be read; continuing would lose its content.
     pub fn restored(
         settings: &Settings,
         heads: Vec<HeadText>,

@@ -1,5 +1,4 @@
-//! Time to decide: ticks and timers, and then what differs from the rows and from what is published
-//! is said once for everything that happened in this batch.
+//! Runs ticks and timers, then writes changed rows and publishes changed entries once per batch.
 
 use hayward_job_converter_api::DEMAND;
 use hayward_job_converter_application_protocol::core;
@@ -15,11 +14,13 @@ use super::{Applications, Verdicts, demand};
 use crate::store::Rows;
 use crate::store::applications::{HeadText, TaskText};
 
-/// Ticks that follow at once on one that moved something: from new to running is one look.
+/// Consecutive ticks while a tick changes something: a new application reaches `Running` in one
+/// batch.
 const TICKS: usize = 4;
 
 impl Applications {
-    /// Returns what may read differently now, and the milliseconds until it wants to look again.
+    /// Returns the applications whose view may have changed, and the milliseconds until the next
+    /// timer.
     pub fn turn(
         &mut self,
         verdicts: &Verdicts,
@@ -55,7 +56,7 @@ impl Applications {
 
     fn look(&mut self, id: &AppId, verdicts: &Verdicts, now: Timestamp) {
         self.listen(id, |work| verdicts.get(work.as_str()), now);
-        // What was accepted goes on at once: its placeholders may stand already.
+        // An accepted application continues at once: its placeholders may have allocations already.
         let accepted = |front: &frontend::Application| front.head.state == State::Accepted;
         if self.book.get(id).is_some_and(accepted) {
             self.tick(id, now);
@@ -67,7 +68,7 @@ impl Applications {
         let new =
             |front: &frontend::Application| front.head.state == State::Running && restless(front);
         if timer.is_some_and(|due| due <= now) {
-            // What was added just before it would have completed makes it run again.
+            // A task added just before completion makes the application run again.
             if self.book.get(id).is_some_and(new) {
                 self.tick(id, now);
             }
@@ -79,7 +80,7 @@ impl Applications {
         }
         self.bind(id, now);
         self.choose(id, now);
-        // What was given up, or asked for, may be another's now.
+        // Allocations that were released may serve other tasks.
         self.bind(id, now);
         let over = self.book.get(id).is_some_and(|it| it.head.state.is_dead());
         if over && self.halves.get(id).is_some_and(Half::is_idle) {
@@ -100,7 +101,7 @@ impl Applications {
         }
     }
 
-    /// What the fronts have changed.
+    /// Marks what the frontends have changed.
     fn take_notes(&mut self) {
         let changes = self.book.take_changes();
         for head in &changes.heads {
@@ -164,7 +165,7 @@ impl Applications {
         Some(uuid)
     }
 
-    /// When it has to be looked at without news.
+    /// Schedules the next timer or tick.
     fn plan_next(&mut self, id: &AppId, now: Timestamp) {
         let (Some(front), Some(half)) = (self.book.get(id), self.halves.get_mut(id)) else {
             return;
@@ -186,7 +187,7 @@ impl Applications {
         self.due.extend(due.map(|at| (at, id.clone())));
     }
 
-    /// Drops an application with all that it has.
+    /// Removes an application with its demand.
     pub(super) fn withdraw(&mut self, id: &AppId, batch: &mut Batch<Rows>) {
         let Some(half) = self.halves.get(id) else {
             return;
@@ -202,7 +203,7 @@ impl Applications {
         self.forget(id);
     }
 
-    /// Nobody knows it any more; its demand has gone before.
+    /// Removes an application whose demand is gone.
     pub(super) fn forget(&mut self, id: &AppId) {
         let Some(half) = self.halves.remove(id) else {
             return;
@@ -213,13 +214,13 @@ impl Applications {
         }
         self.by_number.remove(&half.uuid);
         self.touched.remove(id);
-        // It was removed from the book already, where somebody asked for that.
+        // A request may have removed it from the partition already.
         let _ = self.book.remove(id, true);
         self.gone.push(half.uuid);
     }
 }
 
-/// Something that a tick moves.
+/// A tick would change something.
 fn restless(front: &frontend::Application) -> bool {
     let waits = |placeholder: bool| {
         let mut tasks = front.tasks.values();
@@ -253,7 +254,7 @@ fn write_head(half: &mut Half, front: &frontend::Application, batch: &mut Batch<
         settled: Borrowed(&half.settled),
         warnings: Borrowed(&half.warnings),
     };
-    // Maps with names as keys, numbers and texts always write.
+    // Serialization of names, numbers and texts cannot fail.
     let text = serde_json::to_string(&row).unwrap_or_default();
     if text == half.written {
         return;
@@ -282,7 +283,7 @@ fn write_task(
     };
     let over = row.beside.place.is_none() && !linked;
     let id = key.to_string();
-    // A placeholder that is over is counted, and nothing else is left of it.
+    // An ended placeholder is part of the group counters; its row is not needed.
     let spent = row.task.as_ref().is_some_and(|it| {
         it.placeholder && it.state.is_terminated() && row.ask.is_none() && row.held.is_none()
     });

@@ -1,4 +1,4 @@
-//! An application as its user sees it.
+//! Views of applications.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -21,22 +21,22 @@ use super::commands::{code, written};
 use super::demand;
 use super::record::{Half, Slot};
 
-/// Tasks, and placeholders, in one answer at most.
+/// Tasks and placeholders in one view, at most.
 const SHOWN: usize = 1_000;
 const REASONS: usize = 16;
-/// Applications one request looks at, at most.
+/// Applications read by one request, at most.
 const LOOKED_AT: usize = 20_000;
 
 pub type Said<'a> = &'a BTreeMap<String, VerdictEntry>;
 
-/// What a list shows.
+/// Filter and page of a list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Everybody's where absent.
+    /// `None`: all users.
     pub user: Option<String>,
     pub state: Option<String>,
     pub limit: usize,
-    /// Ids above this one.
+    /// Only ids after this one.
     pub after: Option<AppId>,
 }
 
@@ -82,7 +82,7 @@ fn warning(it: &super::record::Warning) -> ApplicationWarning {
     }
 }
 
-/// All states an application may be in, as they are shown.
+/// All states, by wire name.
 pub fn states() -> Vec<String> {
     frontend::State::ALL.iter().map(word).collect()
 }
@@ -197,7 +197,7 @@ fn entries<S: Debug>(log: &StateLog<S>, machine: &str) -> Vec<StateLogEntry> {
     entries.collect()
 }
 
-/// What the scheduler says of what waits: first the groups, then tasks.
+/// Verdicts of waiting groups, then of waiting tasks.
 fn why(half: &Half, front: &frontend::Application, said: Said) -> Vec<WaitView> {
     let Some(core) = &half.core else {
         return Vec::new();
@@ -249,7 +249,7 @@ fn why(half: &Half, front: &frontend::Application, said: Said) -> Vec<WaitView> 
     .collect()
 }
 
-/// What is another's is passed over first, so that no cursor names it.
+/// Other users' applications are skipped first, so that no cursor names one.
 pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> ApplicationList {
     use std::ops::Bound::{Excluded, Unbounded};
     let after = filter.after.as_ref().map_or(Unbounded, Excluded);

@@ -1,4 +1,4 @@
-//! Who may use which route of job-converter (S6). Whose work it is, handlers decide (S7).
+//! Roles that may use each route. Handlers check the owner of the work (S7).
 
 use hayward_service::http::authorization::{Table, Who};
 

@@ -1,4 +1,4 @@
-//! `PUT /v1/services/{id}`: a service becomes another version of itself.
+//! `PUT /v1/services/{id}`: changes a running service.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -15,8 +15,9 @@ use crate::command::Command;
 use crate::store;
 use crate::work::validate;
 
-/// Changes a service, as a whole. Another number of instances starts and ends as many; whatever
-/// changes what its processes run makes a new deployment, which replaces them a few at a time.
+/// Replaces the submission of a service. Changing the number of instances starts or stops
+/// processes. Changing what its processes run makes a new deployment, which replaces them a few at
+/// a time.
 #[utoipa::path(
     put, path = "/v1/services/{id}", operation_id = "change_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"),
@@ -77,7 +78,7 @@ pub async fn change_service(
     ))
 }
 
-/// What was submitted, as it stands after its changes: what a change is made from.
+/// The current submission of a service, to base a change on.
 #[utoipa::path(
     get, path = "/v1/services/{id}/submission", operation_id = "show_service_submission",
     tag = "services",
@@ -94,7 +95,7 @@ pub async fn show_service_submission(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<(HeaderMap, Json<ServiceSubmission>), Problem> {
-    // Its environment may hold what viewers are not meant to see.
+    // The environment may contain secrets, so viewers are excluded.
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     app.publisher.readable()?;
     let (uuid, _) = work::owner(&app, &caller, (WorkKind::Service, &id))?;

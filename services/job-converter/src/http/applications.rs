@@ -1,5 +1,5 @@
-//! `/v1/applications`: the application protocol (2.9). Everything is named by who asks, so doing
-//! it twice is doing it once, and no key is needed for that.
+//! `/v1/applications`: the application protocol. Callers choose all ids, so requests are idempotent
+//! without a key.
 
 pub mod bulk;
 pub mod tasks;
@@ -27,8 +27,8 @@ use crate::applications::{Access, Act, Refusal, Remove, Whose, parse};
 use crate::command::Command;
 use crate::work::validate;
 
-/// Asks the ledger to change an application, and waits until what it did is durable. A dry run is
-/// done to a copy of the application (A10).
+/// Applies a command to an application and waits for its commit. A dry run applies it to a copy
+/// (A10).
 async fn ask<T: Send + 'static>(
     app: &App,
     of: AppId,
@@ -41,7 +41,7 @@ async fn ask<T: Send + 'static>(
     )
 }
 
-/// Of what is there after a `PUT`, or would be.
+/// Status and headers of a `PUT`.
 fn put_answer(new: bool, place: &str, at: u64) -> (StatusCode, HeaderMap) {
     let mut headers = revision(at);
     if !new {
@@ -53,7 +53,7 @@ fn put_answer(new: bool, place: &str, at: u64) -> (StatusCode, HeaderMap) {
     (StatusCode::CREATED, headers)
 }
 
-/// Of what was told, or only tried.
+/// Status of a command or its dry run.
 fn told_status(Trial { dry_run }: Trial) -> StatusCode {
     if dry_run {
         StatusCode::OK
@@ -62,7 +62,7 @@ fn told_status(Trial { dry_run }: Trial) -> StatusCode {
     }
 }
 
-/// The same for what only looks, which a dry run may do as well (A10).
+/// Reads applications; a dry run may read too (A10).
 async fn look<T: Send + 'static>(
     app: &App,
     act: impl FnOnce(&Access<'_>) -> Result<T, Refusal> + Send + 'static,
@@ -91,12 +91,12 @@ fn answered<T>(done: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Prob
     Ok(Committed { value, revision })
 }
 
-/// Whose applications the caller may read.
+/// Owner whose applications the caller may read.
 fn readable(caller: &Caller) -> Result<Whose, Problem> {
     Ok(work::only(caller)?.map(str::to_owned))
 }
 
-/// Whose applications the caller may change.
+/// Owner whose applications the caller may change.
 fn changeable(caller: &Caller) -> Result<Whose, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let any = caller.has(&Scope::Operator);
@@ -113,16 +113,16 @@ fn app_id(text: &str) -> Result<AppId, Problem> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Strictness {
-    /// `false` drops a list of task groups that has faults, and goes on without a gang.
+    /// `false` drops a list of task groups with faults and continues without a gang.
     #[param(required = false, nullable = false)]
     strict: Option<bool>,
-    /// The same checks and the same answer, and nothing is done (A10).
+    /// Validates and answers without changing anything (A10).
     #[param(required = false)]
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Adds an application. One that is there stays as it is, and the answer names what it ignored.
+/// Adds an application. An existing one is not changed; the answer lists the ignored fields.
 #[utoipa::path(
     put, path = "/v1/applications/{id}", operation_id = "add_application", tag = "applications",
     params(("id" = String, Path, description = "chosen by whoever adds it"), Strictness),
@@ -169,7 +169,7 @@ pub async fn add_application(
     Ok((status, headers, Json(value.1)))
 }
 
-/// The user is whom the token names, and nobody else (D11).
+/// The user named by the token (D11).
 fn user(caller: &Caller) -> Result<UserName, Problem> {
     caller.require(&[Scope::Submitter])?;
     UserName::new(caller.name.as_str())
@@ -202,16 +202,16 @@ pub async fn show_application(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Listing {
-    /// Only those in this state, as `Running`.
+    /// Only applications in this state, such as `Running`.
     #[param(required = false, nullable = false)]
     state: Option<String>,
-    /// Only those of this user; others than oneself for operators and viewers.
+    /// Only applications of this user; operators and viewers may name any user.
     #[param(required = false, nullable = false)]
     user: Option<UserName>,
-    /// Entries at most; 100 when absent, no more than 1000.
+    /// Entries, at most. Default 100, maximum 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `nextCursor` of the page before.
+    /// The `nextCursor` of the previous page.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
 }
@@ -224,7 +224,7 @@ impl Listing {
     }
 }
 
-/// Applications in order of their ids: one's own, or everybody's for operators and viewers.
+/// Lists applications by id: one's own, or all for operators and viewers.
 #[utoipa::path(
     get, path = "/v1/applications", operation_id = "list_applications", tag = "applications",
     params(Listing),
@@ -295,10 +295,10 @@ fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Force {
-    /// Ends what runs of it; otherwise no task may be alive.
+    /// Stops live tasks; without it, live tasks prevent the removal.
     #[param(required = false, nullable = false)]
     force: Option<bool>,
-    /// The same checks and the same answer, and nothing is done (A10).
+    /// Validates and answers without changing anything (A10).
     #[param(required = false)]
     #[serde(default)]
     #[expect(dead_code, reason = "described here, and kept to by the committer")]
@@ -338,7 +338,7 @@ pub async fn remove_application(
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
 }
 
-/// Tells an application that it is complete, has failed, or is to be ended.
+/// Completes, fails or kills an application.
 #[utoipa::path(
     post, path = "/v1/applications/{id}/transitions", operation_id = "tell_application",
     tag = "applications",
@@ -389,7 +389,7 @@ fn input(told: Transition) -> Result<frontend::Input, Problem> {
     })
 }
 
-/// Confirms that what was asked back is gone. A second time changes nothing.
+/// Confirms that a released allocation has ended. Repeating it changes nothing.
 #[utoipa::path(
     post, path = "/v1/allocations/{key}/confirmations", operation_id = "confirm_release",
     tag = "applications",

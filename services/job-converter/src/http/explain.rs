@@ -1,4 +1,4 @@
-//! Why work is as it is, and what happened to it.
+//! Explanations and timelines of work.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn explain(
     }))
 }
 
-/// S12: of whom the caller may not know by name the amounts are told.
+/// Receipts of users the caller may not see are summed up without names (S12).
 fn told_to(caller: &Caller, mut verdict: VerdictEntry) -> (VerdictEntry, Option<OthersLost>) {
     let mut lost = OthersLost::default();
     verdict.receipts.retain_mut(|receipt| {
@@ -71,13 +71,13 @@ fn told_to(caller: &Caller, mut verdict: VerdictEntry) -> (VerdictEntry, Option<
     (verdict, (lost.processes > 0).then_some(lost))
 }
 
-/// It waits, and the scheduler sees that it wants nothing now: the view says why.
+/// The work waits although the scheduler sees no demand: its view gives the reason.
 fn is_held_back(view: &WorkView, verdict: &VerdictEntry) -> bool {
     let waits = view.state == WorkState::Waiting && view.reason.is_some();
     waits && verdict.reason == WaitReason::Satisfied
 }
 
-/// Of a service, the verdict on its first instance that has one.
+/// Services: the verdict of the first instance that has one.
 fn verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
     let verdicts = app.room.verdicts.read();
     let instances = format!("{id}.");
@@ -141,7 +141,7 @@ async fn timeline(
     Ok(Json(Timeline { id, events }))
 }
 
-/// Why a job is as it is.
+/// Explains the state of a job.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/explain", operation_id = "explain_job", tag = "jobs",
     params(("id" = WorkId, Path, description = "id of the job")),
@@ -159,7 +159,7 @@ pub async fn explain_job(
     explain(&app, &caller, (WorkKind::Job, &id))
 }
 
-/// What happened to a job, oldest first.
+/// Timeline of a job, oldest entry first.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/timeline",
     operation_id = "show_job_timeline",
@@ -181,7 +181,7 @@ pub async fn show_job_timeline(
     timeline(&app, &caller, (WorkKind::Job, id)).await
 }
 
-/// Why a service is as it is.
+/// Explains the state of a service.
 #[utoipa::path(
     get, path = "/v1/services/{id}/explain", operation_id = "explain_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service")),
@@ -199,7 +199,7 @@ pub async fn explain_service(
     explain(&app, &caller, (WorkKind::Service, &id))
 }
 
-/// What happened to a service, oldest first.
+/// Timeline of a service, oldest entry first.
 #[utoipa::path(
     get, path = "/v1/services/{id}/timeline",
     operation_id = "show_service_timeline",
@@ -221,7 +221,7 @@ pub async fn show_service_timeline(
     timeline(&app, &caller, (WorkKind::Service, id)).await
 }
 
-/// Why a reservation is as it is.
+/// Explains the state of a reservation.
 #[utoipa::path(
     get, path = "/v1/reservations/{id}/explain", operation_id = "explain_reservation",
     tag = "reservations",
@@ -240,7 +240,7 @@ pub async fn explain_reservation(
     explain(&app, &caller, (WorkKind::Reservation, &id))
 }
 
-/// What happened to a reservation, oldest first.
+/// Timeline of a reservation, oldest entry first.
 #[utoipa::path(
     get, path = "/v1/reservations/{id}/timeline",
     operation_id = "show_reservation_timeline",
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// Ann's job gave way to ben's, and cy's to it.
+    /// Ann's job was preempted for Ben's, and Cy's job for Ann's.
     fn verdict() -> VerdictEntry {
         let receipt = |user: &str, order: u64, for_user: &str| {
             json!({"round": 1, "at": "2026-01-01T00:00:00.000Z", "allocation": "alc_1",

@@ -1,4 +1,4 @@
-//! What of job-converter can be followed as it changes (A7).
+//! Change feed of job-converter (A7).
 
 use hayward_job_converter_api::JOBS;
 use hayward_job_converter_api::orchestrators::ORCHESTRATORS;
@@ -22,7 +22,7 @@ pub const FEED: Feed = Feed {
         work("job", "job_"),
         work("service", "svc_"),
         work("reservation", "rsv_"),
-        // S12: whose work is told of together is nobody's business but theirs and operators'.
+        // Work of a user is visible to that user and to operators (S12).
         Kind {
             name: "orchestrator",
             publication: ORCHESTRATORS,

@@ -11,7 +11,7 @@ use hayward_vocabulary::{WorkId, WorkKind};
 use super::App;
 use super::work::{self, Filter, Wait};
 
-/// Jobs, by user and then by age.
+/// Lists jobs by user, then by age.
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(Filter),
@@ -27,7 +27,7 @@ pub async fn list_jobs(
     work::list(&app, &caller, WorkKind::Job, &filter)
 }
 
-/// One job; with `wait`, once it is as asked.
+/// One job; with `wait`, as soon as it reaches a state.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}", operation_id = "show_job", tag = "jobs",
     params(("id" = WorkId, Path, description = "id of the job"), Wait),
@@ -46,7 +46,7 @@ pub async fn show_job(
     work::show(&app, &caller, (WorkKind::Job, id), &wait).await
 }
 
-/// Cancels a job. Repeating it, or cancelling what is over, changes nothing.
+/// Cancels a job. Cancelling again, or cancelling an ended job, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/jobs/{id}", operation_id = "cancel_job", tag = "jobs",
     params(("id" = WorkId, Path, description = "id of the job"), Trial),

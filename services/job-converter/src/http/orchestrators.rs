@@ -1,4 +1,4 @@
-//! `/v1/orchestrators`: programs that put a map of all their work, and follow what it was given.
+//! `/v1/orchestrators`: programs that put a map of all their work and follow their shares.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -21,8 +21,8 @@ use crate::command::Command;
 use crate::orchestrators::commands::{Act, Limits, Put};
 use crate::orchestrators::{MOST, parse};
 
-/// Makes an orchestrator, or says anew whom it may charge; answers with a token for it. What it
-/// has stays.
+/// Creates an orchestrator, or replaces the users it may charge. The answer has a token. Existing
+/// work continues.
 #[utoipa::path(
     post, path = "/v1/orchestrators", operation_id = "create_orchestrator", tag = "orchestrators",
     params(Trial), request_body = OrchestratorOrder,
@@ -70,7 +70,7 @@ pub async fn create_orchestrator(
     Ok((StatusCode::CREATED, place, Json(created)).into_response())
 }
 
-/// A fresh token for an orchestrator that still has a good one: it names whom it may act for now.
+/// A new token for an orchestrator with a valid one. It lists the users that may be charged now.
 #[utoipa::path(
     put, path = "/v1/orchestrators/{name}/credentials",
     operation_id = "renew_orchestrator_credentials", tag = "orchestrators",
@@ -103,7 +103,7 @@ pub async fn renew_orchestrator_credentials(
     }))
 }
 
-/// Whoever acts for a user is still listed for them, whatever its token says.
+/// A token that acts for a user is accepted only while the orchestrator may charge that user.
 pub fn still_listed(app: &App, caller: &Caller) -> Result<(), Problem> {
     let Some(actor) = &caller.actor else {
         return Ok(());
@@ -120,7 +120,7 @@ pub fn still_listed(app: &App, caller: &Caller) -> Result<(), Problem> {
     Err(Problem::forbidden(detail))
 }
 
-/// All orchestrators; for one of them, itself.
+/// Lists orchestrators; an orchestrator sees itself only.
 #[utoipa::path(
     get, path = "/v1/orchestrators", operation_id = "list_orchestrators", tag = "orchestrators",
     params(Paged),
@@ -146,7 +146,7 @@ pub async fn list_orchestrators(
     }))
 }
 
-/// One orchestrator: its last map, and what it has.
+/// One orchestrator: its last map and its shares.
 #[utoipa::path(
     get, path = "/v1/orchestrators/{name}", operation_id = "show_orchestrator",
     tag = "orchestrators",
@@ -172,8 +172,8 @@ pub async fn show_orchestrator(
     Ok((version.into_iter().collect(), Json(view)))
 }
 
-/// Ends all work of an orchestrator and forgets it; its token is good for nothing then, until one
-/// of the same name is made: it names nothing else.
+/// Ends all work of an orchestrator and removes it. Its token stops working until an orchestrator
+/// of the same name is created.
 #[utoipa::path(
     delete, path = "/v1/orchestrators/{name}", operation_id = "remove_orchestrator",
     tag = "orchestrators",
@@ -201,8 +201,8 @@ pub async fn remove_orchestrator(
     Ok((StatusCode::NO_CONTENT, revision(committed.revision)))
 }
 
-/// Takes the map of all work of an orchestrator in place of the one before. An entry that is bad
-/// is refused with its reason, and harms no other.
+/// Replaces the map of all work of an orchestrator. A faulty entry is refused with a reason; other
+/// entries are accepted.
 #[utoipa::path(
     put, path = "/v1/orchestrators/{name}/publication", operation_id = "put_work_map",
     tag = "orchestrators",
@@ -246,8 +246,7 @@ pub async fn put_work_map(
     Ok((revision(committed.revision), Json(answer)))
 }
 
-/// What an orchestrator was given: its shares, and how each piece of its work stands, since a
-/// cursor, or all of it.
+/// Shares of an orchestrator and the state of its work: all, or the changes since a cursor.
 #[utoipa::path(
     get, path = "/v1/orchestrators/{name}/allocations/publication",
     operation_id = "follow_orchestrated", tag = "publication",
@@ -281,7 +280,7 @@ fn look(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {
     view.ok_or_else(|| Problem::not_found(name))
 }
 
-/// What is of the moment is not published.
+/// Adds fields that are not published because they change all the time.
 fn as_of_now(app: &App, mut view: OrchestratorView) -> OrchestratorView {
     view.counts = counts(app, &view.name);
     let heard = app.room.heard.read().get(&view.name).copied();

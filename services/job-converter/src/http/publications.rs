@@ -1,4 +1,4 @@
-//! `demand`, which rm-scheduler follows, and `jobs`, which submitters follow.
+//! Publications `demand`, followed by rm-scheduler, and `jobs`, followed by submitters.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::{App, work};
 
-/// What changed of the demand since a cursor, or all of it.
+/// Demand: all entries, or the changes since a cursor.
 #[utoipa::path(
     get, path = "/v1/demand/publication", operation_id = "follow_demand", tag = "publication",
     params(endpoint::Since),
@@ -37,19 +37,20 @@ pub async fn follow_demand(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Whose {
-    /// The `cursor` of the last answer; without it, or with one that is not known, everything.
+    /// The `cursor` of the last answer. Without it, or with an unknown one, the answer has all
+    /// entries.
     #[param(required = false, nullable = false)]
     since: Option<String>,
-    /// Seconds to wait for news before an empty answer; at most 25.
+    /// Seconds to wait for a change before an empty answer; at most 25.
     #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
-    /// Whose work; the caller's own when absent, others' for operators and viewers.
+    /// Owner of the work. Default: the caller. Operators and viewers may name any user.
     #[param(required = false, nullable = false)]
     user: Option<UserName>,
 }
 
-/// What changed of a user's jobs, services and reservations since a cursor, or all of them.
+/// Jobs, services and reservations of a user: all entries, or the changes since a cursor.
 #[utoipa::path(
     get, path = "/v1/jobs/publication", operation_id = "follow_jobs", tag = "publication",
     params(Whose),

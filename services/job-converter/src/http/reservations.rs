@@ -1,4 +1,4 @@
-//! `/v1/reservations`: machines to hold.
+//! `/v1/reservations`: nodes to hold.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -11,7 +11,7 @@ use hayward_vocabulary::{WorkId, WorkKind};
 use super::App;
 use super::work::{self, Filter, Wait};
 
-/// Reservations, by user and then by age.
+/// Lists reservations by user, then by age.
 #[utoipa::path(
     get, path = "/v1/reservations", operation_id = "list_reservations", tag = "reservations",
     params(Filter),
@@ -27,7 +27,7 @@ pub async fn list_reservations(
     work::list(&app, &caller, WorkKind::Reservation, &filter)
 }
 
-/// One reservation; with `wait`, once it is as asked.
+/// One reservation; with `wait`, as soon as it reaches a state.
 #[utoipa::path(
     get, path = "/v1/reservations/{id}", operation_id = "show_reservation", tag = "reservations",
     params(("id" = WorkId, Path, description = "id of the reservation"), Wait),
@@ -46,7 +46,7 @@ pub async fn show_reservation(
     work::show(&app, &caller, (WorkKind::Reservation, id), &wait).await
 }
 
-/// Cancels a reservation. Repeating it, or cancelling what is over, changes nothing.
+/// Cancels a reservation. Cancelling again, or cancelling an ended reservation, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/reservations/{id}", operation_id = "cancel_reservation",
     tag = "reservations",

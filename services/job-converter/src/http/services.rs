@@ -1,4 +1,4 @@
-//! `/v1/services`: programs to keep up.
+//! `/v1/services`: programs to keep running.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -11,7 +11,7 @@ use hayward_vocabulary::{WorkId, WorkKind};
 use super::work::{self, Filter, Wait};
 use super::{App, amend};
 
-/// Services, by user and then by age.
+/// Lists services by user, then by age.
 #[utoipa::path(
     get, path = "/v1/services", operation_id = "list_services", tag = "services",
     params(Filter),
@@ -27,7 +27,7 @@ pub async fn list_services(
     work::list(&app, &caller, WorkKind::Service, &filter)
 }
 
-/// One service; with `wait`, once it is as asked.
+/// One service; with `wait`, as soon as it reaches a state.
 #[utoipa::path(
     get, path = "/v1/services/{id}", operation_id = "show_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"), Wait),
@@ -53,7 +53,7 @@ pub async fn show_service(
     Ok((HeaderMap::from_iter(headers), Json(view)))
 }
 
-/// Cancels a service. Repeating it, or cancelling what is over, changes nothing.
+/// Cancels a service. Cancelling again, or cancelling an ended service, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/services/{id}", operation_id = "cancel_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"), Trial),

@@ -1,4 +1,5 @@
-//! Submissions: checked and made ready here, accepted by the ledger, answered once per key (A4).
+//! Submissions: validated and prepared here, accepted by the ledger, answered once per idempotency
+//! key (A4).
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -30,36 +31,36 @@ use crate::work::What;
 use crate::work::intake::{Origin, Prepared, job_of, prepare};
 use crate::work::validate;
 
-/// Jobs in one bulk request at most.
+/// Jobs in one bulk request, at most.
 pub const MOST_IN_BULK: usize = 1_000;
 
-/// How a submission is meant.
+/// Options of a submission.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct How {
-    /// Checks everything, answers with what would be there, and changes nothing (A10).
+    /// Validates and answers with the view the work would have, without accepting it (A10).
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
 }
 
-/// The same for many.
+/// Options of a bulk submission.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct HowMany {
-    /// Checks everything and changes nothing (A10). Results without an error would be accepted.
+    /// Validates without accepting any job. Results without an error would be accepted (A10).
     #[serde(default)]
     #[param(required = false)]
     pub dry_run: bool,
-    /// All or nothing (A16): one that cannot be accepted refuses them all, with its faults.
+    /// All or nothing: one fault refuses all jobs (A16).
     #[serde(default)]
     #[param(required = false)]
     pub atomic: bool,
 }
 
-/// Submits a job: tasks to run.
+/// Submits a job.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
     params(("Idempotency-Key" = String, Header, description = "the same key, the same job"), How),
@@ -87,7 +88,7 @@ pub async fn submit_job(
     submit(&app, &sender, how, job).await
 }
 
-/// Submits up to 1,000 jobs; each is accepted or not for itself.
+/// Submits up to 1,000 jobs; each is accepted or refused on its own.
 #[utoipa::path(
     post, path = "/v1/jobs/bulk", operation_id = "submit_jobs", tag = "jobs",
     params(("Idempotency-Key" = String, Header, description = "the same key, the same jobs"),
@@ -109,7 +110,7 @@ pub async fn submit_jobs(
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
     let (items, whole) = prepared_jobs(&app, &origin, bulk, how.atomic)?;
-    // Whoever asks for all or nothing asks for something else.
+    // An atomic request is another request than a plain one.
     let route = if how.atomic {
         "/v1/jobs/bulk?atomic"
     } else {
@@ -137,7 +138,7 @@ pub async fn submit_jobs(
 
 type Items = Vec<Result<Box<Prepared>, String>>;
 
-/// The jobs of a bulk, each with its own faults, and what tells the bulk from others.
+/// Prepared jobs or their faults, and a digest of the whole request.
 fn prepared_jobs(
     app: &App,
     origin: &Origin,
@@ -172,7 +173,7 @@ fn prepared_jobs(
     Ok((items, format!("{:x?}", hash.finalize())))
 }
 
-/// Submits a service: instances of a program to keep up.
+/// Submits a service.
 #[utoipa::path(
     post, path = "/v1/services", operation_id = "submit_service", tag = "services",
     params(("Idempotency-Key" = String, Header, description = "the same key, the same service"),
@@ -201,7 +202,7 @@ pub async fn submit_service(
     submit(&app, &sender, how, service).await
 }
 
-/// Submits a reservation: a machine to hold.
+/// Submits a reservation.
 #[utoipa::path(
     post, path = "/v1/reservations", operation_id = "submit_reservation", tag = "reservations",
     params(("Idempotency-Key" = String, Header, description = "the same key, the same one"), How),
@@ -326,7 +327,7 @@ async fn accept(
     let place = format!("{route}/{}", told_of.id);
     let place = HeaderValue::try_from(place).map_err(Problem::internal)?;
     headers.insert(header::LOCATION, place);
-    // A3: of its first generation; work other than services has no other.
+    // The first generation; only services have later ones (A3).
     headers.insert(header::ETAG, etag(1));
     Ok(told(StatusCode::CREATED, headers, &accepted))
 }
@@ -342,7 +343,7 @@ fn told(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Resp
     (status, headers, accepted.answer.to_string()).into_response()
 }
 
-/// The user is whom the token names, or whom it may act for, and nobody else (D11, S10).
+/// The user is the one named by the token, or the one it acts for (S10).
 fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Problem> {
     caller.require(&[Scope::Submitter])?;
     still_listed(app, caller)?;
@@ -360,12 +361,12 @@ fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Pro
     })
 }
 
-/// T5: the check as a part of the trace of its submission.
+/// Traces the validation as a span of its own (T5).
 fn checked<T>(check: impl FnOnce() -> T) -> T {
     tracing::info_span!("validate").in_scope(check)
 }
 
-/// Where this request is traced; where nobody keeps that, what its sender says of a trace.
+/// Trace context of this request; else the one its sender gave.
 pub fn traceparent(headers: &HeaderMap) -> Option<String> {
     if let Some(here) = Place::here() {
         return Some(here.to_string());
@@ -393,7 +394,7 @@ pub fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
     serde_json::to_string(submission).map_err(Problem::internal)
 }
 
-/// A key is its caller's own: of the user, or of whoever acts for them.
+/// Keys are separate for each user and each actor.
 fn once(origin: &Origin, key: &Key, route: &str, text: &str) -> Once {
     let user = &origin.user;
     let caller = match &origin.actor {

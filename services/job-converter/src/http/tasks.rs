@@ -1,4 +1,4 @@
-//! Tasks of a job: leased and reported by its runners, read by its user.
+//! Tasks of a job: runners lease and report them, users read them.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ use crate::store::tasks::{OutcomeRow, outcomes};
 use crate::work::projections::filled;
 use crate::work::read_id;
 
-/// Longest wait for tasks.
+/// Milliseconds a runner may wait for tasks, at most.
 const LONGEST_WAIT_MS: u64 = 25_000;
-/// Reports in one request at most; the body is bounded too.
+/// Reports in one request, at most.
 const MOST_REPORTS: usize = 10_000;
 
-/// Reports finished tasks, renews the lease, and leases more.
+/// Reports finished tasks, renews the lease and leases more tasks.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/tasks/leases", operation_id = "lease_tasks", tag = "tasks",
     params(("id" = WorkId, Path, description = "id of the job")),
@@ -112,8 +112,8 @@ pub async fn report_tasks(
     Ok((revision(revision_now), Json(answer)))
 }
 
-/// Asks the ledger, and again while there is nothing to lease and time to wait. The first asking
-/// reports; the others only lease.
+/// Sends the request, and repeats the lease until there are tasks or the wait is over. Only the
+/// first request carries reports.
 async fn lease(
     app: &App,
     caller: &Caller,
@@ -157,8 +157,8 @@ async fn lease(
     }
 }
 
-/// A task with its placeholders filled in. Appended arguments stay as they are: a file name may
-/// look like a placeholder.
+/// Fills in the placeholders of a task's command. Appended arguments stay unchanged: a file name
+/// may look like a placeholder.
 fn task(job: &JobSubmission, Leased { task, attempt }: Leased) -> LeasedTask {
     let mut argv = filled(&job.command, "{task}", task);
     if let Tasks::Arguments(vectors) = &job.tasks {
@@ -178,15 +178,15 @@ fn task(job: &JobSubmission, Leased { task, attempt }: Leased) -> LeasedTask {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Tasks at most; 100 when absent, no more than 1000.
+    /// Tasks, at most. Default 100, maximum 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<i64>,
-    /// The `next_cursor` of the page before; also the number of the first task to show.
+    /// The `next_cursor` of the previous page, or the number of the first task.
     #[param(required = false, nullable = false, pattern = "^[0-9]{1,18}$")]
     cursor: Option<String>,
 }
 
-/// Outcomes in order of task, and where the next page begins.
+/// Outcomes by task number, and the cursor of the next page.
 async fn page(
     app: &App,
     caller: &Caller,
@@ -223,7 +223,7 @@ async fn page(
     Ok((rows, next))
 }
 
-/// Tasks that have an outcome, in order.
+/// Lists tasks with an outcome, by number.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/tasks", operation_id = "list_tasks", tag = "tasks",
     params(("id" = WorkId, Path, description = "id of the job"), Page),
@@ -264,14 +264,14 @@ fn seen(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
         signal: row.signal,
         error: row.error,
         duration_us: row.duration_us.unsigned_abs(),
-        // A runner can be quicker than the news of its allocation.
+        // A runner may report before its allocation is observed.
         node: NodeName::new(row.node.as_deref().unwrap_or("unknown"))?,
         allocation: AllocationId::new(row.allocation)?,
         output: row.output,
     })
 }
 
-/// What the tasks of a job wrote last, in order of task.
+/// Outputs of the tasks of a job, by task number.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/logs", operation_id = "read_logs", tag = "tasks",
     params(("id" = WorkId, Path, description = "id of the job"), Page),

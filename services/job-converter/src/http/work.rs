@@ -1,5 +1,5 @@
-//! What jobs, services and reservations have in common for a reader: lists, one view, a wait for a
-//! state, cancellation. Somebody else's work answers as if it were not there (S7).
+//! Lists, views, waits and cancellation, shared by jobs, services and reservations. Other users'
+//! work is reported as not found (S7).
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::command::Cancel;
 use crate::command::Command;
 use crate::work::read_id;
 
-/// A11: how long a reader waits for its own write.
+/// Wait for the caller's own write, at most (A11).
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a state, in seconds.
 const LONGEST_WAIT: u64 = 25;
-/// Entries taken from memory at once.
+/// Entries read from memory at once.
 const AT_ONCE: usize = 200;
-/// Entries one request looks at, at most: a page may end early and go on with its cursor.
+/// Entries one request reads, at most; a page may end early and has a cursor then.
 const MOST_LOOKED_AT: usize = 5_000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -36,13 +36,14 @@ pub struct Filter {
     /// Only work in this state.
     #[param(required = false, nullable = false, inline)]
     state: Option<WorkState>,
-    /// Only work of this user; others than oneself for operators and viewers.
+    /// Only work of this user; operators and viewers may name any user.
     #[param(required = false, nullable = false)]
     user: Option<UserName>,
-    /// Entries at most; 100 when absent, no more than 1000. A page may have fewer and go on.
+    /// Entries, at most. Default 100, maximum 1000. A page may have fewer entries and still have a
+    /// next page.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
 }
@@ -56,14 +57,14 @@ impl Filter {
     }
 }
 
-/// What to wait for.
+/// State to wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// It is over.
+    /// The work has ended.
     #[default]
     Final,
-    /// It runs, or is over.
+    /// The work runs or has ended.
     Running,
 }
 
@@ -71,25 +72,25 @@ pub enum Until {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Wait {
-    /// Seconds to wait for the state in `until`; at most 25. Afterwards the view as it is.
+    /// Seconds to wait for the state in `until`; at most 25. The current view follows in any case.
     #[serde(default)]
     #[serde(rename = "wait")]
     #[param(rename = "wait", required = false, maximum = 25)]
     seconds: u64,
-    /// What to wait for; `final` when absent.
+    /// State to wait for. Default `final`.
     #[serde(default)]
     #[param(required = false, inline)]
     until: Until,
 }
 
-/// Whose work the caller may read: everybody's (`None`), or only their own.
+/// Owner whose work the caller may read; `None`: any.
 pub fn only(caller: &Caller) -> Result<Option<&str>, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator, Scope::Viewer])?;
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     Ok((!all).then_some(caller.name.as_str()))
 }
 
-/// The number and owner of work the caller may read.
+/// Number and owner of work the caller may read.
 pub fn owner(
     app: &App,
     caller: &Caller,
@@ -118,7 +119,7 @@ pub fn look(app: &App, user: &UserName, id: &WorkId) -> Result<WorkView, Problem
     view.ok_or_else(|| Problem::not_found(id))
 }
 
-/// The view, once it is as asked or the wait is over.
+/// Returns the view when the state is reached or the wait is over.
 pub async fn show(
     app: &App,
     caller: &Caller,
@@ -134,12 +135,12 @@ pub async fn show(
     let patience = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + patience;
     let mut changes = app.room.views.subscribe(uuid);
-    // A bell rings before its commit. One that rang just before we listened belongs to the commit
-    // in flight, so that one is waited for too.
+    // A notification precedes its commit. One sent just before the subscription belongs to the
+    // commit in flight, so the first pass waits for that commit too.
     let next = app.publisher.revision() + 1;
     loop {
         app.publisher.readable()?;
-        // Before the look: a commit between the two must not go unseen.
+        // Read before the view, so that a commit between the two is not missed.
         let in_flight = app.publisher.revision() < next;
         let view = look(app, &user, &id)?;
         let reached = view.state.is_final()
@@ -153,12 +154,12 @@ pub async fn show(
                 seen = app.publisher.reached(next, patience), if in_flight => seen,
             }
         };
-        // A timeout only means that the view is looked at a last time.
+        // After a timeout the view is read once more.
         let _ = tokio::time::timeout_at(deadline, news).await;
     }
 }
 
-/// A page of work of one kind, by user and then by age.
+/// A page of work of one kind, by user, then by age.
 pub fn list(
     app: &App,
     caller: &Caller,
@@ -230,7 +231,7 @@ struct Page {
 }
 
 impl Page {
-    /// Takes work of one user; the last key looked at when the page is full.
+    /// Adds work of one user; returns the last key when the page is full.
     fn fill(&mut self, app: &App, user: &str, after: Option<&str>) -> Option<String> {
         let prefix = format!("{}_", self.kind.prefix());
         let mut after = after.unwrap_or(&prefix).to_owned();
@@ -258,7 +259,7 @@ impl Page {
     }
 }
 
-/// Cancels; repeating it, or cancelling what is over, changes nothing.
+/// Idempotent: cancelling again, or cancelling ended work, changes nothing.
 pub async fn cancel(
     app: &App,
     caller: &Caller,

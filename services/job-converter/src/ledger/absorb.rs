@@ -1,4 +1,4 @@
-//! News came: what the scheduler granted, what became of it, and why work waits.
+//! Applies updates of `allocations` and `verdicts`.
 
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::Pace;
@@ -17,7 +17,7 @@ use crate::store::settled::{BrakeRow, SettledRow};
 use crate::work::exits::{how_it_ended, is_own};
 use crate::work::{Process, What, Work, read_id};
 
-/// The place of an allocation: which work, which of its slots.
+/// Work and slot of an allocation.
 type Place = (Uuid, usize);
 
 impl Ledger {
@@ -33,7 +33,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        // What was there before this term began is not told again in the history.
+        // Events before this term are in the timeline already.
         let first = !self.allocations.heard();
         let changes = self.allocations.absorb(update, moment.monotonic_ms);
         batch.followed(ALLOCATIONS, self.allocations.cursor());
@@ -69,8 +69,8 @@ impl Ledger {
         }
     }
 
-    /// The first full picture of a term: what runs for services is known before anything is said of
-    /// what was lost or has ended, as that may have to take its place (12.2).
+    /// First full update of a term: records the running processes of services before any loss or
+    /// end is handled, since one of them may have to take over.
     fn adopt(&mut self) {
         let entries: Vec<AllocationEntry> =
             self.allocations.iter().map(|(_, it)| it.clone()).collect();
@@ -88,7 +88,8 @@ impl Ledger {
         }
     }
 
-    /// The first full picture of a term: every piece of work is looked at once.
+    /// First full update of a term: marks all work dirty and drops settled allocations that are
+    /// gone.
     fn first_news(&mut self, batch: &mut Batch<Rows>) {
         self.dirty.extend(self.works.keys());
         self.orchestrators.first_news(&self.allocations, batch);
@@ -177,7 +178,7 @@ impl Ledger {
         self.dirty.insert(uuid);
     }
 
-    /// Takes note of an end, once; the demand then lists it as settled.
+    /// Records an end, once; the demand then lists it as settled.
     fn process_ended(
         &mut self,
         (uuid, slot): Place,
@@ -240,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// Tasks leased to an allocation wait again.
+    /// The tasks leased to an allocation wait again.
     pub(super) fn take_back(&mut self, uuid: Uuid, holder: &AllocationId) {
         self.lease_ends.remove(holder);
         let Some(job) = self.works.get_mut(&uuid).and_then(|work| work.job_mut()) else {
@@ -328,20 +329,20 @@ impl Ledger {
     }
 }
 
-/// Its end is part of a move: its successor is there, or on its way.
+/// The end is part of a move; its successor exists or is coming.
 pub(super) fn is_moved(entry: &AllocationEntry) -> bool {
     let vacate = entry.vacate.as_ref();
     vacate.is_some_and(|vacate| vacate.reason == VacateReason::Moved)
 }
 
-/// The end was the program's own doing, or that of nobody who would do better at the next start.
+/// The program caused the end, or no other node would do better.
 fn by_itself(entry: &AllocationEntry) -> bool {
-    // One that is given no new tasks ends without having got anywhere.
+    // A marked process gets no tasks, so it ends without progress.
     let sent_away = entry.vacate.is_some() || entry.marked.is_some();
     is_own(sent_away, entry.exit.as_ref())
 }
 
-/// Judges an end; true when the slot is held back by it from now on.
+/// Counts an end without progress; true when the slot is now held back.
 fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_ms: u64) -> bool {
     let pace = work.pace();
     match &mut work.what {
@@ -354,7 +355,7 @@ fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_m
         What::Job(job) => {
             let moved = job.counted != job.counted_at_last_end;
             job.counted_at_last_end = job.counted;
-            // With nothing left to lease, a process that ends without a task did nothing wrong.
+            // Without waiting tasks, a process may end without any progress.
             if moved || job.book.waiting() == 0 {
                 return false;
             }

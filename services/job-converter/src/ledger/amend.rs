@@ -1,8 +1,7 @@
-//! Someone asked: a service becomes another one while it lasts.
+//! Changes a running service.
 //!
-//! Only what its processes run makes a new deployment; how many there are and what becomes of them
-//! does not. What is to be done about processes that run follows from what stands ([`Processors`]),
-//! as after a restart.
+//! Only a change to what its processes run makes a new deployment; counts and retry settings do
+//! not. [`Processors`] derives the next steps from the current state, as after a restart.
 //!
 //! [`Processors`]: hayward_job_converter_domain::processors::Processors
 
@@ -27,8 +26,7 @@ use crate::store::work::AmendedRow;
 use crate::work::processors::terms;
 use crate::work::{Process, Slot, What, Work, read_id};
 
-/// What its processes run, and where they may: all but how many there are, what they are called and
-/// what becomes of their ends.
+/// The part of a submission that makes a deployment: all but counts, labels, retries and limits.
 fn form(service: &ServiceSubmission) -> ServiceSubmission {
     ServiceSubmission {
         instances: None,
@@ -66,7 +64,7 @@ impl Ledger {
         match &amend.service {
             _ if !theirs => return Err(missing()),
             _ if work.cancelled => return Err(Refusal::Over(amend.id)),
-            // Asked again, as after an answer that was lost: it is what it should be.
+            // Repeated after a lost answer: nothing to change.
             same if *same == *before => {
                 return Ok(Amended {
                     version: work.version,
@@ -77,7 +75,7 @@ impl Ledger {
             _ if amend.from != work.version.generation => {
                 return Err(Refusal::ChangedMeanwhile(work.version.generation));
             }
-            // Hosts are known by its name, and its share is counted in its class.
+            // Last hosts are stored by name, and the share is counted in the class.
             other if other.name != before.name => return Err(Refusal::Fixed("name")),
             other if other.class != before.class => return Err(Refusal::Fixed("class")),
             _ => {}
@@ -110,7 +108,7 @@ impl Ledger {
         })
     }
 
-    /// Slots that stay keep what they have; returns the ids of those that are new.
+    /// Slots that remain keep their state; returns the ids of new slots.
     fn remake(
         &mut self,
         uuid: Uuid,
@@ -151,7 +149,7 @@ impl Ledger {
         fresh.into_iter().map(|slot| work.slot_id(slot)).collect()
     }
 
-    /// Hosts are remembered under its name while it has affinity.
+    /// Last hosts are stored while the service has host affinity.
     fn enter_home(&mut self, uuid: Uuid, before: Option<String>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
@@ -166,8 +164,8 @@ impl Ledger {
         }
     }
 
-    /// Slots that are new may have been there before: what is left of them belongs to them again,
-    /// and has to end before anything is asked for.
+    /// A new slot may have existed before. Its remaining allocations belong to it again and must
+    /// end before a new process is requested.
     fn look_again(&mut self, added: &[WorkId], moment: &Moment, batch: &mut Batch<Rows>) {
         if added.is_empty() {
             return;
@@ -193,7 +191,7 @@ impl Ledger {
         }
     }
 
-    /// News of a process whose slot is no more.
+    /// Change of a process whose slot was removed.
     pub(super) fn one_leaves(&mut self, entry: &AllocationEntry) {
         let Some((_, uuid, Some(_))) = read_id(&entry.work) else {
             return;
@@ -223,7 +221,7 @@ impl Ledger {
     }
 }
 
-/// The line of its history.
+/// Entry for the timeline.
 fn said(
     work: &Work,
     after: &hayward_job_converter_domain::processors::Terms,
@@ -253,8 +251,7 @@ fn said(
 }
 
 impl Work {
-    /// A slot that is no more: nothing of it is asked for or remembered, and what is left of it has
-    /// to end.
+    /// Removes a slot with its demand and rows; its live processes must end.
     fn give_up(&mut self, place: Place, slot: Slot, batch: &mut Batch<Rows>) {
         let id = self.processor_id(place);
         batch.withdraw(DEMAND, "", id.as_str());
@@ -276,7 +273,7 @@ impl Work {
         self.leaving.extend(alive);
     }
 
-    /// A new deployment has not failed yet.
+    /// A new deployment starts without failures.
     fn forgive(&mut self, slot: usize, batch: &mut Batch<Rows>) {
         let (id, work) = (self.slot_id(slot).to_string(), self.uuid);
         let state = &mut self.slots[slot];

@@ -1,4 +1,4 @@
-//! Someone asked: submissions and cancellations.
+//! Submissions and cancellations.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<Accepted, Refusal> {
-        // What does nothing can be repeated under any key.
+        // A dry run may repeat any key.
         match self.keys.look(submit.once) {
             _ if submit.dry_run => {}
             Known::Same(answer) => {
@@ -99,7 +99,7 @@ impl Ledger {
         batch.rows.submitted.rows.push(row);
         self.room.owners.write().insert(work.uuid, &work.user);
         if let Some(home) = work.home() {
-            // What it asks for first depends on where one of its name was last seen.
+            // The first demand depends on the last hosts stored under this name.
             self.homes.enter((work.user.clone(), home));
             self.dirty.insert(work.uuid);
         }
@@ -117,14 +117,14 @@ impl Ledger {
             id: runner.id.to_string(),
             token: token.to_string(),
         };
-        // Given up and taken up again within one batch: the row must not be deleted after all.
+        // Released and used again within one batch: keep the row.
         batch.rows.runners_gone.retain(|gone| *gone != row.id);
         batch.rows.runners.push(row);
         self.runners
             .insert(runner.id.clone(), Shared { token, works: 1 });
     }
 
-    /// Repeating it, or cancelling what is over, changes nothing.
+    /// Idempotent: cancelling again, or cancelling ended work, changes nothing.
     pub(super) fn cancel(
         &mut self,
         cancel: &Cancel,
@@ -168,6 +168,6 @@ fn answer(mut results: Vec<BulkResult>, bulk: bool, revision: u64) -> Arc<str> {
         Some(id) => serde_json::to_string(&Submitted { id, revision }),
         None => serde_json::to_string(&BulkSubmitted { results, revision }),
     };
-    // Ids, numbers and texts always write.
+    // Serialization of ids, numbers and texts cannot fail.
     text.unwrap_or_default().into()
 }

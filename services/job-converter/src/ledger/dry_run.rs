@@ -1,8 +1,7 @@
-//! What is tried is done to a copy, by the code that does it (A10). Of all work there is too much
-//! to copy it, so one application is copied, or one orchestrator with what it has.
+//! Dry runs of commands that change applications or orchestrators. They run on a copy of the one
+//! application or orchestrator they concern, since the working set is too large to copy (A10).
 //!
-//! A panic in between leaves the copy in place of the rest, and the working set is read again, as
-//! after every panic (F4).
+//! A panic leaves the copy in place. The working set is then loaded again, as after every panic.
 
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_publication::committer::{Batch, Moment};

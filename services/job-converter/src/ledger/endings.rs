@@ -1,4 +1,4 @@
-//! How work ends, and the lines of its history.
+//! Ends of work, and its timeline.
 
 use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
 use hayward_publication::committer::{Batch, Moment};
@@ -12,12 +12,11 @@ use crate::store::work::EndedRow;
 use crate::work::Work;
 use crate::work::projections::{End, final_view};
 
-/// Lines kept of one piece of work; a job of a thousand processes has a longer life than anyone
-/// reads.
+/// Timeline entries of one piece of work, at most.
 const MOST_EVENTS: u32 = 1_000;
 
 impl Work {
-    /// Writes a line of history.
+    /// Adds an entry to the timeline.
     pub fn tell(&mut self, event: impl Into<String>, moment: &Moment, batch: &mut Batch<Rows>) {
         if self.events < MOST_EVENTS {
             self.write_line(&event.into(), moment, batch);
@@ -38,7 +37,7 @@ impl Work {
     }
 }
 
-/// Text from outside as Postgres takes it.
+/// Replaces NUL, which Postgres does not store.
 pub fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
@@ -53,7 +52,7 @@ fn state_name(state: WorkState) -> &'static str {
 }
 
 impl Ledger {
-    /// The job's last outcome is recorded.
+    /// Ends a job whose last outcome is recorded.
     pub(super) fn complete(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
             return;
@@ -78,7 +77,8 @@ impl Ledger {
         self.end_so(uuid, &End::new(how, moment.now), moment, batch);
     }
 
-    /// Ends a piece of work, once: its demand goes and its view becomes final in one commit.
+    /// Ends a piece of work, once. Its demand is withdrawn and its view becomes final in one
+    /// commit.
     pub(super) fn end_so(
         &mut self,
         uuid: Uuid,
@@ -154,7 +154,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what has been over for long enough, a piece at a time; true when there is more.
+    /// Forgets ended work beyond the limits, at most 500 per round; true when more remains.
     pub(super) fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
         const PIECE: usize = 500;
         let settings = &self.room.settings;

@@ -11,7 +11,7 @@ use crate::model::Once;
 use crate::store::keys::KeyRow;
 
 pub const KEPT_MS: i64 = 24 * 3600 * 1000;
-/// Keys one round forgets at most.
+/// Keys deleted per round, at most.
 const PIECE: usize = 2_000;
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub struct Keys {
     order: VecDeque<(i64, Uuid)>,
 }
 
-/// What is known about a key.
+/// State of a key.
 pub enum Known {
     Fresh,
     Same(Arc<str>),
@@ -56,7 +56,7 @@ impl Keys {
         self.known.len()
     }
 
-    /// Takes out what is too old or too much, a piece at a time.
+    /// Removes keys beyond age and number, at most 2,000 per call.
     pub fn sweep(&mut self, now: Timestamp, limit: usize) -> Vec<Uuid> {
         let mut gone = Vec::new();
         while gone.len() < PIECE

@@ -1,5 +1,5 @@
-//! Where processors were last seen, by user and name of their service: it outlives deployments of
-//! the same name (container placement, section 2: locality).
+//! Host on which each processor was seen last, by user and service name. It outlives deployments of
+//! that name.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub struct Homes(BTreeMap<Name, Home>);
 
 #[derive(Default)]
 struct Home {
-    /// By processor, as `0` or `0-0`.
+    /// By processor: `0` or `0-0`.
     hosts: BTreeMap<String, NodeName>,
-    /// Services of this name that are open or can still be read.
+    /// Readable services of this name; open or ended.
     services: usize,
 }
 
@@ -31,7 +31,7 @@ impl Homes {
         self.0.entry(name).or_default().services += 1;
     }
 
-    /// True when nobody can read a service of this name any more: its hosts are forgotten.
+    /// True when no service of this name is readable any more: its hosts are forgotten.
     pub fn leave(&mut self, name: &Name) -> bool {
         let Some(home) = self.0.get_mut(name) else {
             return false;
@@ -44,7 +44,7 @@ impl Homes {
         empty
     }
 
-    /// True when that is news.
+    /// True when the host changed.
     pub fn set(&mut self, name: &Name, processor: &str, node: &NodeName) -> bool {
         let Some(home) = self.0.get_mut(name) else {
             return false;

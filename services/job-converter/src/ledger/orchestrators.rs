@@ -1,4 +1,4 @@
-//! Where the working set meets the work of orchestrators.
+//! Connects the working set to the work of orchestrators.
 
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -32,7 +32,7 @@ impl Ledger {
         }
     }
 
-    /// True when it is a share of an orchestrator.
+    /// True when the allocation belongs to an orchestrator.
     pub(super) fn share_is(
         &mut self,
         entry: &AllocationEntry,

@@ -1,4 +1,4 @@
-//! What news means for the processors of a service, and what of that is written down.
+//! Applies events to the processors of services and stores what changed.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub fn patience(settings: &Settings) -> Patience {
     }
 }
 
-/// What stands in a slot: of two, the one that was there first, until it is told to leave.
+/// The process that occupies a slot: the oldest that is not vacating.
 fn seat(slot: &Slot, deployed: u32) -> Option<Seat> {
     let stands = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
     let first = slot.processes.iter().filter(stands);
@@ -54,8 +54,8 @@ fn seat(slot: &Slot, deployed: u32) -> Option<Seat> {
     })
 }
 
-/// Slots whose process has failed in this deployment and runs again, but not for long; and when
-/// the first of them has.
+/// Slots whose process failed in this deployment and has not run long enough since, and when the
+/// first of them has.
 fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usize>, Option<u64>) {
     let mut found = (BTreeSet::new(), None);
     for (number, slot) in slots.iter().enumerate() {
@@ -78,7 +78,7 @@ fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usiz
     found
 }
 
-/// Its node was lost, or is being emptied: what stands by for others there goes as well.
+/// The node is lost or is being emptied, so standbys of others on it leave as well.
 fn closes_its_host(entry: &AllocationEntry) -> bool {
     let reason = entry.vacate.as_ref().map(|vacate| vacate.reason);
     reason.is_some_and(|reason| {
@@ -93,8 +93,8 @@ fn closes_its_host(entry: &AllocationEntry) -> bool {
 }
 
 impl What {
-    /// Processes that a new deployment takes off at one time: one, unless its submitter says how
-    /// many may be missing.
+    /// Processes a rolling deployment may stop at one time: one, unless the submission sets a
+    /// limit.
     fn at_one_time(&self) -> u64 {
         match self {
             Self::Service(service) => service.disruption_limit.unwrap_or(1),
@@ -104,15 +104,15 @@ impl What {
 }
 
 impl Work {
-    /// Looks at what stands in a slot.
+    /// Updates a processor from the processes in its slot.
     pub fn observe(&mut self, slot: usize) {
         let (Some(processors), Some(state)) = (&mut self.processors, self.slots.get(slot)) else {
             return;
         };
         let deployed = self.version.deployed;
         processors.stands(slot, seat(state, deployed), state.alive());
-        // Nobody asked for it any more, this manager or one before it: so it is waited for. But a
-        // standby that made place may be believed to run (11.6).
+        // The process ends because its demand was withdrawn, in this term or an earlier one; the
+        // processor waits for its end. A standby chosen for a failover is an exception.
         let active = processors.terms().place(slot).replica.is_none();
         let given_up = |process: &Process| {
             let chosen = active || process.deployed != deployed;
@@ -132,8 +132,8 @@ impl Work {
         }
     }
 
-    /// Takes note of an end. One that had been told to leave may be seen only now: with a lost node
-    /// both are said at once, and a publication may skip what lies between.
+    /// Records an end. The order to leave may become visible only with the end: a lost node sets
+    /// both at once, and publications may skip states in between.
     pub fn processor_ended(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
         let moved = is_moved(entry);
         if entry.vacate.is_some() && !moved {
@@ -149,8 +149,7 @@ impl Work {
         }
     }
 
-    /// Retries are counted, and so nothing is held back beside: but a program that cannot be
-    /// started spends no retry.
+    /// Counted retries replace the brake. A failed launch is no retry, so the brake paces it.
     pub fn paces_itself(&self, entry: &AllocationEntry) -> bool {
         let retries = |it: &hayward_job_converter_domain::processors::Terms| {
             it.retries
@@ -165,7 +164,8 @@ impl Work {
         counted && how != Ending::LaunchFailed
     }
 
-    /// Time passes for its processors; says how it is over, when it is, and when to look again.
+    /// Advances the processors with time. Returns how the service ended, if it did, and when to
+    /// check again.
     pub fn tend_processors(
         &mut self,
         settings: &Settings,
@@ -186,7 +186,7 @@ impl Work {
         (end, due_ms.into_iter().chain(sure_ms).min())
     }
 
-    /// Begins, with what is known of an earlier service of its name.
+    /// Starts the processors with the last hosts stored under the service's name.
     pub fn begin_processors(&mut self, homes: &Homes, moment: &Moment) {
         let name = self.home().map(|home| (self.user.clone(), home));
         let Some(processors) = &mut self.processors else {
@@ -219,7 +219,7 @@ impl Work {
 }
 
 impl Ledger {
-    /// Writes what has changed of its processors, and tells it.
+    /// Stores changed processors and adds their events to the timeline.
     pub(super) fn keep_processors(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;

@@ -1,4 +1,4 @@
-//! What the ledger says of its own invariants; the rules are in [`crate::invariants`].
+//! Reports the invariants of the working set; [`crate::invariants`] defines the rules.
 
 use hayward_publication::committer::Moment;
 use hayward_publication::invariants::Findings;
@@ -8,7 +8,7 @@ use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 use super::Ledger;
 use crate::invariants;
 
-/// Forgotten a piece at a time, so there may be more for a moment.
+/// Deleting is bounded per round, so the limits may be exceeded by this much.
 const PIECES: usize = 2_000;
 
 impl Ledger {
@@ -31,7 +31,7 @@ impl Ledger {
         }
     }
 
-    /// Leases and holds that should have ended; what stands in order may be early, never late.
+    /// Leases and holds that should have ended. Their ordered entries may be early, never late.
     fn waits(&self, now_ms: u64) -> impl Iterator<Item = Transit<String>> {
         let leases = self.lease_order.iter();
         let leases = leases.map(|(due, holder)| (holder.to_string(), "holds tasks", *due));
@@ -47,7 +47,7 @@ impl Ledger {
             })
     }
 
-    /// I25
+    /// Current sizes and their limits (I25).
     fn bounds(&self) -> Vec<Bound> {
         let settings = &self.room.settings;
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! From rows to the working set: exactly what the commits before had built, but for the clocks,
-//! which all begin anew.
+//! Restores the working set from rows. It equals the state of the last commit, except for monotonic
+//! clocks, which restart.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::work::processors::{failover_of, over_of};
 use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
 
-/// A row that does not mean anything stops the start: going on would lose what it meant.
+/// An unreadable row stops the start; continuing would lose its content.
 fn unreadable(what: &str, error: impl std::error::Error) -> sqlx::Error {
     sqlx::Error::Protocol(format!("a row of {what} cannot be read: {error}"))
 }
@@ -111,7 +111,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What became of the tasks of jobs.
+    /// Restores outcomes, sums and failures of tasks.
     fn restore_books(&mut self, done: Vec<DoneRow>, sums: Vec<SumRow>, failures: Vec<FailuresRow>) {
         for row in done {
             if let Some(job) = self.job(row.job) {
@@ -162,7 +162,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What is remembered, and then what follows from it: retries that wait, failovers under way.
+    /// Restores stored processors, then derives waiting retries and running failovers.
     fn restore_processors(
         &mut self,
         rows: &[KnownRow],

@@ -1,4 +1,4 @@
-//! Time to decide: leases that ran out, holds that are over, and what changed put in words again.
+//! Handles time: ends expired leases and holds, then publishes everything that changed.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Ledger {
         self.wake(more, due, moment)
     }
 
-    /// Returns the milliseconds until one of them has to be looked at.
+    /// Returns the milliseconds until the next application is due.
     fn turn_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
         let room = self.room.clone();
         let (changed, due) = self.applications.turn(&room.verdicts.read(), moment, batch);
@@ -79,8 +79,8 @@ impl Ledger {
         }
     }
 
-    /// Publishes anew what may read differently. Before the allocations were heard of in this term
-    /// nothing can be said of processes; what was published before stays.
+    /// Publishes the current entries of dirty work. Without the first update of `allocations` in
+    /// this term the processes are unknown; the published entries then stay.
     fn refresh(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let heard = self.allocations.heard();
         let (now, later): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)

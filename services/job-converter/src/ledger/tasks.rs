@@ -1,7 +1,7 @@
-//! Someone asked: runners lease tasks and report how they ended.
+//! Runners lease tasks and report how they ended.
 //!
-//! One request does everything at once, in this order: report, give back, renew, lease. All of it
-//! is in one commit, so an answer that is lost is asked for again without harm.
+//! One request is handled in this order: report, return, renew, lease. All of it is in one commit,
+//! so repeating a request is safe.
 
 use hayward_job_converter_api::tasks::{OUTPUT_LIMIT, TaskReport};
 use hayward_job_converter_domain::{Ending, Leased, Recorded};
@@ -96,7 +96,7 @@ impl Ledger {
         })
     }
 
-    /// The job, if the token is one of its runners'.
+    /// The job, if the token belongs to its runners.
     fn runners_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
         let missing = || Refusal::NoSuchWork(id.clone());
         let (_, uuid, _) = read_id(id).ok_or_else(missing)?;
@@ -116,7 +116,7 @@ impl Ledger {
         }
     }
 
-    /// A renewal is a matter of memory: rows say who holds what, not until when.
+    /// Renewals change no rows: rows store holders, not expiry times.
     fn note_lease(&mut self, uuid: Uuid, holder: &AllocationId, held: bool, moment: &Moment) {
         if !held {
             self.lease_ends.remove(holder);
@@ -134,7 +134,7 @@ impl Ledger {
         }
     }
 
-    /// Progress: whatever held the job back is over.
+    /// Progress clears the brake.
     fn forgive(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -155,10 +155,10 @@ impl Ledger {
         }
     }
 
-    /// Rows of the leases that changed in this batch.
+    /// Writes the rows of leases that changed in this batch.
     pub(super) fn write_leases(&mut self, batch: &mut Batch<Rows>) {
         for (uuid, holder) in std::mem::take(&mut self.touched) {
-            // Leases of a job that is over go with it.
+            // The leases of an ended job are deleted with it.
             let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
                 continue;
             };
@@ -178,7 +178,7 @@ impl Ledger {
 struct Changed {
     lease: bool,
     progress: bool,
-    /// A task waits again.
+    /// At least one task waits again.
     waiting: bool,
     robbed: Vec<AllocationId>,
 }
@@ -267,7 +267,7 @@ fn small(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The last words, within the limit.
+/// The end of a text, at most [`OUTPUT_LIMIT`] bytes.
 fn short(text: &str) -> String {
     let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
     while !text.is_char_boundary(start) {
@@ -276,7 +276,7 @@ fn short(text: &str) -> String {
     storable(&text[start..])
 }
 
-/// A lease as stored: `[[first, one past the last, attempt], …]`.
+/// Column value of a lease: `[[first, one past the last, attempt], …]`.
 fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
     let mut spans: Vec<(u64, u64, u32)> = Vec::new();
     for (task, attempt) in job.book.held(holder)? {
@@ -288,7 +288,7 @@ fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
     serde_json::to_string(&spans).ok()
 }
 
-/// The same, read back.
+/// Inverse of [`held_as_text`].
 pub fn held_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Error> {
     let spans: Vec<(u64, u64, u32)> = serde_json::from_str(text)?;
     Ok(spans

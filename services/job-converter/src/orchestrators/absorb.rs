@@ -1,4 +1,4 @@
-//! News came: what the scheduler granted to work of orchestrators, and what became of it.
+//! Applies changes of `allocations` to the work of orchestrators.
 
 use hayward_job_converter_api::orchestrators::ORCHESTRATED;
 use hayward_job_converter_domain::Pace;
@@ -13,11 +13,13 @@ use super::{Orchestrators, Work, number};
 use crate::store::Rows;
 use crate::store::settled::BrakeRow;
 
-/// Ended shares that stay listed until a map comes that does not name them; the oldest go first.
+/// Ended shares listed per work until a map no longer names them, at most; the oldest are dropped
+/// first.
 const MOST_ENDED: usize = 16;
 
 impl Orchestrators {
-    /// True when it is a share of ours; what waits for the given time then is held back until it.
+    /// True when the share belongs to an orchestrator, with the end of its hold, if it is held
+    /// back.
     pub fn share_is(
         &mut self,
         entry: &AllocationEntry,
@@ -31,7 +33,7 @@ impl Orchestrators {
         let mut held = None;
         if let Some(work) = self.works.get_mut(&uuid) {
             let before = work.shares.insert(entry.id.clone(), entry.clone());
-            // The first that is heard of it may be its end.
+            // Its end may be the first state observed.
             let ran = before.as_ref().is_none_or(AllocationEntry::holds);
             let ended = !entry.holds() && ran && !work.settled.contains(&entry.id);
             let news = self.heard || before.is_some();
@@ -48,7 +50,7 @@ impl Orchestrators {
         (true, held)
     }
 
-    /// True when it was a share of ours.
+    /// True when the share belonged to an orchestrator.
     pub fn share_left(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
         let uuid = number(&before.work).filter(|uuid| self.works.contains_key(uuid));
         let Some(uuid) = uuid else {
@@ -66,7 +68,7 @@ impl Orchestrators {
         true
     }
 
-    /// The first full picture of a term: what is not in it, is not there.
+    /// First full update of a term: shares it does not contain do not exist.
     pub fn first_news(&mut self, known: &Followed<AllocationEntry>, batch: &mut Batch<Rows>) {
         self.heard = true;
         for (uuid, work) in &mut self.works {
@@ -79,7 +81,8 @@ impl Orchestrators {
             });
             self.dirty.insert(*uuid);
         }
-        // What was told before this term counts as read from this batch on: this row makes it one.
+        // Orders published before this term count as readable from this batch on; this row makes
+        // the batch commit.
         let told = self.works.values().filter(|work| !work.told.is_empty());
         for name in told.map(|work| &work.orchestrator) {
             if let Some(kept) = self.by_name.get(name) {
@@ -93,8 +96,8 @@ impl Orchestrators {
         }
     }
 
-    /// A process that Hayward started ended by itself. What is no job is over with it; a job is
-    /// held back for a time that doubles, so that a program that cannot run does not run all day.
+    /// A launched process ended by itself. Work that is no job is over with it; a job is held back
+    /// for a doubling time.
     fn ended_by_itself(
         &mut self,
         (uuid, entry, news): (Uuid, &AllocationEntry, bool),
@@ -108,7 +111,7 @@ impl Orchestrators {
             return None;
         }
         if piece.is_job() {
-            // What was there before this term began was counted then.
+            // Ends before this term are counted already.
             return if news {
                 work.pace(uuid, entry, moment, batch)
             } else {
@@ -127,7 +130,7 @@ impl Orchestrators {
         };
         let waits = |share: &&AllocationEntry| !share.holds() && !work.settled.contains(&share.id);
         let mut ended: Vec<&AllocationEntry> = work.shares.values().filter(waits).collect();
-        // Nobody is left to take note of it.
+        // The orchestrator no longer names this work.
         let keep = if work.gone.is_some() { 0 } else { MOST_ENDED };
         ended.sort_by_key(|share| share.granted_at);
         let over = ended.len().saturating_sub(keep);
@@ -149,7 +152,7 @@ fn by_itself(entry: &AllocationEntry) -> bool {
 }
 
 impl Work {
-    /// A process that did what it was started for, or was well for long, holds nothing back.
+    /// A process that succeeded, or ran for long, clears the brake.
     fn pace(
         &mut self,
         uuid: Uuid,
@@ -172,7 +175,7 @@ impl Work {
         until.map(|until| (until, uuid))
     }
 
-    /// It got somewhere.
+    /// Progress clears the brake.
     pub(super) fn release(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
         if self.brake.clear() {
             batch.rows.brakes.push(self.brake_row(uuid));

@@ -1,4 +1,4 @@
-//! Somebody asked: an orchestrator is made, puts its map, or goes.
+//! Requests of orchestrators: create, put a map, remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::settled::SettledRow;
 
-/// Refused entries, and unknown shares, that are named in an answer or a view.
+/// Refused entries and unknown shares listed in an answer or a view, at most.
 const MOST_NAMED: usize = 100;
 
 pub enum Act {
@@ -33,7 +33,7 @@ pub enum Act {
 }
 
 impl Act {
-    /// Whom it is about.
+    /// Name of the orchestrator.
     pub fn of(&self) -> &UserName {
         match self {
             Self::Create(order, _) => &order.name,
@@ -49,19 +49,19 @@ pub struct Put {
     pub limits: Limits,
 }
 
-/// Filled in by the ledger.
+/// Set by the ledger.
 #[derive(Default)]
 pub struct Limits {
-    /// Of the whole service.
+    /// Open work of the whole service, at most.
     pub most_open: usize,
-    /// What users have submitted themselves, as far as it is known; the rest is ours.
+    /// Open work submitted by users.
     pub others_open: usize,
-    /// Milliseconds between two maps.
+    /// Milliseconds between two maps, at least.
     pub least_ms: u64,
 }
 
 impl Orchestrators {
-    /// Making one anew leaves what it has; whom it may charge is as said last.
+    /// Creating an orchestrator again keeps its work; the users it may charge are replaced.
     pub fn create(
         &mut self,
         order: OrchestratorOrder,
@@ -82,7 +82,7 @@ impl Orchestrators {
         Ok(view)
     }
 
-    /// All its work ends, and its token is good for nothing any more.
+    /// Ends all its work; its token stops working.
     pub fn remove(&mut self, name: &UserName, batch: &mut Batch<Rows>) -> Result<(), Refusal> {
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let kept = self.by_name.remove(name).ok_or_else(missing)?;
@@ -187,7 +187,7 @@ impl Orchestrators {
             batch.rows.orchestrators.keep(name, kept.row());
             self.told.insert(name.clone());
         }
-        // Also by a map said again: what it does not name may have ended since.
+        // A repeated map counts too: a process may have ended since.
         self.let_go(kept, batch);
         MapAnswer {
             applied: true,
@@ -209,8 +209,8 @@ impl Orchestrators {
         match step {
             Step::Vacated { work, share } => {
                 let launched = |it: &Known<Entry>| it.piece.0.launch.is_some();
-                // Whether Hayward still runs it is not known before the scheduler was heard; once
-                // it has ended, the next map lets it go.
+                // The scheduler's state is unknown before the first update, so Hayward may still
+                // run the process. Once it has ended, the next map releases the share.
                 let unproven = !self.heard && before.get(&work).is_some_and(launched);
                 if let Some(uuid) = kept.ids.get(&work).filter(|_| !unproven) {
                     self.settle(*uuid, &share, batch);
@@ -227,7 +227,7 @@ impl Orchestrators {
                 let Some(known) = kept.book.get(&work) else {
                     return;
                 };
-                // What it was before it ended is another piece of work to the scheduler.
+                // To the scheduler, a restarted entry is new work.
                 let old = kept.ids.get(&work).copied().zip(before.get(&work));
                 if let Some((old, known)) = old {
                     self.part(old, known.piece.clone(), known.over, batch);
@@ -251,7 +251,7 @@ impl Orchestrators {
         }
     }
 
-    /// From now on it is known, whether it asks for anything or not.
+    /// Registers work, whether or not it requests processes.
     fn begin(
         &mut self,
         (name, kept): (&UserName, &mut Kept),
@@ -277,7 +277,7 @@ impl Orchestrators {
         self.changed(uuid, kept, batch);
     }
 
-    /// Its entry is another one now.
+    /// Stores the changed entry of work.
     fn changed(&mut self, uuid: Uuid, kept: &Kept, batch: &mut Batch<Rows>) {
         self.dirty.insert(uuid);
         if let Some(work) = self.works.get(&uuid)
@@ -290,7 +290,7 @@ impl Orchestrators {
         }
     }
 
-    /// No map names it any more. It asks for nothing, and is forgotten with its last share.
+    /// No map names this work any more. It requests nothing and is forgotten with its last share.
     fn part(&mut self, uuid: Uuid, piece: Entry, over: Option<Over>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -303,14 +303,14 @@ impl Orchestrators {
         self.dirty.insert(uuid);
     }
 
-    /// A share is over: the scheduler may give its room to others.
+    /// Marks a share as over, so that the scheduler may reuse its quanta.
     pub(super) fn settle(&mut self, uuid: Uuid, share: &AllocationId, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        // Before the scheduler was heard, who is told here is believed; it is looked at then.
+        // Before the first update the orchestrator is believed; the update is checked against it.
         let known = work.shares.contains_key(share) || !self.heard;
-        // What Hayward runs has ended when Hayward says so.
+        // A share that Hayward launched is over only when its process has ended.
         let runs = |it: &AllocationEntry| it.holds() && it.launch.is_some();
         let known = known && !work.shares.get(share).is_some_and(runs);
         if !known || !work.settled.insert(share.clone()) {
@@ -324,7 +324,7 @@ impl Orchestrators {
         self.dirty.insert(uuid);
     }
 
-    /// Ended shares whose process the newest map does not name are taken note of.
+    /// Settles ended shares whose process the newest map does not name.
     fn let_go(&mut self, kept: &Kept, batch: &mut Batch<Rows>) {
         let mut over = Vec::new();
         for (name, uuid) in &kept.ids {
@@ -341,8 +341,7 @@ impl Orchestrators {
         }
     }
 
-    /// Shares that the orchestrator has read are to be given back, and in which it names no process
-    /// absent).
+    /// Settles shares that the orchestrator has read as vacating and names no process for.
     fn take_back_unnamed(&mut self, kept: &Kept, seen: u64, batch: &mut Batch<Rows>) {
         let mut over = Vec::new();
         for (name, uuid) in &kept.ids {
@@ -358,7 +357,7 @@ impl Orchestrators {
         }
     }
 
-    /// Shares of this orchestrator that were told to leave.
+    /// Shares of this orchestrator that are vacating.
     fn leaving(&self, kept: &Kept) -> BTreeSet<AllocationId> {
         let works = kept.ids.values().filter_map(|uuid| self.works.get(uuid));
         let told = works.flat_map(|work| work.shares.values());
@@ -366,7 +365,7 @@ impl Orchestrators {
         told.map(|share| share.id.clone()).collect()
     }
 
-    /// Shares the map says run, that its work does not have (R-7.6: passed over).
+    /// Shares the map calls running although its work does not hold them.
     fn unknown(&self, kept: &Kept) -> Vec<AllocationId> {
         let mut unknown = Vec::new();
         let works = kept.book.works().iter().filter(|_| self.heard);

@@ -1,4 +1,4 @@
-//! From work of orchestrators to what is published of it: demand, shares, and how it stands.
+//! Published entries of an orchestrator's work: demand, shares and state.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use uuid::Uuid;
 use super::{Entry, Kept, Work};
 use crate::work::projections::word;
 
-/// Faults in a view at most.
+/// Faults in a view, at most.
 const MOST_FAULTS: usize = 100;
 
-/// What a piece of work asks the scheduler for.
+/// Demand entry of a piece of work.
 pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
     let said = &entry.0;
     let held_at = work.is_held_back(now_ms).then(|| work.alive());
@@ -76,7 +76,7 @@ fn told(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
     }
 }
 
-/// What instances of one service have in common: told apart by orchestrator.
+/// Service id shared by all instances; unique per orchestrator.
 fn service(orchestrator: &UserName, name: &str) -> WorkId {
     let digest = Sha256::digest(format!("{orchestrator}/{name}"));
     let mut first = [0; 16];
@@ -167,12 +167,12 @@ pub fn standing(
     standing
 }
 
-/// Why the scheduler will never serve it, as it is kept: the code, and then the sentence.
+/// Stored text of a refusal: code, then sentence.
 pub fn refusal(verdict: &VerdictEntry) -> String {
     format!("{} {}", word(&verdict.reason), verdict.detail)
 }
 
-/// Of work that asked for nothing.
+/// Entry of work that requests nothing.
 pub fn idle(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
     WorkStanding {
         work: name.to_owned(),
@@ -203,5 +203,5 @@ pub fn view(name: &UserName, kept: &Kept) -> OrchestratorView {
     }
 }
 
-/// By name, as they were refused.
+/// Refused entries by name.
 pub type Faults = BTreeMap<String, RefusedEntry>;

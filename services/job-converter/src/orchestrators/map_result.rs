@@ -1,4 +1,4 @@
-//! What a map is answered: which of its entries are taken, and in which words.
+//! Answers to maps: which entries are accepted, and why others are not.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use hayward_job_converter_domain::orchestrated::{Counts, Ignored, Known, Piece a
 use super::parse::{Read, refused};
 use super::{Entry, Kept};
 
-/// Entries that are taken, and those that are not.
+/// Splits a map into accepted and refused entries.
 pub(super) fn sorted(
     map: &Read,
     kept: &Kept,
@@ -45,7 +45,7 @@ pub(super) fn sorted(
     (works, bad)
 }
 
-/// What no change of one piece of work may say.
+/// Changes that a known piece of work does not allow.
 fn other_work(known: &Known<Entry>, entry: &Entry) -> Option<(&'static str, &'static str)> {
     let (before, now, open) = (&known.piece.0, &entry.0, known.over.is_none());
     let detail = "is another one than before: name it under another id";

@@ -1,5 +1,5 @@
-//! A map as it came in, read entry by entry: what is bad in one of them is told, and the others
-//! are taken.
+//! Parses a map entry by entry. Faults of one entry are reported and the other entries are accepted
+//!
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use serde_json::value::RawValue;
 use super::Entry;
 use crate::work::validate;
 
-/// Entries of one map at most.
+/// Entries of one map, at most.
 const MOST_ENTRIES: usize = 10_000;
-/// Processes of one entry at most.
+/// Processes of one entry, at most.
 const MOST_PROCESSES: usize = 1_000;
 const MOST_USERS: usize = 1_000;
 const LONGEST_ID: usize = 128;
 /// The field of a map that holds its entries.
 const WORK: &str = "work";
-/// As many work items as a number of ours safely holds after it was multiplied.
+/// Work items, at most; products of it cannot overflow.
 const MOST_ITEMS: u64 = 1 << 40;
 
-/// A map whose entries were looked at.
+/// A parsed map.
 pub struct Read {
     pub lineage: String,
     pub sequence: u64,
-    /// Revision up to which the allocation set was read.
+    /// Revision up to which the orchestrator has read its publication.
     pub seen: Option<u64>,
     pub good: BTreeMap<String, Entry>,
     pub bad: Vec<RefusedEntry>,
-    /// That of whoever put the map: outside of it nobody is charged.
+    /// Tenant of the caller; only its users can be charged.
     pub tenant: Option<Arc<Tenant>>,
 }
 
-/// `revision_of` a cursor, where it is one of ours.
+/// `revision_of` returns the revision of a cursor of this service.
 pub fn map(
     map: WorkMap<Box<RawValue>>,
     revision_of: impl Fn(&str) -> Option<u64>,

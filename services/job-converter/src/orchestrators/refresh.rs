@@ -1,4 +1,5 @@
-//! What changed, put in words again. Always from the whole of one piece of work.
+//! Publishes the current entries of dirty work; always computed from the whole state of one piece
+//! of work.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,9 @@ use super::entries::{self, Faults};
 use super::{Kept, Orchestrators, WORK};
 use crate::store::Rows;
 
-/// What the rest of the service knows.
+/// State of the service that entries depend on.
 pub struct Known<'a> {
-    /// The allocations of this term were heard of: before that nothing can be said of shares.
+    /// The first update of `allocations` has arrived; shares are unknown before.
     pub heard: bool,
     pub verdicts: &'a BTreeMap<String, VerdictEntry>,
     pub stop_grace_ms: u64,
@@ -81,7 +82,7 @@ impl Orchestrators {
         };
         let refused = verdict.filter(|verdict| verdict.refused);
         if let Some(verdict) = refused.filter(|_| known.heard && work.alive() == 0 && open(kept)) {
-            // told once, and asked for no more; it stays known as long as its map has it.
+            // Refused once and requested no more; it stays known while its map names it.
             kept.book.refuse(&work.name);
             work.reason = Some(entries::refusal(verdict));
             if let Some(it) = kept.book.get(&work.name) {
@@ -117,7 +118,7 @@ impl Orchestrators {
         };
         for share in work.shares.values() {
             let scope = work.orchestrator.as_str();
-            // Over, and only waiting to be buried.
+            // Over; the scheduler has not removed it yet.
             if work.settled.contains(&share.id) {
                 batch.withdraw(ORCHESTRATED, scope, share.id.as_str());
                 continue;
@@ -127,7 +128,7 @@ impl Orchestrators {
         }
     }
 
-    /// Entries that were refused, and are no work.
+    /// Publishes refused entries that are no work.
     pub(super) fn tell_idle(
         &mut self,
         (name, kept): (&UserName, &Kept),

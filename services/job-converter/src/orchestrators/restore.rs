@@ -1,4 +1,4 @@
-//! From rows to the working set and back.
+//! Converts orchestrators and their work to rows and back.
 
 use hayward_job_converter_domain::orchestrated::{Book, Known, Mark, Over};
 use hayward_job_converter_domain::{Brake, Pace};
@@ -29,7 +29,7 @@ impl Kept {
             sequence: mark.map(|mark| i64::try_from(mark.sequence).unwrap_or(i64::MAX)),
             accepted_at_ms: self.accepted_at.map(Timestamp::unix_ms),
             past: self.book.past().to_vec(),
-            // Texts and ids always write.
+            // Serialization of texts and ids cannot fail.
             faults: serde_json::to_string(&self.faults).unwrap_or_else(|_| "{}".to_owned()),
         }
     }
@@ -63,7 +63,7 @@ fn over_of(word: &str) -> Over {
 }
 
 impl Orchestrators {
-    /// Exactly what the commits before had built, but for the clocks, which begin anew.
+    /// Equals the state of the last commit, except for monotonic clocks, which restart.
     pub fn restored(stored: Stored) -> Result<Self, sqlx::Error> {
         let mut all = Self::default();
         for row in stored.kept {
@@ -133,7 +133,7 @@ impl Orchestrators {
         Ok(())
     }
 
-    /// Returns until when what is held back.
+    /// Returns the ends of the holds.
     pub fn restore_brakes(
         &mut self,
         strikes: Vec<(Uuid, i32)>,

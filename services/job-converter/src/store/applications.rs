@@ -1,4 +1,4 @@
-//! Applications, and their tasks and placeholders: each as one document, written when it differs.
+//! Rows of applications, tasks and placeholders: one document each, written when it changed.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -16,7 +16,7 @@ pub struct TaskText {
     pub body: String,
 }
 
-/// Each of them once.
+/// Ids must be unique.
 pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -41,7 +41,7 @@ pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::E
     .map(drop)
 }
 
-/// Each of them once.
+/// Ids must be unique.
 pub async fn put_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -82,7 +82,7 @@ pub async fn delete_tasks(
     .map(drop)
 }
 
-/// With all their tasks.
+/// Deletes applications with all their tasks.
 pub async fn delete(tx: &mut PgConnection, gone: &[Uuid]) -> Result<(), sqlx::Error> {
     if gone.is_empty() {
         return Ok(());

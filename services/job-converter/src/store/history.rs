@@ -1,4 +1,4 @@
-//! Lines of history, for people.
+//! Timeline entries.
 
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;

@@ -1,5 +1,5 @@
-//! Everything a term needs from the rows at its start. Outcomes of open jobs come as ranges, so
-//! that a job of ten million tasks is read as what it is: mostly one range.
+//! Rows a term needs at its start. Outcomes of open jobs are read as ranges: a job of ten million
+//! tasks is mostly one range.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -31,9 +31,9 @@ pub struct FinalRow {
     pub ended_at_ms: i64,
     pub runner: Option<String>,
     pub kind: String,
-    /// The name its user gave it.
+    /// Name chosen by the user.
     pub name: Option<String>,
-    /// Its submission says so, or has standbys.
+    /// True when the submission says so or has standbys.
     pub host_affinity: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct StrikesRow {
     pub strikes: i32,
 }
 
-/// All of it, read in one transaction.
+/// All rows, read in one transaction.
 pub struct Stored {
     pub runners: Vec<RunnerRow>,
     pub open: Vec<OpenRow>,

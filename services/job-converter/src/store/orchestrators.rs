@@ -1,4 +1,4 @@
-//! Orchestrators, and the work their last maps named.
+//! Rows of orchestrators and of the work in their last maps.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct WorkRow {
     pub gone: bool,
 }
 
-/// What one batch changes; the last of each counts.
+/// Changes of one batch; the last change of each key counts.
 #[derive(Default)]
 pub struct Changes {
     kept: BTreeMap<String, Option<KeptRow>>,
@@ -89,7 +89,7 @@ pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::
         .map(drop)
 }
 
-/// There are few, so each is a statement.
+/// Orchestrators are few, so each is one statement.
 async fn keep(tx: &mut PgConnection, name: &str, row: &KeptRow) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into orchestrator
@@ -178,7 +178,7 @@ pub struct SettledShare {
     pub allocation: String,
 }
 
-/// A share as it was published.
+/// A published share.
 pub struct Listed {
     pub scope: String,
     pub key: String,

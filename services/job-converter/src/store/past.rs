@@ -1,4 +1,4 @@
-//! Nodes of ended allocations, for reports that arrive late.
+//! Nodes of ended allocations, for late reports.
 
 use sqlx::PgConnection;
 use uuid::Uuid;

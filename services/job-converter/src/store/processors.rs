@@ -1,4 +1,4 @@
-//! What is remembered of processors, and where each was last seen.
+//! Rows of processors and of the hosts they were last seen on.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 pub struct ProcessorRow {
     pub slot: String,
     pub work: Uuid,
-    /// Count, instant and delay of the failures that are counted.
+    /// Count, last instant in ms and last delay in ms of the counted failures.
     pub failures: Option<(i32, i64, i64)>,
     pub ended: Option<&'static str>,
     pub failover: Option<String>,
@@ -22,7 +22,7 @@ pub struct LocalityRow {
     pub at_ms: i64,
 }
 
-/// The last of each slot counts.
+/// The last row of each slot counts.
 pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -62,7 +62,7 @@ pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sql
     .map(drop)
 }
 
-/// The last of each processor counts.
+/// The last row of each processor counts.
 pub async fn put_locality(tx: &mut PgConnection, rows: &[LocalityRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -91,7 +91,7 @@ pub async fn put_locality(tx: &mut PgConnection, rows: &[LocalityRow]) -> Result
     .map(drop)
 }
 
-/// Services by user and name that nobody can read any more.
+/// Forgets services that are no longer readable, by user and name.
 pub async fn forget_locality(
     tx: &mut PgConnection,
     gone: &[(String, String)],

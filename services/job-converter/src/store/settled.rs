@@ -1,4 +1,4 @@
-//! Ended allocations that were taken note of, and the count of ends without progress.
+//! Settled allocations, and counts of ends without progress.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -45,7 +45,7 @@ pub async fn delete_settled(tx: &mut PgConnection, gone: &[String]) -> Result<()
         .map(drop)
 }
 
-/// The last count of each slot; none of them twice. A count of 0 deletes the row.
+/// The last count of each slot counts; 0 deletes the row.
 pub async fn put_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());

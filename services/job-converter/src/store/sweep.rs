@@ -1,5 +1,5 @@
-//! Deletes the history of forgotten work, outside the commits and a little at a time: a job may
-//! have ten million outcomes. Nothing here is part of the working set, so it needs no fence.
+//! Deletes the history of forgotten work in small pieces outside the commits: a job may have ten
+//! million outcomes. These rows are not part of the working set, so no fence is needed.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use hayward_service::Shutdown;
 use sqlx::PgPool;
 
 const PAUSE: Duration = Duration::from_secs(5);
-/// Rows one statement deletes at most.
+/// Rows per statement, at most.
 const PIECE: i64 = 5_000;
 
-/// Sweeps while this replica leads, until shutdown.
+/// Runs while this replica leads, until shutdown.
 pub async fn run(pool: PgPool, publisher: std::sync::Arc<Publisher>, shutdown: Shutdown) {
     loop {
         let mut more = false;
@@ -33,7 +33,7 @@ pub async fn run(pool: PgPool, publisher: std::sync::Arc<Publisher>, shutdown: S
     }
 }
 
-/// One piece of one forgotten work; true when there was one.
+/// Deletes one piece of the history of one piece of work; false when there was none.
 async fn piece(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let Some(work) = sqlx::query_scalar!("select work from forgotten limit 1")
         .fetch_optional(pool)

@@ -1,4 +1,4 @@
-//! Work as submitted and how it ended, and the tokens its runners have.
+//! Submitted work, its end, and the tokens of its runners.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct WorkRow {
     pub submission: String,
     pub traceparent: Option<String>,
     pub runner: Option<String>,
-    /// A list, as JSON.
+    /// JSON list; `None` without groups.
     pub groups: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct Submitted {
     pub rows: Vec<WorkRow>,
 }
 
-/// A service that was changed.
+/// A changed service.
 pub struct AmendedRow {
     pub id: Uuid,
     pub submission: String,
@@ -117,7 +117,7 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
     .map(drop)
 }
 
-/// The last of each counts.
+/// The last change of each service counts.
 pub async fn amend(tx: &mut PgConnection, rows: &[AmendedRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -159,7 +159,7 @@ pub async fn cancel(tx: &mut PgConnection, rows: &[CancelledRow]) -> Result<(), 
     .map(drop)
 }
 
-/// Notes how work ended and deletes what only matters while it lasts.
+/// Stores the end of work and deletes the rows that only open work needs.
 pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -198,7 +198,7 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
         .map(drop)
 }
 
-/// Work that is not kept any longer; its history follows piece by piece.
+/// Deletes work; its history is deleted piece by piece later.
 pub async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
     if ids.is_empty() {
         return Ok(());
@@ -215,7 +215,7 @@ pub async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Err
         .map(drop)
 }
 
-/// What the timeline begins with.
+/// First entry of a timeline.
 pub struct Beginning {
     pub submitted_at_ms: i64,
     pub revision: i64,
@@ -231,7 +231,7 @@ pub async fn beginning(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Beginning
     .await
 }
 
-/// What was submitted, as it stands after its changes.
+/// Current submission and generation.
 pub struct Standing {
     pub submission: String,
     pub generation: i32,

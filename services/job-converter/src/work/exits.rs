@@ -1,10 +1,10 @@
-//! Exits of processes: whether one counts against its work, and its sentence for people.
+//! Meaning of process exits: whether an exit counts against its work, and its sentence for people.
 
 use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{Exit, ExitCause};
 
-/// What a node refuses to start, it refuses again as soon as it is asked again; and it is not
-/// blocked for it, since others it serves well.
+/// True when the program itself caused the end. A refusal by the node counts too: the node refuses
+/// the same program again, and it is not blocked for that.
 pub fn is_own(vacated: bool, exit: Option<&Exit>) -> bool {
     !vacated
         && exit.is_none_or(|exit| match exit.cause {

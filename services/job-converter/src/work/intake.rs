@@ -1,5 +1,5 @@
-//! From a submission to work, before the committer sees it: checked, numbered, and with its rows
-//! and entries already written as text, so that the one committing task only has to carry them.
+//! Turns a submission into prepared work: numbered, with its rows and entries serialized. This
+//! happens in the handler, so the committer only stores it.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::work::projections;
 use crate::work::version::Version;
 use crate::work::{DEFAULT_ATTEMPTS, Job, Past, Runner, What, Work, kind_name, slots};
 
-/// Who submits, when, and under which trace.
+/// Submitter, time and trace of a submission.
 pub struct Origin {
     pub user: UserName,
-    /// Who submitted it for them (S11).
+    /// Submitter, when it acted for the user (S11).
     pub actor: Option<String>,
     pub groups: Groups,
     pub at: Timestamp,
@@ -32,7 +32,7 @@ pub struct Origin {
     pub stop_grace_ms: u64,
 }
 
-/// Work that only has to be committed.
+/// Work ready to be committed.
 pub struct Prepared {
     pub work: Work,
     pub row: WorkRow,
@@ -76,7 +76,7 @@ pub fn job_of(submission: JobSubmission, runner: Runner) -> What {
     }))
 }
 
-/// Tasks whose answer stays within some mebibytes, however much each carries.
+/// Tasks per lease answer that keep the answer within 4 MiB.
 fn most_leased(job: &JobSubmission) -> u32 {
     const ANSWER: usize = 4 << 20;
     const FRAME: usize = 64;
@@ -133,7 +133,7 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
     })
 }
 
-/// Absent where there are none, as for most.
+/// `None` without groups.
 fn written(groups: &Groups) -> Result<Option<String>, Problem> {
     let some = (!groups.is_empty()).then(|| serde_json::to_string(groups));
     some.transpose().map_err(Problem::internal)
@@ -143,7 +143,7 @@ fn raw<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {
     serde_json::value::to_raw_value(entry).map_err(Problem::internal)
 }
 
-/// What a row of `work` says was submitted.
+/// The submission in a row of `work`.
 pub fn what_was_submitted(
     kind: &str,
     text: &str,

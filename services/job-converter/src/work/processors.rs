@@ -1,5 +1,5 @@
-//! Services in the words of their processors: from a submission to the terms, from the machine to
-//! what is asked for, what its process is told and what its user sees. Pure.
+//! Services and their processors: from a submission to its terms, and from the state machine to
+//! demand, environment and views. Pure.
 
 use std::collections::BTreeMap;
 
@@ -42,12 +42,12 @@ impl Work {
         Some(self.processors.as_ref()?.terms().place(slot))
     }
 
-    /// The identity of what is deployed now.
+    /// Id of the current deployment.
     pub fn deployment(&self) -> String {
         self.version.deployment(&self.id)
     }
 
-    /// Its processes of older deployments that have not ended.
+    /// Live processes of older deployments.
     pub fn outdated(&self) -> usize {
         let now = self.version.deployed;
         let old = |process: &&Process| process.alive() && process.deployed != now;
@@ -75,7 +75,7 @@ impl Work {
         })
     }
 
-    /// 11.1: an active and its standbys.
+    /// An active and its standbys are kept apart.
     pub fn apart(&self, slot: usize) -> Option<Apart> {
         let (What::Service(service), Some(processors)) = (&self.what, &self.processors) else {
             return None;
@@ -87,7 +87,7 @@ impl Work {
         })
     }
 
-    /// 7.1: actives are served before what stands by, whichever they are.
+    /// Actives sort before their standbys.
     pub fn asked_at(&self, slot: usize) -> Timestamp {
         let standby = self.place(slot).and_then(|place| place.replica);
         standby.map_or(self.submitted_at, |replica| {
@@ -95,7 +95,7 @@ impl Work {
         })
     }
 
-    /// What the process of a service is told about itself.
+    /// Environment that identifies a process of a service.
     pub fn told_environment(&self, slot: usize) -> BTreeMap<String, String> {
         let Some(place) = self.place(slot) else {
             return BTreeMap::new();
@@ -157,7 +157,7 @@ impl Work {
         }
     }
 
-    /// The name under which hosts of its processors are remembered, where they are.
+    /// Name under which the last hosts of its processors are stored; `None` without host affinity.
     pub fn home(&self) -> Option<String> {
         let processors = self.processors.as_ref()?;
         let What::Service(service) = &self.what else {
@@ -186,7 +186,7 @@ fn failures(record: &Record) -> FailureView {
     }
 }
 
-/// The word of a row for how a processor is over, and back.
+/// Column value for the end of a processor.
 pub fn over_name(over: Over) -> &'static str {
     match over {
         Over::Failed => "failed",
@@ -201,7 +201,7 @@ pub fn over_of(name: &str) -> Over {
     }
 }
 
-/// A failover as its row keeps it.
+/// A failover as stored in its row.
 #[derive(Serialize, Deserialize)]
 struct Written {
     key: Option<hayward_vocabulary::AllocationId>,

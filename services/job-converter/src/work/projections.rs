@@ -1,4 +1,4 @@
-//! From work in memory to what is published of it: pure, and always from the whole.
+//! Published entries of work in memory. Pure; always computed from the whole state.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ impl Work {
         if let What::Service(service) = &self.what
             && let Some(container) = &service.container
         {
-            // Only nodes with a container engine have it, and only those of pools that list a
-            // directory have that (S21).
+            // Nodes with a container engine offer it; nodes of pools that list a directory offer
+            // its mount (S21).
             let mounts = container.mounts.iter();
             let mounts = mounts.map(|it| mount_resource(&it.source, it.read_only));
             let needed = std::iter::once(ENGINE.to_owned()).chain(mounts);
@@ -64,7 +64,7 @@ impl Work {
         }
     }
 
-    /// The name its user chose, or the program's.
+    /// Name chosen by the user, else the name of the program.
     fn name(&self) -> String {
         let (name, command) = match &self.what {
             What::Job(job) => (&job.submission.name, job.submission.command.first()),
@@ -77,7 +77,7 @@ impl Work {
     }
 }
 
-/// What a slot asks the scheduler for; `None` when there is nothing left to ask for.
+/// Demand entry of a slot; `None` when no process is wanted.
 pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<DemandEntry> {
     let state = work.slots.get(slot)?;
     let (max, remaining, mean, threads) = match &work.what {
@@ -156,13 +156,13 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
     }
 }
 
-/// Nothing is started for a reservation, so no launch says where it was submitted.
+/// A reservation has no launch, so its trace parent is part of the demand entry.
 fn reserved_within(work: &Work) -> Option<String> {
     let reserved = matches!(work.what, What::Reservation(_));
     work.traceparent.clone().filter(|_| reserved)
 }
 
-/// What Hayward says of a process goes before what its user says.
+/// Variables of Hayward override those of the user.
 fn environment(work: &Work, service: &ServiceSubmission, slot: usize) -> BTreeMap<String, String> {
     let mut environment = service.environment.clone();
     environment.extend(work.told_environment(slot));
@@ -180,7 +180,7 @@ fn program(service: &ServiceSubmission, instance: u64) -> Program {
     }
 }
 
-/// An argument vector with its placeholder filled in.
+/// Replaces a placeholder in an argument vector.
 pub fn filled(argv: &[String], placeholder: &str, number: u64) -> Vec<String> {
     let number = number.to_string();
     argv.iter()
@@ -188,7 +188,7 @@ pub fn filled(argv: &[String], placeholder: &str, number: u64) -> Vec<String> {
         .collect()
 }
 
-/// How work ended.
+/// Final state of work.
 pub struct End {
     pub state: WorkState,
     pub reason: Option<String>,
@@ -206,8 +206,8 @@ impl End {
         }
     }
 
-    /// The scheduler will never serve it: what it says is kept, since its verdict goes with the
-    /// demand (13.2).
+    /// The scheduler will never serve it. Reason and numbers are copied, since the verdict goes
+    /// with the demand.
     pub fn refused(verdict: &VerdictEntry, at: Timestamp) -> Self {
         let refusal = Refusal {
             reason: word(&verdict.reason),
@@ -220,7 +220,7 @@ impl End {
     }
 }
 
-/// A word of a closed list as it stands on the wire.
+/// Wire name of an enum value.
 pub fn word<T: serde::Serialize>(of: &T) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
@@ -228,7 +228,7 @@ pub fn word<T: serde::Serialize>(of: &T) -> String {
     }
 }
 
-/// What its user sees while it is not over.
+/// View of open work.
 pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
     let facts = work.facts(false);
     let (state, reason) = match status(&facts) {
@@ -245,7 +245,7 @@ pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
     seen(work, state, reason, None)
 }
 
-/// What its user sees once it is over.
+/// View of ended work.
 pub fn final_view(work: &Work, end: &End) -> WorkView {
     let mut view = seen(work, end.state, end.reason.clone(), Some(end.at));
     view.processes.clear();
@@ -322,7 +322,7 @@ fn process_state(process: &Process) -> &'static str {
     }
 }
 
-/// What becomes of processes that cannot be reached (W7).
+/// Sentence about unreachable processes and what happens to them (W7).
 fn cut_off(work: &Work) -> Option<String> {
     let unreachable = |process: &&Process| process.state == AllocationState::Unreachable;
     let processes = work.slots.iter().flat_map(|slot| slot.processes.values());
@@ -358,7 +358,7 @@ fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
         .unwrap_or_else(|| "the scheduler has not considered it yet".to_owned())
 }
 
-/// How far a new deployment has come.
+/// Progress of a rolling deployment.
 fn rolling(work: &Work) -> Option<String> {
     let (outdated, all) = (work.outdated(), work.slots.len());
     let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
@@ -377,8 +377,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
     if running >= instances || !matches!(work.what, What::Service(_)) {
         return None;
     }
-    // Why the others are not: an end that holds them back, or what the scheduler says of them, as
-    // where there is one fault domain only (11.1).
+    // Explains missing instances: the failure that holds a slot back, else the verdict.
     let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
     let verdict = verdict.filter(|verdict| verdict.reason != WaitReason::Satisfied);
     let note = note.or(verdict.map(|verdict| verdict.detail.as_str()));

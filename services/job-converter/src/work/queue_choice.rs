@@ -1,13 +1,13 @@
-//! The place in a queue that a submission asks for (application protocol, 7.5).
+//! Queue, pool and priority of a submission, for its demand.
 //!
-//! Whether there is such a queue, and who may use it, is the scheduler's to say: it answers with a
-//! verdict. The groups are those of the token it was submitted with, never of the body.
+//! rm-scheduler decides whether the queue exists and who may use it, and answers with a verdict.
+//! Groups come from the token of the submission, never from the body.
 
 use hayward_vocabulary::{Queued, WorkKind};
 
 use crate::work::{What, Work};
 
-/// Absent: it is served in a class.
+/// `None` when the work is served in a class.
 pub fn queued(work: &Work) -> Option<Box<Queued>> {
     let (queue, pool, priority) = match &work.what {
         What::Job(job) => {
@@ -20,7 +20,7 @@ pub fn queued(work: &Work) -> Option<Box<Queued>> {
     if queue.is_none() && pool.is_none() {
         return None;
     }
-    // The instances of a service are one application.
+    // All instances of a service are one application of the queue.
     let application = (work.kind() == WorkKind::Service).then(|| work.id.to_string());
     Some(Box::new(Queued {
         pool: pool.clone(),

@@ -1,4 +1,4 @@
-//! What a submission may say. All faults are told at once, each with a JSON pointer (A8, A9).
+//! Validation of submissions. All faults are reported at once, each with a JSON pointer (A8).
 
 mod amounts;
 mod orchestrated;
@@ -24,17 +24,17 @@ pub const MOST_INSTANCES: u32 = 10_000;
 pub const MOST_ATTEMPTS: u32 = 100;
 pub const MOST_THREADS: u32 = 256;
 pub const LONGEST_TEXT: usize = 4 * 1024;
-/// Thirty days: whoever wants to wait longer wants to wait.
+/// Thirty days; `wait` is unlimited.
 pub const LONGEST_WAIT_MS: u64 = 30 * 86_400_000;
 const LONGEST_NAME: usize = 256;
 /// Twenty levels of names.
 const LONGEST_QUEUE: usize = 1_300;
 const MOST_EXTRAS: usize = 32;
 const MOST_MOUNTS: usize = 16;
-/// 64 TiB of memory and 65,536 cpus: more than any machine, and far from overflow.
+/// 64 TiB of memory and 65,536 cpus: more than any node has, and far from overflow.
 const MOST_MEMORY: u64 = 1 << 46;
 const MOST_MILLI: u64 = 1 << 26;
-/// More faults than anyone reads; a list of a million bad words gets a short answer.
+/// Limits the answer to a long list of invalid values.
 const MOST_FAULTS: usize = 100;
 
 pub use amounts::amounts;
@@ -91,7 +91,7 @@ impl Faults {
         }
     }
 
-    /// Which queue there is, is the policy's to say; here only that it is one.
+    /// Checks the form only; the policy decides which queues exist.
     fn queue(
         &mut self,
         class: Option<&String>,
@@ -153,7 +153,7 @@ impl Faults {
         self.text(|| "/container/image".to_owned(), image, LONGEST_NAME);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
         let begins = image.starts_with(|c: char| c.is_ascii_alphanumeric());
-        // An address as `http://…` would only fail on the node, again and again.
+        // An address such as `http://…` would fail on every node.
         let whole = !image.contains("//") && !image.ends_with(['/', ':', '@']);
         self.check(
             image.bytes().all(plain) && begins && whole,
@@ -161,7 +161,7 @@ impl Faults {
             || "is no image: it is written name:tag, registry/name:tag or name@digest".to_owned(),
         );
         self.mounts(&container.mounts);
-        // S16
+        // Work never runs as a system account (S16).
         for (pointer, id) in [
             ("/container/uid", container.uid),
             ("/container/gid", container.gid),
@@ -172,7 +172,7 @@ impl Faults {
         }
     }
 
-    /// S21: which directories there are is the policy's to say; here only that they are ones.
+    /// Checks the form only; the policy decides which directories pools offer (S21).
     fn mounts(&mut self, mounts: &[Mount]) {
         self.check(mounts.len() <= MOST_MOUNTS, "/container/mounts", || {
             format!("more than {MOST_MOUNTS}")
@@ -283,7 +283,7 @@ impl Faults {
     }
 }
 
-/// Faults of a program: its command, its environment and its directory, which bears this name.
+/// Faults of a program. `directory_at` is the pointer of its directory.
 pub fn program(
     (command, environment, directory): (&[String], &BTreeMap<String, String>, Option<&String>),
     directory_at: &str,
@@ -347,7 +347,7 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.container(service.container.as_ref());
     let exclusive = service.when_unreachable.map(UnreachableChoice::meaning);
     if service.container.is_some() && exclusive == Some(WhenUnreachable::Exclusive) {
-        // Nobody beside the engine could end it when the lease of the node runs out (I4).
+        // Only the engine could end it when the node's lease expires (I4).
         let detail = "work in a container cannot be exclusive; leave out `container`, or choose \
                       `wait`, `replace` or `replace_after_ms`";
         faults.add("/when_unreachable", detail);
@@ -387,7 +387,7 @@ pub fn problem(faults: Vec<FieldFault>) -> Problem {
     )
 }
 
-/// For a result among others, which has no room for a problem.
+/// All faults in one line, for results of a bulk request.
 pub fn in_words(faults: &[FieldFault]) -> String {
     let words = faults
         .iter()

@@ -1,7 +1,7 @@
-//! Which deployment of a service a process was started for.
+//! Generation and deployment of a service.
 //!
-//! Its process is told (`HAYWARD_DEPLOYMENT`), and what it was told comes back with its allocation:
-//! so nothing else has to be remembered to know what is outdated.
+//! A process gets its deployment in `HAYWARD_DEPLOYMENT`, and its allocation repeats that variable.
+//! Outdated processes are found by it; no other record is needed.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub const VARIABLE: &str = "HAYWARD_DEPLOYMENT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Raised by each change.
+    /// Incremented by each accepted change.
     pub generation: u32,
-    /// The generation that changed last what its processes run.
+    /// Generation of the last change to what processes run.
     pub deployed: u32,
 }
 
@@ -37,19 +37,19 @@ impl Version {
         }
     }
 
-    /// The identity of a deployment: placements name it, and it is never used again.
+    /// Id of the deployment, used by placements and never reused.
     pub fn deployment(self, id: &WorkId) -> String {
         format!("{id}-{}", self.deployed)
     }
 }
 
-/// The number of the deployment that an allocation was granted for.
+/// Number of the deployment that an allocation was granted for.
 pub fn deployed(entry: &AllocationEntry) -> u32 {
     let environment = entry.launch.as_ref().map(|launch| &launch.environment);
     environment.map_or(1, number)
 }
 
-/// Deployments before they were numbered were named like their service, and were the first.
+/// Deployments had no number once; their id is that of the service and counts as 1.
 fn number(environment: &BTreeMap<String, String>) -> u32 {
     let name = environment.get(VARIABLE);
     let number = name.and_then(|name| name.rsplit_once('-')?.1.parse().ok());

@@ -1,5 +1,4 @@
-//! Two maps beside each other: what is new, gone, changed, and what became of processes (R-7.2,
-//!
+//! Compares two maps: new, removed and changed work, and the state of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +6,21 @@ use hayward_vocabulary::AllocationId;
 
 use super::{Known, Map, Over, Piece};
 
-/// What follows from a map. Steps come in the order of: vacated shares, completed work,
-/// what is asked for now.
+/// Steps that follow from a map, in this order: vacated shares, completed work, current requests
+///
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The process of this share is complete, or is not named any more.
+    /// The process of this share is complete, or no longer named.
     Vacated { work: String, share: AllocationId },
-    /// It asks for nothing any more; when it is gone from the map it is forgotten too.
+    /// It requests nothing any more; without an entry in the map it is forgotten too.
     Completed { work: String, gone: bool },
-    /// It begins to ask.
+    /// It starts to request processes.
     Arrived { work: String },
-    /// It goes on, and something of it is different.
+    /// It continues and something changed.
     Refreshed { work: String },
 }
 
-/// How many entries of a map were what; `vacated` counts shares.
+/// Number of entries by result; `vacated` counts shares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub new: usize,
@@ -120,7 +119,7 @@ impl Found {
 
     fn first_seen<P: Piece>(&mut self, id: &str, piece: P) -> Known<P> {
         self.counts.new += 1;
-        // A share of a life before, whose process is known to have ended.
+        // Shares of an earlier life of the work whose process has ended.
         let over: Vec<AllocationId> = complete(&piece).cloned().collect();
         for share in &over {
             self.vacate(id, share);
@@ -143,7 +142,7 @@ impl Found {
         self.counts.changed += 1;
         let ended = self.reconcile(id, known, &piece, takeover) && !piece.is_job();
         let over = match known.over {
-            // What ended with its process does not begin again while its entry goes on.
+            // Work that ended with its process does not start again while its entry stays.
             Some(Over::ProcessEnded) => state(&piece, true),
             _ => state(&piece, ended),
         };
@@ -160,8 +159,8 @@ impl Found {
         Known { piece, over }
     }
 
-    /// true when a process of it ended. Who has just lost its memory is not believed where
-    /// it is silent: a share it does not name is one it has not heard of yet.
+    /// Compares processes; true when one ended. An orchestrator without memory is not believed
+    /// about shares it does not name: it has not observed them yet.
     fn reconcile<P: Piece>(
         &mut self,
         id: &str,
@@ -185,7 +184,7 @@ impl Found {
         self.is_its_end(&ended)
     }
 
-    /// A process that ended as it was told to gives its share back, and its work is served anew.
+    /// A process that ended on request returns its share, and its work is served again.
     fn is_its_end(&self, ended: &[AllocationId]) -> bool {
         ended.iter().any(|share| !self.leaving.contains(share))
     }

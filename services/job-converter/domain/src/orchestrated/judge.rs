@@ -1,11 +1,11 @@
-//! Whether a map is looked at at all.
+//! Decides whether a map is applied at all.
 
-/// Which map of which life of an orchestrator this is.
+/// Identifies a map within the lives of an orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// Chosen by the orchestrator when it begins without memory, and never again.
+    /// Chosen by the orchestrator when it starts without memory; never reused.
     pub lineage: String,
-    /// Of this map; only grows within a lineage.
+    /// Grows within a lineage.
     pub sequence: u64,
 }
 
@@ -18,23 +18,23 @@ pub enum Ignored {
     Stale { accepted: u64 },
     /// Its sequence number was used for another map.
     SequenceUsed,
-    /// Another lineage has taken over from this one.
+    /// Another lineage has taken over.
     Superseded,
 }
 
 pub(super) enum Judged {
-    /// Nothing was accepted before.
+    /// No map was accepted before.
     First,
     Next,
-    /// Has the mark of the last one.
+    /// Same mark as the last map.
     Again,
-    /// A life without memory of the one before.
+    /// A new lineage.
     Takeover,
     Ignored(Ignored),
 }
 
-/// Lineages remembered as superseded: a map would have to be delayed for as many lives of its
-/// orchestrator to be taken for a new one.
+/// Superseded lineages remembered. A map would have to be delayed by this many lineages to be taken
+/// for a new one.
 const MOST_PAST: usize = 64;
 
 pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: bool) -> Judged {
@@ -44,7 +44,7 @@ pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: boo
     match last {
         _ if empty => Judged::Ignored(Ignored::Empty),
         None => Judged::First,
-        // Whatever its sequence: the maps before it may have been lost.
+        // Independent of the sequence, since earlier maps may have been lost.
         Some(last) if last.lineage != new.lineage => Judged::Takeover,
         Some(last) if new.sequence < last.sequence => Judged::Ignored(Ignored::Stale {
             accepted: last.sequence,

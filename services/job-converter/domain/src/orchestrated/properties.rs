@@ -1,4 +1,4 @@
-//! What holds for every history of maps.
+//! Properties of every history of maps.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn numbered(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
     of("life", sequence as u64 + 1, works)
 }
 
-/// Who only takes the steps: which work asks, in which words, and which shares were given back.
+/// Applies only the steps: which work requests processes, and which shares were returned.
 #[derive(Debug, Default, PartialEq)]
 struct Mirror {
     asks: BTreeMap<String, Entry>,
@@ -88,8 +88,8 @@ proptest! {
         }
     }
 
-    /// Each map arrives any number of times at any time. What counts is those that were newer than
-    /// all before them, and after the newest has arrived, exactly its work is known.
+    /// Maps may arrive repeatedly and in any order. Only maps newer than all before count; after
+    /// the newest arrived, exactly its work is known.
     #[test]
     fn delayed_and_repeated_maps_end_as_the_newest(
         history in histories(),
@@ -113,7 +113,7 @@ proptest! {
         let known: BTreeMap<_, _> =
             book.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
         prop_assert_eq!(&known, last);
-        // The steps alone lead to the same work, and nothing asks that its map does not ask for.
+        // The steps alone give the same work, and no work requests more than its map does.
         let asks: Vec<_> = book.works().iter().filter(|(_, it)| it.over.is_none()).collect();
         prop_assert_eq!(mirror.asks.len(), asks.len());
         for (id, known) in asks {
@@ -156,8 +156,8 @@ proptest! {
         }
     }
 
-    /// However often an orchestrator loses its memory, the newest life counts, and an old one
-    /// changes nothing.
+    /// However often an orchestrator loses its memory, the newest lineage counts and older ones
+    /// change nothing.
     #[test]
     fn of_many_lives_the_newest_counts(
         lives in prop::collection::vec(works(), 1..6),
@@ -180,8 +180,8 @@ proptest! {
         }
     }
 
-    /// A life without memory whose first maps are empty, old news, or lost on the way is heard with
-    /// the first one that is not.
+    /// A new lineage whose first maps are empty, stale or lost takes over with the first one that
+    /// is not.
     #[test]
     fn whatever_is_lost_of_a_new_life_the_next_map_takes_over(
         before in works(),

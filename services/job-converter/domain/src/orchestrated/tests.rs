@@ -1,4 +1,4 @@
-//! Section 7, rule by rule.
+//! One test per rule of the work map.
 
 use super::*;
 
@@ -155,7 +155,7 @@ fn r7_6_processes_that_complete_or_vanish_vacate_their_shares() {
     let entry = job().with(1, true).with(3, false);
     let found = steps(book.accept(map(mark("a", 2), &[("x", entry.clone())])));
     assert_eq!(found, [vacated("x", 1), vacated("x", 2), refreshed("x")]);
-    // Said once.
+    // Reported once.
     let entry = Entry { size: 9, ..entry };
     let found = steps(book.accept(map(mark("a", 3), &[("x", entry)])));
     assert_eq!(found, [refreshed("x")]);
@@ -186,7 +186,7 @@ fn r13_3_a_process_that_ended_as_it_was_told_to_does_not_end_its_work() {
             ..map(mark("a", 2), &[("s", confirmed)])
         };
         assert_eq!(steps(book.accept(told)), [vacated("s", 1), refreshed("s")]);
-        // Its successor has a process of its own, and that one's end is the end of it.
+        // Its successor has a process of its own, whose end is the end of the work.
         let next = job().service().with(2, false);
         steps(book.accept(map(mark("a", 3), &[("s", next.clone())])));
         assert_eq!(book.get("s").unwrap().over, None);
@@ -212,7 +212,7 @@ fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
     let mut book = Book::default();
     let held = job().with(1, false).with(2, false);
     steps(book.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
-    // What it says has ended, has; what it does not name, it has not heard of yet.
+    // Processes named as ended have ended; processes it does not name were not observed yet.
     let takes_over = book.accept(map(mark("b", 2), &[("x", job().with(1, true))]));
     assert!(matches!(
         takes_over,

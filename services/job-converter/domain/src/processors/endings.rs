@@ -1,26 +1,24 @@
-//! Classes of ends (section 9). The reference tells them apart by exit codes (0, −100 aborted, −101
-//! disk, −102 preempted, others); here the cause says it.
+//! Classes of process ends, by the cause of the exit.
 
 use hayward_vocabulary::{Exit, ExitCause};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Exit 0.
+    /// Exit status 0.
     Completed,
-    /// Any other end of the program's own doing: the only one that is counted.
+    /// Any other end caused by the program; the only counted class.
     Failure,
-    /// It never ran. Spends no retry.
+    /// It never ran; uses no retry.
     LaunchFailed,
-    /// The node's doing, or nobody knows: not a failure.
+    /// Caused by the node, or unknown: not a failure.
     Lost,
-    /// It had been told to leave: never a failure, whatever its code.
+    /// It was vacating: never a failure, whatever its status.
     Intended,
-    /// Ended by order without having been told to leave: a restart that someone asked for.
+    /// It ended on request without vacating: a restart.
     Restarted,
 }
 
-/// `leaving`: it had been told to leave. That is asked first, so that a stop which was ordered
-/// spends nothing (section 9, the second hole).
+/// `leaving`: the process was vacating. This comes first, so that an ordered stop uses no retry.
 pub fn ending(exit: Option<&Exit>, leaving: bool) -> Ending {
     if leaving {
         return Ending::Intended;
@@ -30,12 +28,12 @@ pub fn ending(exit: Option<&Exit>, leaving: bool) -> Ending {
     };
     match exit.cause {
         ExitCause::Success => Ending::Completed,
-        // A class of the machine's faults (disk full, no device) clears the program.
+        // A node fault, such as a full disk, is not the program's failure.
         ExitCause::UserError | ExitCause::UserLimit if exit.cause_code.is_some() => Ending::Lost,
         ExitCause::UserError | ExitCause::UserLimit => Ending::Failure,
         ExitCause::LaunchFailed => Ending::LaunchFailed,
         ExitCause::Intended => Ending::Restarted,
-        // A word of a later version is held against nobody.
+        // Unknown causes of a later version count as no failure.
         ExitCause::Node | ExitCause::LaunchUnknown | ExitCause::Unknown => Ending::Lost,
     }
 }

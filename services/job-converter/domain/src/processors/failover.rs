@@ -1,7 +1,7 @@
-//! Failover of an active to the host of what stands by for it (11.4 to 11.6).
+//! Failover of an active to the host of one of its standbys.
 //!
-//! A failover is known by the allocation that was lost. What was tried in it is not tried again
-//! until it is over, which is when the active runs.
+//! A failover is identified by the lost allocation. A host tried in it is not tried again until the
+//! failover ends, which is when the active runs.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::{Now, Patience, Processors};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// The allocation the active had; absent where none was known.
+    /// Allocation the active lost; `None` when it was unknown.
     pub key: Option<AllocationId>,
-    /// Hosts that were asked for.
+    /// Hosts that were requested.
     pub used: BTreeSet<NodeName>,
-    /// Allocations of standbys that made place, or did not when they were told to.
+    /// Allocations of standbys that ended, or failed to end, for this failover.
     pub used_standbys: BTreeSet<AllocationId>,
-    /// The host that is asked for; absent: any.
+    /// Requested host; `None`: any.
     pub asked: Option<NodeName>,
-    /// The slot of the standby that has to end first.
+    /// Slot of the standby that must end first.
     pub waits_for: Option<usize>,
-    /// When it was told to.
+    /// When that standby was stopped, by the monotonic clock.
     pub since_ms: u64,
 }
 
@@ -39,7 +39,7 @@ impl Failover {
 }
 
 impl Processors {
-    /// An ordinary failure: the host it was on comes first, and counts as tried.
+    /// After an ordinary failure its own host is requested first and counts as tried.
     pub(super) fn record_first(
         &mut self,
         slot: usize,
@@ -53,7 +53,7 @@ impl Processors {
         self.changed.insert(slot);
     }
 
-    /// The active is lost. Told of the same loss again, it changes nothing.
+    /// Starts a failover. Repeating it for the same loss changes nothing.
     pub(super) fn fail_over(
         &mut self,
         slot: usize,
@@ -67,8 +67,7 @@ impl Processors {
                 self.all[slot].failover = Some(before);
                 return;
             }
-            // An active that was lost again before it ran is still in the same failover: what was
-            // tried stays tried.
+            // Lost again before it ran: the same failover continues with the hosts tried so far.
             Some(before) => Failover { key, ..before },
             None => Failover::of(key),
         };
@@ -77,8 +76,8 @@ impl Processors {
         self.choose(slot, now);
     }
 
-    /// 11.4: the next host that was not tried in this failover. Of several standbys the one that is
-    /// up for the longest has the most to take over; a host that was lost has nothing.
+    /// Chooses the next host not tried in this failover. Among several standbys, the one that runs
+    /// longest has the most state to take over; a lost host has none.
     pub(super) fn choose(&mut self, slot: usize, now: Now) {
         let mut failover = self.all[slot]
             .failover
@@ -123,7 +122,7 @@ impl Processors {
             self.ask_for(slot, Some(host), now, 0);
             self.tell(slot, &what);
         } else {
-            // 11.5: recorded too, or its end would begin a failover that has forgotten the others.
+            // Recorded as well, or its end would start a failover without memory.
             self.all[slot].failover = Some(failover);
             self.ask_for(slot, None, now, 0);
             self.tell(slot, "fails over to any host");
@@ -142,8 +141,8 @@ impl Processors {
         }
     }
 
-    /// The standby has ended: the active takes its host, and the standby goes anywhere else. Or it
-    /// does not end (11.6), and is believed to run; or its host is lost: the next choice is tried.
+    /// The standby ended: the active takes its host and the standby goes elsewhere. If the standby
+    /// does not end in time, or its host is lost, the next choice is tried.
     pub(super) fn go_on_over(&mut self, slot: usize, patience: Patience, now: Now) {
         let failover = self.all[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
@@ -153,7 +152,7 @@ impl Processors {
         };
         let patient = now.monotonic_ms.saturating_sub(since_ms) < patience.stop_ms;
         let gone = self.all[standby].alive == 0;
-        // Something of the active stands again: a place given by an action, or its node is back.
+        // The active has a process again: an action placed it, or its node is back.
         let needless = self.all[slot].seat.is_some();
         if !gone && patient && !needless {
             return;
@@ -177,7 +176,7 @@ impl Processors {
         }
     }
 
-    /// 11.4: two standbys of one active on one host must never be.
+    /// Two standbys of one active must never share a host.
     fn look_for_breach(&mut self, slot: usize, host: &NodeName) {
         let on_it = |standby: &usize| {
             let seat = self.all[*standby].seat.as_ref();

@@ -1,15 +1,15 @@
-//! Retry accounting (section 10): what one more failure of a processor means.
+//! Retry accounting: the effect of one more failure.
 
-/// On top of the delay before the last retry, for clocks that differ.
+/// Added to the delay before the last retry, for clock differences.
 pub const SKEW_MS: u64 = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retries {
-    /// Below 0: always, without counting.
+    /// Retries; below 0: unlimited and uncounted.
     pub count: i32,
     pub window_ms: u64,
     pub last_delay_ms: u64,
-    /// The service fails with its first processor that has none left.
+    /// The service fails with the first processor without retries.
     pub fail_service: bool,
 }
 
@@ -35,13 +35,13 @@ impl Retries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     pub count: u32,
-    /// By the wall clock: it outlives managers.
+    /// By the wall clock, since it outlives a term.
     pub last_failure_ms: i64,
     pub last_delay_ms: u64,
 }
 
 impl Record {
-    /// How long its last retry still has to wait, after a restart.
+    /// Remaining delay of its last retry after a restart.
     pub fn waits_ms(&self, now_ms: i64) -> u64 {
         let gone = u64::try_from(now_ms.saturating_sub(self.last_failure_ms)).unwrap_or(0);
         self.last_delay_ms.saturating_sub(gone)
@@ -50,24 +50,24 @@ impl Record {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
-    /// Retried, and nothing is noted.
+    /// Retried without a record.
     Uncounted,
     /// Retried after the record's delay.
     Retry(Record),
-    /// No more; the record stays as it was.
+    /// No retry; the record is unchanged.
     Exhausted,
 }
 
-/// `specific`: the retry goes to a certain host.
+/// `specific`: the retry requests one host.
 pub fn account(record: Option<&Record>, retries: &Retries, now_ms: i64, specific: bool) -> Counted {
-    // 10.1, 10.2
+    // Unlimited retries keep no record.
     let Ok(limit) = u32::try_from(retries.count) else {
         return Counted::Uncounted;
     };
     if limit == 0 {
         return Counted::Exhausted;
     }
-    // 10.3: the gap to the failure before counts, not how many there were in any span.
+    // Only the gap to the previous failure counts.
     let count = match record {
         None => 1,
         Some(record) => {
@@ -81,11 +81,11 @@ pub fn account(record: Option<&Record>, retries: &Retries, now_ms: i64, specific
             }
         }
     };
-    // 10.4
+    // All retries are used.
     if count > limit {
         return Counted::Exhausted;
     }
-    // 10.5
+    // The last retry on its own host waits longer.
     let last_delay_ms = if count == limit && specific {
         retries.last_delay_ms.saturating_add(SKEW_MS)
     } else {

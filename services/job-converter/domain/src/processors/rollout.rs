@@ -1,23 +1,22 @@
-//! A service is changed while it runs: how many processors it has, and what they run.
+//! Changes of a running service: the number of processors, and what they run.
 //!
-//! What runs as an older deployment says is *outdated*. It is taken off a few at a time, and asked
-//! for again once nothing of it is alive: two processes of one processor would be one too many.
-//! Nothing of this is remembered beside the deployment itself: what is outdated is seen on what
-//! stands, so that a manager that starts anew goes on where the one before was.
+//! Processes of an older deployment are *outdated*. They are stopped a few at a time and requested
+//! again once none of the processor's processes is alive, so that it never has two. Outdated
+//! processes are recognized by their deployment; a restart needs no other record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Now, Over, Place, Processor, Processors, Terms};
 
 impl Processor {
-    /// Runs as an older deployment says, and was not taken off yet.
+    /// It runs an older deployment and was not stopped yet.
     fn is_outdated(&self) -> bool {
-        // With two of it alive it is being moved: what comes next is as deployed now.
+        // Two live allocations mean a move; the next one gets the current deployment.
         let stands = self.seat.as_ref().is_some_and(|seat| seat.stale);
         stands && !self.renews && self.alive <= 1
     }
 
-    /// Nobody misses it. `shaky`: it has failed in this deployment, and did not run long since.
+    /// It runs. `shaky`: it failed in this deployment and has not run long since.
     pub(super) fn is_up(&self, shaky: bool) -> bool {
         match &self.seat {
             Some(seat) => seat.running && !self.renews && (seat.stale || !shaky),
@@ -27,9 +26,8 @@ impl Processor {
 }
 
 impl Processors {
-    /// Goes on under other terms. Processors that were there already stay what they are; deployed
-    /// `anew`, none of them has failed or completed yet. Returns the slots that were not there
-    /// before.
+    /// Applies new terms. Existing processors keep their state; with `anew`, failures and ends are
+    /// cleared. Returns the new slots.
     pub fn amend(&mut self, terms: Terms, anew: bool, now: Now) -> Vec<usize> {
         let before = std::mem::replace(&mut self.terms, terms);
         let known = std::mem::take(&mut self.all).into_iter().enumerate();
@@ -59,8 +57,8 @@ impl Processors {
         fresh
     }
 
-    /// Failovers name their standbys by slot, and slots have moved. One whose standby is no more
-    /// goes to its host all the same; without standbys there is none.
+    /// Failovers refer to standbys by slot, and slots have moved. A failover whose standby was
+    /// removed uses its host; without standbys there is no failover.
     fn keep_failovers(&mut self, before: &Terms, now: Now) {
         let keeps = self.terms.fails_over();
         let mut yielding = BTreeSet::new();
@@ -82,15 +80,15 @@ impl Processors {
         }
     }
 
-    /// What there was of a processor was told to end, and nothing more is asked for until it has.
+    /// The processes of a processor were stopped; it requests nothing until they have ended.
     pub fn renews(&mut self, slot: usize) {
         if let Some(it) = self.all.get_mut(slot) {
             it.renews |= it.alive > 0 && it.seat.is_none();
         }
     }
 
-    /// Takes off what is outdated, so that never more than `limit` are missing for it. What does
-    /// not run is missing already. Standbys go before actives, and never both of a pair at a time.
+    /// Stops outdated processes so that at most `limit` are missing. Processes that do not run
+    /// count as missing. Standbys go before actives, and never both of a pair at a time.
     pub fn roll(&mut self, limit: u64, shaky: &BTreeSet<usize>) {
         if self.outdated() == 0 {
             return;
@@ -114,7 +112,7 @@ impl Processors {
         }
     }
 
-    /// What was taken off is gone: it is asked for again, where it was where that matters.
+    /// The stopped processes have ended: requests a new one, on the same host where that matters.
     pub(super) fn go_on_anew(&mut self, slot: usize, now: Now) {
         let it = &mut self.all[slot];
         if it.renews && it.alive == 0 {
@@ -124,7 +122,7 @@ impl Processors {
         }
     }
 
-    /// Processors that stand as an older deployment says.
+    /// Processors with a process of an older deployment.
     pub fn outdated(&self) -> usize {
         let stale = |it: &&Processor| it.seat.as_ref().is_some_and(|seat| seat.stale);
         self.all.iter().filter(stale).count()

@@ -1,36 +1,36 @@
-//! What a service says about its processors, and how they are numbered.
+//! Processor settings of a service, and the numbering of its processors.
 
 use super::Retries;
 
-/// What a service says about its processors.
+/// Processor settings of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     pub instances: u32,
     /// Standbys of each active.
     pub standbys: u32,
-    /// Off: every request goes to any host.
+    /// `false`: every request accepts any host.
     pub host_affinity: bool,
-    /// Absent: it is kept up for ever, however its processes end.
+    /// `None`: kept running, however its processes end.
     pub retries: Option<Retries>,
 }
 
-/// How long things are waited for.
+/// Timeouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A request for a certain host is expired after more than this (7.4).
+    /// A request for one host expires after more than this, in ms.
     pub request_ms: u64,
-    /// A standby that was told to stop and does not is passed over after this (11.6).
+    /// A stopped standby that does not end is skipped after this, in ms.
     pub stop_ms: u64,
 }
 
-/// One instant by two clocks: `monotonic_ms` for waiting, `wall_ms` for what outlives a manager.
+/// One instant by two clocks: `monotonic_ms` for waiting, `wall_ms` for times that outlive a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     pub wall_ms: i64,
     pub monotonic_ms: u64,
 }
 
-/// Which processor: an active by its number, or one that stands by for it.
+/// A processor: an active by its number, or one of its standbys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub active: u32,
@@ -47,7 +47,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Terms {
-    /// All processors: the actives first.
+    /// All processors, actives first.
     pub fn count(&self) -> usize {
         self.instances as usize * (1 + self.standbys as usize)
     }
@@ -86,7 +86,7 @@ impl Terms {
         }
     }
 
-    /// The standbys of an active, or the active and the other standbys (11.1).
+    /// The standbys of an active; for a standby, its active and the other standbys.
     pub(super) fn partners(&self, slot: usize) -> impl Iterator<Item = usize> + use<> {
         let active = self.place(slot).active as usize;
         let standbys = self.standbys_of(active);
@@ -95,7 +95,7 @@ impl Terms {
             .filter(move |other| *other != slot)
     }
 
-    /// Loss of an active is answered by what stands by for it.
+    /// The loss of an active starts a failover.
     pub(super) fn fails_over(&self) -> bool {
         self.standbys > 0 && self.host_affinity
     }

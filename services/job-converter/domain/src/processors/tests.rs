@@ -1,5 +1,4 @@
-//! The rules of sections 9 to 11 and the scenarios 34 to 40, each by name; and a deployment whose
-//! scheduler is the test.
+//! Rules and scenarios of processors; the test acts as scheduler.
 
 mod endings;
 mod failover;
@@ -49,7 +48,7 @@ fn terms(instances: u32, standbys: u32) -> Terms {
     }
 }
 
-/// A deployment whose scheduler is the test.
+/// A service whose scheduler is the test.
 struct Trial {
     all: Processors,
     now: u64,
@@ -107,7 +106,7 @@ impl Trial {
         self.passes(0);
     }
 
-    /// Told to leave; what was there is not gone yet.
+    /// Vacates the process; it has not ended.
     fn is_taken_off(&mut self, slot: usize) {
         let seat = self.seat(slot);
         self.all.stands(slot, None, 1);
@@ -116,7 +115,7 @@ impl Trial {
         self.passes(0);
     }
 
-    /// Given up with its node.
+    /// Loses the process with its node.
     fn is_lost(&mut self, slot: usize) {
         let seat = self.seat(slot);
         self.all.closes(&seat.host);
@@ -130,7 +129,7 @@ impl Trial {
         self.passes(0);
     }
 
-    /// What is asked for: a host, `any`, or nothing.
+    /// Requested host, `any`, or `-` for none.
     fn asks(&self, slot: usize) -> String {
         let ask = self.all.ask(slot, self.now);
         match ask.host {

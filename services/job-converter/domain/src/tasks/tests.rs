@@ -10,12 +10,12 @@ fn holder(number: u8) -> AllocationId {
 #[derive(Debug, Clone)]
 enum Step {
     Lease(u8, usize),
-    /// Report one of the runs ever given, by index; perhaps as somebody else, perhaps again.
+    /// Reports a run by index, perhaps by another holder, perhaps again.
     Report(usize, u8, Ending),
     End(u8),
     GiveBack(u8, u64),
     KeepOnly(u8, Vec<u64>),
-    /// Everything is read again from what was recorded.
+    /// Restores everything from recorded rows.
     Restart,
 }
 
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the rows would hold.
+/// Contents of the rows.
 #[derive(Default)]
 struct Written {
     outcomes: BTreeMap<u64, bool>,
@@ -145,7 +145,7 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
         }
         check(&book, &written)?;
     }
-    // Whatever happened, one runner that does its work ends the job.
+    // One runner that does its work ends the job in any case.
     for who in 0..4 {
         book.end(&holder(who));
     }
@@ -248,7 +248,7 @@ fn i5_a_task_that_is_lost_or_in_two_places_is_seen() {
     let said = "of 6 tasks 2 wait, 2 are leased and 1 are done";
     assert_eq!(lost.fault().as_deref(), Some(said));
 
-    // One is lost and another in two places: the sums are right.
+    // One task is lost and another is in two states: the sums still match.
     let mut twice = book();
     twice.waiting.remove(4);
     twice.done.insert(5);

@@ -29,7 +29,7 @@ fn id(name: &str) -> AppId {
     AppId::new(name).unwrap()
 }
 
-/// Asked for in the batch that is open, which no `turn` has ended yet.
+/// Adds an application within the open batch.
 fn add(all: &mut Applications, user: &str, name: &str, members: u32) -> Result<(), Refusal> {
     let mut metadata = Metadata::of(user.parse().unwrap());
     if members > 0 {
@@ -97,7 +97,7 @@ fn i25_requests_of_one_batch_are_counted_one_by_one() {
     add_task(&mut all, "bobs", "t-2").expect("it is there");
 }
 
-/// The first batch of a term knows what the terms before took in.
+/// Quotas count applications restored from rows.
 #[test]
 fn i25_what_was_there_before_a_restart_is_counted_from_the_start() {
     let mut before = Applications::new(&settings());

@@ -1,5 +1,5 @@
-//! `POST /v1/applications/{id}/tasks`: many tasks in one request, as whoever scales a program sends
-//! them. Each has its id, so sending them twice is sending them once, whatever the key.
+//! `POST /v1/applications/{id}/tasks`: adds many tasks at once. Callers choose the ids, so a
+//! repeated request changes nothing.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -17,13 +17,13 @@ use crate::http::submit::{HowMany, MOST_IN_BULK, traceparent};
 use crate::http::{App, revision};
 use crate::work::validate;
 
-/// What is to be added.
+/// A valid task.
 type Good = (TaskId, (Wish, Program));
 
-/// Of each, what is to be added or what is wrong with it, in order.
+/// Tasks in request order, each valid or with its faults.
 type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
 
-/// Adds up to 1,000 tasks; those that are there stay as they are.
+/// Adds up to 1,000 tasks; existing ones are not changed.
 #[utoipa::path(
     post, path = "/v1/applications/{id}/tasks", operation_id = "add_tasks", tag = "applications",
     params(("id" = String, Path, description = "id of the application",
@@ -81,7 +81,7 @@ fn status(how: HowMany) -> StatusCode {
     }
 }
 
-/// All faults of all of them at once, where it is all or nothing.
+/// Parses all tasks; an atomic request fails with all faults.
 fn items(
     given: BulkTasks,
     of: &parse::Of,
@@ -132,7 +132,7 @@ fn item(
     }
 }
 
-/// What each is called and what is wrong with it, beside those that nothing is wrong with.
+/// Separates the valid tasks from the ids and faults.
 fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<Good>) {
     let mut told = Vec::with_capacity(items.len());
     let mut good = Vec::with_capacity(items.len());

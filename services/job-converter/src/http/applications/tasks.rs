@@ -1,4 +1,4 @@
-//! `/v1/applications/{id}/tasks`: one process each.
+//! `/v1/applications/{id}/tasks`: tasks of an application, one process each.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -24,10 +24,10 @@ fn no_id(detail: &str) -> Problem {
     Problem::new(Code::BadRequest, "this is no id for a task").at("/path/task", detail)
 }
 
-/// Of a task that somebody adds.
+/// Id for a new task.
 ///
 /// # Errors
-/// Why it cannot have this id.
+/// The reason why the id is not allowed.
 pub fn new_task_id(text: &str) -> Result<TaskId, String> {
     let id = TaskId::new(text).map_err(|bad| bad.to_string())?;
     if id.is_reserved() {
@@ -36,7 +36,7 @@ pub fn new_task_id(text: &str) -> Result<TaskId, String> {
     Ok(id)
 }
 
-/// Adds a task. One that is there stays as it is.
+/// Adds a task. An existing one is not changed.
 #[utoipa::path(
     put, path = "/v1/applications/{id}/tasks/{task}", operation_id = "add_task",
     tag = "applications",
@@ -117,7 +117,7 @@ pub async fn show_task(
     Ok(Json(shown.await?.value))
 }
 
-/// Forgets a task. What it asked for, or runs, is not given back: complete it for that.
+/// Forgets a task. Its ask or process is not released; complete the task for that.
 #[utoipa::path(
     delete, path = "/v1/applications/{id}/tasks/{task}", operation_id = "remove_task",
     tag = "applications",
@@ -145,8 +145,8 @@ pub async fn remove_task(
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
 }
 
-/// Tells a task that it is complete. What runs of it is ended. With the id of a placeholder its
-/// place is given back, and its gang needs one less.
+/// Completes a task and ends its process. Completing a placeholder releases its allocation, and its
+/// gang needs one member less.
 #[utoipa::path(
     post, path = "/v1/applications/{id}/tasks/{task}/transitions", operation_id = "tell_task",
     tag = "applications",

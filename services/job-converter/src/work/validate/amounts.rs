@@ -1,4 +1,4 @@
-//! What one process of an application asks for, by the names of the application protocol.
+//! Validates the amounts of one process of an application.
 
 use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::Size;

@@ -1,4 +1,4 @@
-//! What an entry in the map of an orchestrator may say.
+//! Validates an entry in the map of an orchestrator.
 
 use hayward_job_converter_api::orchestrators::{LaunchOrder, WorkEntry};
 use hayward_service::http::problem::FieldFault;

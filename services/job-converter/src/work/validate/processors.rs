@@ -1,4 +1,4 @@
-//! What a service may say about its processors.
+//! Validates the processor settings of a service.
 
 use hayward_job_converter_api::submission::ServiceSubmission;
 

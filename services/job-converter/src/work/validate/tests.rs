@@ -131,7 +131,7 @@ fn w7_what_to_do_about_a_lost_node_is_read_in_every_form_and_checked() {
         let fault = of(text).unwrap_err().to_string();
         assert!(fault.contains("\"wait\""), "it says what to write: {fault}");
     }
-    // What was stored before these fields were there reads and hashes as ever.
+    // Rows stored before these fields existed read back and hash unchanged.
     let plain = serde_json::to_string(&read(r#"{"command":["x"]}"#)).unwrap();
     assert!(!plain.contains("unreachable") && !plain.contains("disruption"));
 }
@@ -209,7 +209,7 @@ fn s21_mounts_are_plain_directories() {
     }
     let twice = r#"{"source": "/a", "target": "/x"}, {"source": "/b", "target": "/x"}"#;
     assert_eq!(with(twice), ["/container/mounts/1/target"]);
-    // Nobody has them for the asking.
+    // Resources that no submission may name.
     let size = r#"{"command": ["x"], "size": {"memory_bytes": 1, "extras": {"mount:/a:rw": 1}}}"#;
     assert_eq!(pointers(job(&read(size))), ["/size/extras"]);
 }

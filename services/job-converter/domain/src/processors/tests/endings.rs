@@ -1,4 +1,4 @@
-//! How an end counts (section 9).
+//! Classes of ends.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn section_9_exit_0_completes_and_all_completed_is_the_end() {
     assert_eq!(trial.all.get(0).unwrap().record(), None);
     assert_eq!((trial.asks(0).as_str(), trial.all.end()), ("nothing", None));
     trial.ends(1, Ending::Completed);
-    // What stands by for nobody ends with the others.
+    // Standbys end with their actives.
     assert_eq!(trial.all.end(), Some(End::Completed));
 }
 

@@ -1,4 +1,4 @@
-//! Failover to what stands by (section 11, scenarios 38 to 40).
+//! Failover to a standby.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
     assert_eq!(trial.asks(0), "h3");
 }
 
-/// Both losses are news of one instant, in either order.
+/// Both losses arrive at one instant, in either order.
 #[test]
 fn an_active_lost_together_with_a_standby_goes_to_the_one_that_is_left() {
     for (first, second) in [(0, 1), (1, 0)] {
@@ -97,7 +97,7 @@ fn no_failover_goes_to_a_host_that_is_lost() {
     trial.is_lost(0);
     trial.passes(0);
     assert_eq!(trial.asks(0), "any", "and waits for nothing");
-    // The node came back, and something was given a place on it.
+    // The node is back, and a process was placed on it.
     trial.runs(1, "h1");
     trial.runs(0, "h2");
     trial.ends(1, Ending::Lost);
@@ -148,7 +148,7 @@ fn rule_11_5_expired_choices_are_not_chosen_again() {
     assert_eq!(trial.asks(0), "h2");
     trial.passes(5_001);
     assert_eq!(trial.asks(0), "any", "all of them are used");
-    // The standby that made place first runs on its old host again; it stays used.
+    // The first standby runs on its old host again; it stays used.
     trial.runs(1, "h1");
     let lost = (id("alc_late"), host("h7"));
     trial

@@ -1,4 +1,4 @@
-//! Places, and what is asked for while nothing stands (7.4, scenarios 34 to 37).
+//! Requests of processors without a process.
 
 use super::*;
 
@@ -34,8 +34,7 @@ fn scenario_34_a_source_host_that_cannot_be_had_becomes_any() {
 
 #[test]
 fn scenario_35_a_spare_place_serves_an_expired_request() {
-    // On the ladder every free node is a spare: the request simply names no host any more, and a
-    // place on any host satisfies it.
+    // Without host affinity the request names no host; any host satisfies it.
     let mut trial = Trial::running(terms(1, 0));
     trial.ends(0, Ending::Failure);
     trial.passes(5_001);

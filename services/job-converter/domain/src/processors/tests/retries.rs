@@ -1,4 +1,4 @@
-//! Retries that are counted (section 10).
+//! Counted retries.
 
 use super::*;
 
@@ -58,10 +58,10 @@ fn rule_10_3_the_gap_to_the_failure_before_counts() {
         1,
         "a gap of a window"
     );
-    // The delay of the last retry is no part of the gap.
+    // The delay of the last retry is not part of the gap.
     assert_eq!(count(Some(record(3, 0, 10_000)), 309_999), 4);
     assert_eq!(count(Some(record(3, 0, 10_000)), 310_000), 1);
-    // Never a window apart: the sliding total does not matter.
+    // Gaps below the window: the total time does not matter.
     assert_eq!(count(Some(record(7, 0, 0)), 250_000), 8);
 }
 
@@ -112,7 +112,7 @@ fn rule_10_5_only_the_last_retry_on_a_certain_host_is_delayed() {
     assert_eq!(trial.all.due_ms(PATIENCE, trial.now), Some(361_000));
     trial.passes(361_000);
     assert_eq!(trial.asks(0), "h0");
-    // 7.4: its timeout is measured from there.
+    // The timeout starts when the retry may be served.
     trial.passes(5_000);
     assert_eq!(trial.asks(0), "h0");
     trial.passes(1);
@@ -142,7 +142,7 @@ fn a_delay_outlives_the_manager() {
     let mut all = Processors::new(terms(1, 0));
     all.restore(0, (Some(record), None), None);
     all.restore_host(0, host("h0"));
-    // The monotonic clock begins anew.
+    // The monotonic clock restarts.
     let now = Now {
         wall_ms: at(300_000).wall_ms,
         monotonic_ms: 7,

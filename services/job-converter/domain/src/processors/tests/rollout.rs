@@ -1,4 +1,4 @@
-//! A service is changed while it runs.
+//! Changes of a running service.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 impl Trial {
-    /// Deployed anew: what stands is of the deployment before.
+    /// A new deployment: existing processes are outdated.
     fn deployed(&mut self, terms: Terms) {
         for slot in 0..self.all.terms().count() {
             let (seat, alive) = (self.all.all[slot].seat.clone(), self.all.all[slot].alive);
@@ -24,13 +24,13 @@ impl Trial {
         self.all.roll(limit, &BTreeSet::new());
     }
 
-    /// Slots nothing is asked for.
+    /// Slots that request nothing.
     fn held(&self) -> Vec<usize> {
         let all = 0..self.all.terms().count();
         all.filter(|slot| self.asks(*slot) == "nothing").collect()
     }
 
-    /// What was taken off ends, and its successor runs.
+    /// The stopped process ends and its successor runs.
     fn is_renewed(&mut self, slot: usize, on: &str) {
         self.is_taken_off(slot);
         assert_eq!(self.asks(slot), "nothing", "it is not gone yet");
@@ -72,7 +72,7 @@ fn a_limit_of_two_takes_two_and_never_both_of_a_pair() {
     trial.deployed(plain(3));
     trial.rolls(2);
     assert_eq!(trial.held(), [1, 2]);
-    // 0 and 1 with their standbys 2 and 3.
+    // Actives 0 and 1 with standbys 2 and 3.
     let mut trial = Trial::running(terms(2, 1));
     trial.deployed(terms(2, 1));
     trial.rolls(4);
@@ -102,11 +102,11 @@ fn a_deployment_that_fails_stops_the_rest() {
     trial.deployed(plain(4));
     trial.rolls(1);
     trial.is_renewed(3, "h3");
-    // It crashed once since, and runs again for a moment.
+    // It crashed once since, and has run again only briefly.
     let shaky = BTreeSet::from([3]);
     trial.all.roll(1, &shaky);
     assert_eq!(trial.held(), [] as [usize; 0]);
-    // Deployed again: what does not run well is replaced with the rest, and first.
+    // A second deployment: the shaky process is replaced too, and first.
     trial.deployed(plain(4));
     trial.ends(3, Ending::Failure);
     trial.rolls(1);
@@ -135,7 +135,7 @@ fn a_successor_that_is_there_already_ends_the_wait() {
     trial.deployed(plain(1));
     trial.rolls(1);
     assert_eq!(trial.asks(0), "nothing");
-    // A drain had given it its next place before.
+    // A drain had placed it elsewhere before.
     trial.runs(0, "h7");
     assert_eq!(trial.asks(0), "any");
     assert_eq!(trial.all.outdated(), 0);
@@ -183,7 +183,7 @@ fn scaling_touches_nothing_that_stays() {
     trial.ends(1, Ending::Failure);
     let record = trial.all.get(1).unwrap().record().copied();
     let fresh = trial.all.amend(terms(3, 2), false, at(trial.now));
-    // 0, 1, 2, then 0-0, 0-1, 1-0, 1-1, 2-0, 2-1.
+    // Order of slots: 0, 1, 2, then 0-0, 0-1, 1-0, 1-1, 2-0, 2-1.
     assert_eq!(fresh, [2, 4, 6, 7, 8]);
     assert_eq!(
         (trial.seat(0).host, trial.seat(3).host),
@@ -205,7 +205,7 @@ fn a_failover_keeps_its_standby_though_slots_move() {
     trial.is_taken_off(0);
     assert_eq!(trial.asks(1), "nothing");
     trial.all.amend(terms(2, 1), false, at(trial.now));
-    // 0, 1, 0-0, 1-0
+    // Order of slots: 0, 1, 0-0, 1-0.
     assert_eq!(
         (trial.asks(0).as_str(), trial.asks(2).as_str()),
         ("nothing", "nothing")
@@ -215,7 +215,7 @@ fn a_failover_keeps_its_standby_though_slots_move() {
         (trial.asks(0).as_str(), trial.asks(2).as_str()),
         ("h1", "any")
     );
-    // Without standbys there is nothing to fail over to, or to wait for.
+    // Without standbys there is no failover to wait for.
     trial.is_taken_off_again();
     trial.all.amend(terms(2, 0), false, at(trial.now));
     assert_ne!(trial.asks(0), "nothing");
@@ -231,8 +231,7 @@ impl Trial {
 }
 
 proptest! {
-    /// However ends and starts fall, no more than the limit are missing for the deployment, and
-    /// it comes to its end.
+    /// In every order of ends and starts, at most the limit is missing and the rollout completes.
     #[test]
     fn never_more_than_the_limit_and_always_to_the_end(
         instances in 1..8_u32, standbys in 0..3_u32, limit in 1..5_u64,
