@@ -1,5 +1,4 @@
-//! The application protocol over REST (application protocol, 2.9). Its names are those of the
-//! protocol, in its own spelling.
+//! The application protocol over REST. Field names follow the protocol's own spelling.
 
 use std::collections::BTreeMap;
 
@@ -12,50 +11,49 @@ use utoipa::ToSchema;
 
 use crate::NOT_YET_CONSIDERED;
 
-/// `PUT /v1/applications/{id}`. Its user is whom the token names.
+/// `PUT /v1/applications/{id}`. The user is the one named by the token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplicationSubmission {
-    /// Full path, or a name below the root. With it, with a pool or with task groups, the
-    /// application is served in a pool that is divided among queues; without all of them its tasks
-    /// are work like any other.
+    /// Full path, or a name below the root. An application with a queue, a pool or task groups is
+    /// served in a pool with queues; the tasks of any other are ordinary work.
     #[serde(default)]
     pub queue_name: String,
-    /// The top-level pool whose queues are meant. Default: the first by name that has queues.
+    /// Top-level pool whose queues are used. Default: the first by name that has queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Sets of tasks that start together.
+    /// Groups of tasks that start together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<TaskGroupSubmission>)]
     pub task_groups: Vec<Value>,
-    /// Of its placeholders in their queue: the higher number is served first.
+    /// Priority of its placeholders in their queue; the higher number is served first.
     #[serde(default)]
     pub priority: i32,
-    /// Its placeholders may take room from others. Default: true.
+    /// Its placeholders may preempt other work. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempts: Option<bool>,
-    /// `false`: its placeholders are taken back after those of others. Default: true.
+    /// `false`: its placeholders are preempted after those of others. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptable: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<String>,
-    /// `key=value`, separated by blanks: `placeholderTimeoutInSeconds` (900),
+    /// `key=value` pairs, separated by spaces: `placeholderTimeoutInSeconds` (900),
     /// `gangSchedulingStyle` (`Soft` or `Hard`), `gangAdmissionTimeoutInSeconds` (none),
     /// `gangAdmission` (`Atomic` or `Partial`), `gangRepairInSeconds` (60; 0 releases the gang).
     #[serde(default)]
     pub scheduling_policy_parameters: String,
 }
 
-/// Tasks that are alike, and how many of them are of use together.
+/// Equal tasks, and how many of them are needed together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskGroupSubmission {
     pub name: String,
     #[schema(minimum = 1)]
     pub min_member: u32,
-    /// Amounts of one member: `{"cpu": "500m", "memory": "1Gi"}`.
+    /// Resources of one member: `{"cpu": "500m", "memory": "1Gi"}`.
     #[schema(value_type = BTreeMap<String, String>)]
     pub min_resource: BTreeMap<String, Value>,
 }
@@ -64,62 +62,62 @@ pub struct TaskGroupSubmission {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskSubmission {
-    /// Program and arguments. No shell reads this.
+    /// Program and arguments; no shell is involved.
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// Absolute path on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
-    /// Amounts by name. Default: those of its group; without one, 1 GiB of memory.
+    /// Resources by name. Default: those of its group; without a group, 1 GiB of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub resources: Option<Value>,
-    /// It takes the place of a placeholder of this group.
+    /// Group whose placeholder it replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_group_name: Option<String>,
-    /// What it is called in messages.
+    /// Name in messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     #[serde(default)]
     pub priority: i32,
-    /// The one the others hang on; the last to be taken back.
+    /// The task that others depend on; it is preempted last.
     #[serde(default)]
     pub originator: bool,
-    /// The nodes it may run on. Default: any. Not of a task of a group, which takes a placeholder's
-    /// place.
+    /// Nodes it may run on. Default: any. Not allowed for a task of a group, which runs on its
+    /// placeholder's node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub machines: Vec<NodeName>,
-    /// It runs there and nowhere else, and others leave for it there (10.4). Of a task in a queue,
-    /// and of no group.
+    /// The only node it may run on; other work is preempted there. Only for tasks in a queue and
+    /// without a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub required_node: Option<NodeName>,
-    /// It may take room from others. Default: true. Only of tasks in queues.
+    /// It may preempt other work. Default: true. Only for tasks in queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempts: Option<bool>,
-    /// `false`: it is taken back after those of others. Default: true. Only of tasks in queues.
+    /// `false`: it is preempted after tasks of others. Default: true. Only for tasks in queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptable: Option<bool>,
-    /// It is never where another task of its application is that says this too: at most one for
-    /// each node. Not of a task of a group.
+    /// It never shares a node with another task of its application that sets this. Not allowed for
+    /// a task of a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<ApartSubmission>,
 }
 
-/// What tasks that are kept apart must not share.
+/// The fault domain that such tasks must not share.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApartSubmission {
-    /// A label of nodes, as that of a rack: nodes with the same value, and those without it, are
-    /// one. Default: the node itself.
+    /// Node label, such as a rack: nodes with equal values form one domain, and so do nodes without
+    /// the label. Default: the node itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub by_label: Option<String>,
 }
 
-/// `POST /v1/applications/{id}/tasks`: many at once.
+/// `POST /v1/applications/{id}/tasks`: adds many tasks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkTasks {
@@ -131,7 +129,7 @@ pub struct BulkTasks {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamedTask {
-    /// Chosen by whoever adds it.
+    /// Chosen by the caller.
     #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub id: String,
     pub task: TaskSubmission,
@@ -146,52 +144,52 @@ pub struct BulkTasksAdded {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskAdded {
     pub id: String,
-    /// It was not there before. One that was there stays as it is.
+    /// True when the task is new; an existing task is not changed.
     pub created: bool,
-    /// What is wrong with this task, when it was not accepted.
+    /// Faults of this task, when it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// An application as it stands. States are those of the protocol (3.1, 3.4).
+/// State of an application, in the terms of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationView {
     pub id: String,
     pub user: UserName,
     pub queue_name: String,
-    /// As it was asked for.
+    /// Requested pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub priority: i32,
     pub tags: BTreeMap<String, String>,
     pub created_at: Timestamp,
-    /// May work be sent yet?
+    /// State of the frontend: may work be sent?
     pub state: String,
-    /// Does it count as running? Absent until it was submitted to the scheduler.
+    /// State of the core: does it count as running? Absent until it was submitted to the scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ApplicationFailure>,
     pub task_groups: Vec<GroupView>,
-    /// In order of their ids, the first 1,000.
+    /// By id, the first 1,000.
     pub tasks: Vec<ApplicationTaskView>,
-    /// Tasks by state; all of them.
+    /// Number of tasks by state, of all tasks.
     pub task_states: BTreeMap<String, u64>,
-    /// The first 1,000 that hold or wait for a place.
+    /// The first 1,000 that hold or wait for an allocation.
     pub placeholders: Vec<PlaceholderView>,
-    /// Both machines, oldest first.
+    /// Transitions of both state machines, oldest first.
     pub state_log: Vec<StateLogEntry>,
-    /// What happened to it that nobody asked for; the newest 16.
+    /// Unexpected events; the newest 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<ApplicationWarning>,
     /// Why parts of it wait; 16 at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub why: Vec<WaitView>,
-    /// Timers that run, and when each is due.
+    /// Running timers and when they are due.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timers: BTreeMap<String, Timestamp>,
-    /// Fields of this request that say something else than what stands, and changed nothing.
+    /// Fields of this request that differ from the existing application and were ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored_fields: Vec<String>,
 }
@@ -199,30 +197,30 @@ pub struct ApplicationView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationFailure {
-    /// Of an application: `gang_timeout`, `gang_short`, `rejected`, `nothing_completed` or
-    /// `reported`. Of a task: `exited`, `cannot_start`, `ask_rejected`, or that of its application.
+    /// Codes of applications: `gang_timeout`, `gang_short`, `rejected`, `nothing_completed` or
+    /// `reported`. Codes of tasks: `exited`, `cannot_start`, `ask_rejected`, or that of its application.
     pub code: String,
     pub message: String,
 }
 
-/// A task group and its counters (5.4).
+/// A task group and its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupView {
     pub name: String,
     pub min_member: u32,
     pub min_resource: Size,
-    /// Placeholders that were asked for.
+    /// Placeholders requested so far.
     pub count: u32,
-    /// Placeholders whose place a task took.
+    /// Placeholders replaced by a task.
     pub replaced: u32,
     /// Placeholders that ended in any other way.
     pub timedout: u32,
-    /// Placeholders that wait for a place now.
+    /// Placeholders that wait for an allocation.
     pub pending: u32,
-    /// Placeholders that hold a place now.
+    /// Placeholders with an allocation.
     pub held: u32,
-    /// The piece of work that the scheduler knows it as.
+    /// Work id in the scheduler.
     pub work: WorkId,
 }
 
@@ -240,7 +238,7 @@ pub struct ApplicationTaskView {
     pub node: Option<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationId>,
-    /// The piece of work that the scheduler knows it as.
+    /// Work id in the scheduler.
     pub work: WorkId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
@@ -258,7 +256,7 @@ pub struct PlaceholderView {
     pub node: Option<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationId>,
-    /// The task that takes its place.
+    /// The task that replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_by: Option<String>,
 }
@@ -268,7 +266,7 @@ pub struct PlaceholderView {
 pub struct StateLogEntry {
     pub at: Timestamp,
     pub state: String,
-    /// Of which of the two machines: `application` or `scheduling`.
+    /// State machine: `application` or `scheduling`.
     pub machine: String,
 }
 
@@ -281,17 +279,17 @@ pub struct ApplicationWarning {
     pub message: String,
 }
 
-/// What the scheduler says of a group or a task that waits.
+/// Verdict on a waiting group or task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitView {
-    /// A task, a task group, or before it is accepted the queue or pool that it names.
+    /// A task or a task group; before the application is accepted, its queue or pool.
     pub of: String,
     pub work: WorkId,
-    /// From the scheduler's closed list, or `not_yet_considered`.
+    /// One of the scheduler's reasons, or `not_yet_considered`.
     pub reason: String,
     pub detail: String,
-    /// It will not be served as it stands.
+    /// It will never be served as it stands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -299,7 +297,7 @@ pub struct WaitView {
 }
 
 impl WaitView {
-    /// The scheduler has judged it: this is an answer, not the absence of one.
+    /// True when the scheduler has judged it.
     #[must_use]
     pub fn is_considered(&self) -> bool {
         self.reason != NOT_YET_CONSIDERED
@@ -313,7 +311,7 @@ pub struct ApplicationList {
     pub items: Vec<ApplicationSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// What is listed is at least as new.
+    /// The list is at least as new as this revision.
     #[serde(default)]
     pub revision: u64,
 }
@@ -328,9 +326,9 @@ pub struct ApplicationSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_state: Option<String>,
     pub tasks: u64,
-    /// Tasks that have a place now.
+    /// Tasks with an allocation.
     pub placed: u64,
-    /// Placeholders that hold a place now.
+    /// Placeholders with an allocation.
     pub placeholders: u64,
     pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -342,7 +340,7 @@ pub struct ApplicationSummary {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transition {
     pub event: TransitionEvent,
-    /// Of a failure.
+    /// Reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096)]
     pub reason: Option<String>,
@@ -353,7 +351,7 @@ pub struct Transition {
 pub enum TransitionEvent {
     Complete,
     Fail,
-    /// Its tasks are ended.
+    /// Ends its tasks.
     Kill,
 }
 
@@ -362,27 +360,27 @@ pub enum TransitionEvent {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskTransition {
     pub event: TaskTransitionEvent,
-    /// Taken and passed over, as an application's is where it completes.
+    /// Accepted and ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Nothing else can be told to one task alone.
+/// Transitions of a single task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskTransitionEvent {
     Complete,
 }
 
-/// Whether it was done, and why not: nothing is dropped in silence (17.3).
+/// Whether a transition was applied, and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Told {
     pub applied: bool,
-    /// From a closed list, where it was not.
+    /// One of a closed list, when it was not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Of what was told; absent where there is none any more.
+    /// State afterwards; absent when the object no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
 }
@@ -396,7 +394,7 @@ pub struct Confirmation {
     pub termination_type: TerminationType,
 }
 
-/// Why an allocation ends (2.5).
+/// Why an allocation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TerminationType {
@@ -407,7 +405,7 @@ pub enum TerminationType {
     PlaceholderReplaced,
 }
 
-/// A task as it was accepted, or as it stands.
+/// A task and its application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskAccepted {

@@ -1,4 +1,4 @@
-//! What a submitter writes.
+//! Submissions.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ pub struct JobSubmission {
     pub name: Option<String>,
     #[serde(default)]
     pub class: Option<String>,
-    /// The queue it goes into, by its full path or a name below the root, in place of a class.
+    /// Queue of the work, as full path or a name below the root; replaces a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// The top-level pool whose queues are meant; with this alone the rules of the pool say which
-    /// queue. Default: the first pool that has queues.
+    /// Top-level pool whose queues are used; alone, the rules of the pool choose the queue.
+    /// Default: the first pool that has queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// In its queue the higher number is served first. Default 0.
+    /// Priority in the queue; the higher number is served first. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Argument vector of one task. `{task}` stands for the task's number, from 0.
+    /// Argument vector of one task. `{task}` is replaced by the task's number, from 0.
     pub command: Vec<String>,
-    /// Only services can be run inside an image; a job that asks for one is refused.
+    /// Only services can run in an image; a job with one is refused.
     #[serde(default)]
     pub container: Option<ContainerSubmission>,
     #[serde(default)]
@@ -40,37 +40,37 @@ pub struct JobSubmission {
     /// Absolute path on the node.
     #[serde(default)]
     pub working_directory: Option<String>,
-    /// What one process needs. Default: 1 GiB of memory.
+    /// Resources of one process. Default: 1 GiB of memory.
     #[serde(default)]
     pub size: Option<Size>,
-    /// Most processes at one time. Default: as many as there are tasks.
+    /// Processes at one time, at most. Default: the number of tasks.
     #[serde(default)]
     pub max_processes: Option<u64>,
-    /// Tasks run at the same time in one process. Default 1.
+    /// Tasks run in parallel in one process. Default 1.
     #[serde(default)]
     pub threads: Option<u32>,
-    /// How often a task may fail before it has failed for good. Default 3.
+    /// Attempts of a task before it has failed. Default 3.
     #[serde(default)]
     pub max_attempts: Option<u32>,
-    /// Nodes it may use; empty means any.
+    /// Nodes it may use; empty: any.
     #[serde(default)]
     pub machines: Vec<NodeName>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What becomes of it when its node cannot be reached (W7). Default: `"replace"`.
+    /// Reaction to an unreachable node. Default: `"replace"` (W7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_unreachable: Option<UnreachableChoice>,
-    /// Most of its processes that drains and graceful evacuations may take off at one time (W5).
-    /// Default: any number.
+    /// Processes that drains and graceful evacuations may vacate at one time, at most. Default: any
+    /// number (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_limit: Option<u64>,
 }
 
-/// How many tasks, or which.
+/// Number of tasks, or their arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tasks {
-    /// This many tasks, told apart by `{task}`.
+    /// This many tasks, distinguished by `{task}`.
     Count(u64),
     /// One task per argument vector, which is appended to the command.
     Arguments(Vec<Vec<String>>),
@@ -104,43 +104,43 @@ pub struct ServiceSubmission {
     #[serde(default)]
     #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub class: Option<String>,
-    /// The queue it goes into, by its full path or a name below the root, in place of a class.
+    /// Queue of the work, as full path or a name below the root; replaces a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1300, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub queue: Option<String>,
-    /// The top-level pool whose queues are meant; with this alone the rules of the pool say which
-    /// queue. Default: the first pool that has queues.
+    /// Top-level pool whose queues are used; alone, the rules of the pool choose the queue.
+    /// Default: the first pool that has queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1300, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub pool: Option<String>,
-    /// In its queue the higher number is served first. Default 0.
+    /// Priority in the queue; the higher number is served first. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Argument vector. `{instance}` stands for the instance's number, from 0; for what stands by,
-    /// of the one it stands by for.
+    /// Argument vector. `{instance}` is replaced by the instance's number, from 0; a standby gets
+    /// the number of its active.
     #[schema(min_items = 1, max_items = 4096)]
     pub command: Vec<String>,
-    /// Runs it inside an image, on nodes that offer `docker`.
+    /// Runs in this image, on nodes that offer `docker`.
     #[serde(default)]
     pub container: Option<ContainerSubmission>,
-    /// Instances to keep up. Default 1.
+    /// Instances to keep running. Default 1.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 10_000)]
     pub instances: Option<u32>,
-    /// Processes that stand by for each instance, never on its host nor on each other's; at most
-    /// 3. Default: none.
+    /// Standby processes of each instance, at most 3; never on a host of the instance or of another
+    /// of its standbys. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 3)]
     pub standbys: Option<u32>,
-    /// A process is started again where it was last seen, also by a later service of the same
-    /// name, unless that takes too long. Default: true with standbys, else false.
+    /// A process starts again on its last host, also in a later service of the same name, unless
+    /// that takes too long. Default: true with standbys, else false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_affinity: Option<bool>,
-    /// Default: it is kept up for ever, however its processes end.
+    /// Default: processes are restarted for ever, however they end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<RetriesSubmission>,
-    /// Label of nodes: an instance and its standbys are on nodes with different values of it.
-    /// Default: on different nodes.
+    /// Node label: an instance and its standbys run on nodes with different values. Default: on
+    /// different nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub fault_domain_label: Option<String>,
@@ -156,11 +156,11 @@ pub struct ServiceSubmission {
     pub machines: Vec<NodeName>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What becomes of it when its node cannot be reached (W7). Default: `"replace"`.
+    /// Reaction to an unreachable node. Default: `"replace"` (W7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_unreachable: Option<UnreachableChoice>,
-    /// Most of its processes that drains and graceful evacuations may take off at one time (W5),
-    /// by default any number; and that a new deployment may, by default one.
+    /// Processes that drains and graceful evacuations may vacate at one time, at most; default any
+    /// number. A new deployment may replace as many; default one (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10_000_000)]
     pub disruption_limit: Option<u64>,
@@ -170,36 +170,36 @@ pub struct ServiceSubmission {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceChanged {
     pub id: WorkId,
-    /// What is deployed now; placements of the one before are refused.
+    /// Current deployment; placements for an earlier one are refused.
     pub deployment: String,
-    /// Raised by each change; its `ETag`.
+    /// Incremented by each change; its `ETag`.
     pub generation: u64,
-    /// False where it was like that already.
+    /// False when nothing differed.
     pub changed: bool,
-    /// Its processes are replaced, a few at a time. False where what runs is left as it is.
+    /// Its processes are replaced a few at a time. False: running processes are not affected.
     pub redeployed: bool,
-    /// The revision at which the change is visible to everyone.
+    /// The revision at which the change is visible.
     pub revision: u64,
 }
 
-/// The image a program runs in, and as whom.
+/// Image of a program, and the ids it runs with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContainerSubmission {
-    /// `name`, `name:tag`, `registry/name:tag` or `name@digest`. It must be on the node, or come
-    /// from a registry the node's agent may fetch from.
+    /// `name`, `name:tag`, `registry/name:tag` or `name@digest`. It must be on the node, or in a
+    /// registry the node's agent may use.
     pub image: String,
-    /// System user inside of it, at least 1000. Default: the node's choice.
+    /// User id inside the container, at least 1000. Default: chosen by the node.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// System group, at least 1000. Default: the number of the user.
+    /// Group id inside the container, at least 1000. Default: the user id.
     #[serde(default)]
     pub gid: Option<u32>,
-    /// Its root file system cannot be written. Default false.
+    /// The root file system is read-only. Default false.
     #[serde(default)]
     pub read_only: bool,
-    /// Directories of the node that it sees; it runs only where the policy of the pool lists them,
-    /// for writing where it is to write there. At most 16.
+    /// Directories of the node that it mounts. The policy of the pool must list them, for writing
+    /// if it writes. At most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
 }
@@ -226,7 +226,7 @@ pub struct ReservationSubmission {
     #[serde(default)]
     #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub class: Option<String>,
-    /// The least the machine must have. Default: any machine.
+    /// Least resources of the node. Default: any node.
     #[serde(default)]
     pub size: Option<Size>,
     #[serde(default)]
@@ -240,7 +240,7 @@ pub struct ReservationSubmission {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     pub id: WorkId,
-    /// The revision at which the work is visible to everyone.
+    /// The revision at which the work is visible.
     pub revision: u64,
 }
 
@@ -264,7 +264,7 @@ pub struct BulkSubmitted {
 pub struct BulkResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<WorkId>,
-    /// What is wrong with this job, when it was not accepted.
+    /// Faults of this job, when it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

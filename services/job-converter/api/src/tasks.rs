@@ -1,8 +1,8 @@
-//! The talk between a task runner and job-converter: leases of task batches, and their outcomes.
+//! Protocol between task runners and job-converter: leases of task batches, and outcomes.
 //!
-//! A lease belongs to one allocation. It ends when the allocation is known to be gone, or when its
-//! runner has not renewed it for `lease_ms` by job-converter's monotonic clock; the runner stops
-//! by its own monotonic clock a margin earlier. The first outcome of a task is the one recorded.
+//! A lease belongs to one allocation. It ends when the allocation has ended, or when its runner has
+//! not renewed it for `lease_ms` by job-converter's monotonic clock. The runner stops by its own
+//! monotonic clock a margin earlier. The first outcome of a task is final.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use hayward_vocabulary::{AllocationId, NodeName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `POST /v1/jobs/{id}/tasks/leases`: report what is finished, renew what is held, ask for more.
+/// `POST /v1/jobs/{id}/tasks/leases`: reports finished tasks, renews the lease, requests more
+/// tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
@@ -21,20 +22,19 @@ pub struct LeaseRequest {
     /// Tasks finished since the last accepted request. Repeating one is harmless.
     #[serde(default)]
     pub finished: Vec<TaskReport>,
-    /// Tasks given back unstarted.
+    /// Tasks returned without being started.
     #[serde(default)]
     pub returned: Vec<u64>,
-    /// Every task the runner has and has not finished. When given, tasks leased to this allocation
-    /// that it does not name come back: their answer was lost on the way. A runner that gives it
-    /// has one request at a time under way.
+    /// All unfinished tasks of the runner. Leased tasks missing here are returned: their answer was
+    /// lost. A runner that sets it has one request in flight at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Vec<u64>>,
-    /// Milliseconds the answer may wait for tasks to turn up; at most 25,000.
+    /// Milliseconds the answer may wait for tasks; at most 25,000.
     #[serde(default)]
     pub wait_ms: u64,
 }
 
-/// `POST /v1/jobs/{id}/tasks/reports`: only the reporting half.
+/// `POST /v1/jobs/{id}/tasks/reports`: only reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportRequest {
@@ -47,16 +47,16 @@ pub struct LeaseAnswer {
     pub tasks: Vec<LeasedTask>,
     /// Milliseconds until the lease ends unless renewed, from the receipt of this answer.
     pub lease_ms: u64,
-    /// True when there is nothing more to come: the runner ends.
+    /// True when no more tasks follow: the runner ends.
     pub done: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeasedTask {
     pub task: u64,
-    /// From 1.
+    /// Counts from 1.
     pub attempt: u32,
-    /// Placeholders are filled in.
+    /// Placeholders are replaced.
     pub argv: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
@@ -68,25 +68,25 @@ pub struct LeasedTask {
 pub struct TaskReport {
     pub task: u64,
     pub attempt: u32,
-    /// Absent when the program did not return one.
+    /// Absent when the program returned none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Why it could not be started, when it could not.
+    /// Why the program could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The end was Hayward's doing: it spends nothing of the user's retry budget.
+    /// Ended by Hayward; the attempt is not counted.
     #[serde(default)]
     pub interrupted: bool,
     /// Microseconds from start to end.
     pub duration_us: u64,
-    /// The last words on both streams, at most `OUTPUT_LIMIT` bytes.
+    /// End of both output streams, at most `OUTPUT_LIMIT` bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
 }
 
-/// Bytes of output kept with an outcome: enough for last words and small results.
+/// Bytes of output stored with an outcome: enough for error messages and small results.
 pub const OUTPUT_LIMIT: usize = 4096;
 
 impl TaskReport {
@@ -101,7 +101,7 @@ pub struct TaskList {
     pub tasks: Vec<TaskView>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// What is listed is at least as new.
+    /// The list is at least as new as this revision.
     #[serde(default)]
     pub revision: u64,
 }

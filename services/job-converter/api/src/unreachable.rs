@@ -1,11 +1,11 @@
-//! How a submitter writes what becomes of work whose node cannot be reached (W7).
+//! Wire form of the reaction to an unreachable node (W7).
 
 use hayward_vocabulary::WhenUnreachable;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `"replace"`, `"wait"`, `"exclusive"` or `{"replace_after_ms": 600000}`; or as it is shown, with
-/// its kind.
+/// `"replace"`, `"wait"`, `"exclusive"` or `{"replace_after_ms": 600000}`; or the form of a view,
+/// with its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(
     untagged,
@@ -22,17 +22,17 @@ pub enum UnreachableChoice {
 pub enum UnreachableWord {
     /// A successor starts as soon as the node is lost. The default.
     Replace,
-    /// No successor: it goes on when its node is back.
+    /// No successor: the process continues when its node is back.
     Wait,
-    /// Never two at once: the node itself ends it when nobody hears of the node, and a successor
-    /// starts only after that.
+    /// Never two at once: an isolated node ends the process itself, and a successor starts only
+    /// after that.
     Exclusive,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceAfter {
-    /// A successor starts so many milliseconds after the node was lost, unless it is back before.
+    /// A successor starts this many milliseconds after the node was lost, unless it is back before.
     pub replace_after_ms: u64,
 }
 

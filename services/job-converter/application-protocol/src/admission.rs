@@ -1,8 +1,8 @@
-//! Admission of gangs (17.1): all placeholders or none, over the free room of the nodes and every
-//! level of the queue. Pure: the same gang and the same room give the same answer.
+//! Admission of gangs: all placeholders or none, within the free space of the nodes and the limits
+//! of every queue level. Pure and deterministic.
 //!
-//! A gang that waits holds nothing. So whoever holds something has all it needs to go on, and two
-//! gangs can never wait for each other (I13, W10).
+//! A waiting gang holds nothing, and a gang that holds something has all it needs. Two gangs
+//! therefore never wait for each other (I13).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::groups::{TaskGroup, times};
 use crate::ids::GroupName;
 use crate::policy::Admission;
 
-/// So many of one size.
+/// A number of members of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub group: GroupName,
@@ -34,7 +34,7 @@ impl From<&TaskGroup> for Wanted {
     }
 }
 
-/// So many of one group on one node.
+/// Members of one group placed on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
     pub group: GroupName,
@@ -42,20 +42,20 @@ pub struct Placed {
     pub count: u32,
 }
 
-/// What is in the way, with its numbers.
+/// Why a gang is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum Short {
-    /// A queue or a user would go above its limit.
+    /// A queue or user limit would be exceeded.
     Limit { name: String, types: Vec<String> },
-    /// So many of this group find no node.
+    /// Members of this group without a node.
     Nodes { group: GroupName, missing: u32 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Whole(Vec<Placed>),
-    /// Of the partial mode alone.
+    /// Partial mode only: a part was placed.
     Part {
         placed: Vec<Placed>,
         short: Short,
@@ -63,7 +63,7 @@ pub enum Outcome {
     Wait(Short),
 }
 
-/// Where a gang goes now, if it does.
+/// Places a gang, or explains why it does not fit now.
 pub fn admit(wanted: &[Wanted], levels: &[Level], rooms: &[Room], mode: Admission) -> Outcome {
     let (allowed, limited) = within(wanted, levels);
     if let (Admission::Atomic, Some(short)) = (mode, &limited) {
@@ -77,7 +77,7 @@ pub fn admit(wanted: &[Wanted], levels: &[Level], rooms: &[Room], mode: Admissio
     }
 }
 
-/// As many of each group as every level allows, and the first level that allows fewer.
+/// The members of each group that all levels allow, and the first limiting level.
 fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
     let mut levels = levels.to_vec();
     let mut short = None;
@@ -101,7 +101,8 @@ fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
     (allowed, short)
 }
 
-/// First fit by whole nodes, the largest group first: work is groups × nodes, whatever the counts.
+/// First fit over nodes, largest group first: the work is groups × nodes, independent of the number
+/// of members.
 fn pack(wanted: &[Wanted], rooms: &[Room]) -> (Vec<Placed>, Option<Short>) {
     let mut rooms = rooms.to_vec();
     let mut total = Size::default();
@@ -140,7 +141,7 @@ fn pack(wanted: &[Wanted], rooms: &[Room]) -> (Vec<Placed>, Option<Short>) {
     (placed, short)
 }
 
-/// The largest part of all room that one of these takes, in millionths.
+/// Largest share of the total free space over all types, in millionths.
 fn share_ppm(size: &Size, total: &Size) -> u128 {
     let fixed = [
         (size.memory_bytes, total.memory_bytes),
@@ -155,7 +156,7 @@ fn share_ppm(size: &Size, total: &Size) -> u128 {
     shares.max().unwrap_or(0)
 }
 
-/// Takes from rooms and levels what was placed.
+/// Subtracts placed members from nodes and levels.
 pub fn book(wanted: &[Wanted], placed: &[Placed], levels: &mut [Level], rooms: &mut [Room]) {
     for part in placed {
         let Some(group) = wanted.iter().find(|it| it.group == part.group) else {
@@ -172,20 +173,20 @@ pub fn book(wanted: &[Wanted], placed: &[Placed], levels: &mut [Level], rooms: &
     }
 }
 
-/// A gang that no wait can help.
+/// A gang that can never fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("the gang never fits ({short:?}); the nearest that does has {nearest:?} members")]
 pub struct TooLarge {
     pub short: Short,
-    /// Members of each group that fit together, in the proportions that were asked for.
+    /// Members of each group that fit together, in the requested proportions.
     pub nearest: BTreeMap<GroupName, u32>,
 }
 
-/// Whether a gang fits at all: the limits with nothing used, the nodes with nothing on them. Said
-/// at once, as waiting does not help.
+/// Whether a gang fits at all: limits without usage and empty nodes. Checked at once, since waiting
+/// does not help.
 ///
 /// # Errors
-/// When it does not, with the nearest gang that does.
+/// The nearest gang that fits.
 pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> Result<(), TooLarge> {
     let mut levels = levels.to_vec();
     for level in &mut levels {
@@ -200,7 +201,7 @@ pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> Result<(
     }
 }
 
-/// First in proportion, then each group alone as far as it goes. What is returned has been tried.
+/// Scales all groups down in proportion, then fills each group. The result was checked to fit.
 fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> BTreeMap<GroupName, u32> {
     let fits = |counts: &[u32]| {
         let mut tried = wanted.to_vec();
@@ -214,7 +215,7 @@ fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> BTreeMap<Grou
     };
     let total: u64 = wanted.iter().map(|group| u64::from(group.count)).sum();
     let part = |members: u64| -> Vec<u32> {
-        // A group that is left out makes another gang, so each keeps one while that fits.
+        // A gang without one of its groups is another gang, so each keeps a member while that fits.
         let least = members.min(1);
         let scaled = |group: &Wanted| {
             let part = u64::from(group.count) * members / total.max(1);
@@ -241,8 +242,8 @@ fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> BTreeMap<Grou
     groups.zip(counts).collect()
 }
 
-/// The largest number found that holds, 0 being known to; each one was tried, so that a packing
-/// that is not monotonous costs a little size and never a wrong answer.
+/// The largest number found that satisfies `holds`; 0 does. Every candidate is checked, so a
+/// non-monotonic packing costs size and never gives a wrong answer.
 fn largest(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut good, mut beyond) = (0, most + 1);
     while beyond - good > 1 {

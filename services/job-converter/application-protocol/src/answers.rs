@@ -1,4 +1,4 @@
-//! Answers to the operations of 2.1, one variant for each answer of 2.9.
+//! Answers to the operations, one variant per HTTP status.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::reason::Reason;
 pub enum Added {
     /// 201
     Created,
-    /// 200: the first caller wins, and these fields of the second said something else.
+    /// 200: the application exists; these fields of the request differ and were ignored.
     Existing { ignored_fields: Vec<&'static str> },
 }
 
@@ -44,7 +44,7 @@ pub enum TaskNotAdded {
     /// 404
     #[error("there is no such application")]
     NotFound,
-    /// 409, with the code of its failure where it has one.
+    /// 409, with the failure code of the application, if it has one.
     #[error("the application is {state:?} and takes no more tasks")]
     Dead {
         state: frontend::State,
@@ -54,14 +54,14 @@ pub enum TaskNotAdded {
     Full { limit: usize },
 }
 
-/// 202: whether it was done, and why not (17.3).
+/// 202: whether the transition was applied, and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Told<S> {
     pub applied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Of the application, or of the task, that was told; nothing when there is none any more.
+    /// State of the application or task; `None` when it no longer exists.
     pub state: Option<S>,
     #[serde(skip)]
     pub step: Step,

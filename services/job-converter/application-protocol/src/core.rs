@@ -1,6 +1,7 @@
-//! The core's view of an application (3.4): does it count as running, and when is it finished?
+//! The core: the scheduler's state machine of an application. It decides whether the application
+//! counts as running, and when it has ended.
 //!
-//! The table is that of the current line: there is no Starting.
+//! The transition table is that of the current protocol version; there is no state Starting.
 
 pub mod application;
 mod asked;
@@ -42,7 +43,7 @@ impl State {
         Self::Expired,
     ];
 
-    /// Takes no more asks.
+    /// Accepts no more asks.
     pub fn is_over(self) -> bool {
         use State::{Completed, Expired, Failed, Failing, Rejected};
         matches!(self, Completed | Failing | Failed | Rejected | Expired)
@@ -70,7 +71,7 @@ impl Event {
     ];
 }
 
-/// Where an event leads; nothing when it is not legal in this state.
+/// Target state of an event; `None` when the event is not legal in this state.
 pub fn next(from: State, event: Event) -> Option<State> {
     use State::{
         Accepted, Completed, Completing, Expired, Failed, Failing, New, Rejected, Resuming, Running,

@@ -1,5 +1,5 @@
-//! Two gangs that each fit alone but not together never wait for each other (17.1, I13): thousands
-//! of random pairs, each played to its end; and the partial mode beside it, which does lock.
+//! Two gangs that fit alone but not together never wait for each other. Thousands of random pairs
+//! are played to their end; in partial mode some of the same pairs deadlock (I13).
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::policy::Admission;
 use crate::test_fleet::{app, at, group, node};
 use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
-/// Pairs that are played.
+/// Number of pairs.
 const PAIRS: usize = 4_000;
 
-/// A small generator of its own (xorshift): the same pairs on every machine.
+/// A small deterministic generator (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -56,7 +56,7 @@ fn fits(gang: &[Wanted], nodes: &[Room]) -> bool {
     matches!(outcome, Outcome::Whole(_))
 }
 
-/// Each alone, and not both.
+/// Each gang fits alone, and both do not fit together.
 fn is_contest(pair: &[Vec<Wanted>; 2], nodes: &[Room]) -> bool {
     let both = |first: &[Wanted], second: &[Wanted]| {
         let outcome = admission::admit(first, &[], nodes, Admission::Atomic);
@@ -102,8 +102,8 @@ impl Player {
     }
 }
 
-/// Plays a pair until nothing changes; a gang that is whole works for a round and gives all back.
-/// True when both have worked.
+/// Plays a pair until nothing changes. A complete gang works for one round and releases everything.
+/// True when both gangs have worked.
 fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Dice) -> bool {
     let mut players = [("one", 0), ("two", 1)].map(|(name, index)| Player {
         name,
@@ -132,7 +132,7 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Di
         let waiting = waiting.map(|player| {
             let mut wanted = player.left.clone();
             if mode == Admission::Partial {
-                // One at a time, as cycles place them.
+                // One member at a time, as scheduling cycles place them.
                 wanted.retain(|it| it.count > 0);
                 wanted.truncate(1);
                 wanted[0].count = 1;
@@ -140,7 +140,7 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Di
             Waiting {
                 app: app(player.name),
                 repair: false,
-                // Whoever asks first differs from round to round.
+                // The order of arrival changes from round to round.
                 since: at(i64::try_from(chunk.up_to(2)).unwrap()),
                 mode,
                 path: Vec::new(),
@@ -195,6 +195,6 @@ fn pairs_that_fit_alone_but_not_together_both_come_to_work() {
             locked += usize::from(!play(&pair, &nodes, Admission::Partial, &mut dice));
         }
     }
-    // What the atomic mode is for: the other one locks up in a good part of the same pairs.
+    // The partial mode deadlocks in some of the same pairs.
     assert!(locked > 0, "the contest is none");
 }

@@ -1,4 +1,4 @@
-//! Free room on nodes, and limits of queues and users: what admission and replacement look at.
+//! Free space of nodes, and limits of queues and users, as seen by admission and replacement.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::groups;
 
-/// A node as it is seen in one pass.
+/// Free space of one node in one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     pub node: NodeName,
     pub free: Size,
-    /// Takes new work.
+    /// The node accepts new work.
     pub open: bool,
     pub labels: BTreeMap<String, String>,
 }
@@ -27,14 +27,14 @@ impl Room {
         }
     }
 
-    /// All placement checks but the fit.
+    /// All placement checks except the fit.
     pub fn takes(&self, selector: &BTreeMap<String, String>) -> bool {
         let has = |(name, value)| self.labels.get(name) == Some(value);
         self.open && selector.iter().all(has)
     }
 }
 
-/// Upper bounds by type; a type that is not named has none (6, FitInMaxUndef).
+/// Upper limits by type; a type without entry is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cap {
@@ -44,7 +44,7 @@ pub struct Cap {
     pub extras: BTreeMap<String, u64>,
 }
 
-/// One level of the queue hierarchy, or a user's limit.
+/// A queue level or a user limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub name: String,
@@ -53,7 +53,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// How many more of this size it allows.
+    /// Number of additional members of this size it allows.
     pub fn allows(&self, size: &Size) -> u32 {
         let (max, used) = (&self.max, &self.used);
         let fixed = [
@@ -71,7 +71,7 @@ impl Level {
         allowed.min().unwrap_or(u32::MAX)
     }
 
-    /// The types of which this many do not fit.
+    /// Types that so many members would exceed.
     pub fn exceeded_by(&self, size: &Size, count: u32) -> Vec<String> {
         let mut one = self.clone();
         let wanted = groups::times(size, count);
@@ -99,7 +99,7 @@ impl Level {
     }
 }
 
-/// How many of this size go into that room.
+/// Number of members of this size that fit.
 pub fn copies(size: &Size, free: &Size) -> u32 {
     let fixed = [
         (size.memory_bytes, free.memory_bytes),
@@ -118,7 +118,7 @@ fn whole(room: u64, size: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The types of `size` that do not fit into `room`, a type the room has not counting as none of it.
+/// Types of `size` that do not fit; a type the node does not offer counts as 0.
 pub fn misfits(size: &Size, room: &Size) -> Vec<String> {
     let fixed = [
         ("memory", size.memory_bytes, room.memory_bytes),

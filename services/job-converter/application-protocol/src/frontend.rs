@@ -1,6 +1,8 @@
-//! The front's view of an application (3.1): may I send work yet?
+//! The frontend: the submitter's state machine of an application. It decides whether work may be
+//! sent yet.
 //!
-//! The table is that of the current line; where it differs from release 1.0 it says so.
+//! The transition table is that of the current protocol version; differences from release 1.0 are
+//! noted.
 
 pub mod application;
 mod core_messages;
@@ -44,7 +46,7 @@ impl State {
         Self::Killed,
     ];
 
-    /// Takes no more tasks, whatever comes.
+    /// Accepts no more tasks.
     pub fn is_dead(self) -> bool {
         use State::{Completed, Failed, Failing, Killed, Killing, Rejected};
         matches!(
@@ -93,7 +95,7 @@ impl Event {
     ];
 }
 
-/// Where an event leads; nothing when it is not legal in this state.
+/// Target state of an event; `None` when the event is not legal in this state.
 pub fn next(from: State, event: Event) -> Option<State> {
     use State::{
         Accepted, Completed, Failed, Failing, Killed, Killing, New, Recovering, Rejected,
@@ -118,7 +120,7 @@ pub fn next(from: State, event: Event) -> Option<State> {
     Some(to)
 }
 
-/// 1.0 refused to release an allocation of an application that did not run yet.
+/// Release 1.0 refused this for an application that did not run yet.
 fn after_release(from: State) -> Option<State> {
     match from {
         State::Accepted | State::Reserving | State::Running => Some(State::Running),

@@ -1,4 +1,4 @@
-//! Gangs on both sides (5, 17): timeouts, replacement, losses, repair.
+//! Gangs in both state machines: timeouts, replacement, losses and repair.
 
 mod minimum;
 mod replacing;
@@ -23,12 +23,12 @@ fn policy(style: Style) -> Policy {
     }
 }
 
-/// A gang of two, asked for and not placed.
+/// A gang of two members that is not placed.
 fn two(policy: Policy) -> Trial {
     Trial::new(vec![group("g", 2, size(2, 0))], policy).begun()
 }
 
-/// The same, whole on two nodes, and running.
+/// A gang of two members, complete on two nodes and running.
 fn formed(policy: Policy) -> Trial {
     let mut trial = two(policy);
     trial.pass(vec![room("a", size(2, 0)), room("b", size(2, 0))]);
@@ -124,7 +124,7 @@ fn the_admission_timeout_runs_from_acceptance_without_any_placeholder() {
     assert_eq!(due, Some(at(1_000 + 30_000)));
     trial.after(30_000);
     assert_eq!(trial.states(), (Front::Running, Core::Accepted));
-    // A gang that is whole in time is left alone.
+    // A gang that is complete in time is not affected.
     let mut trial = formed(soft);
     assert_eq!(trial.head().timers.next(), Some(at(3_000 + 60_000)));
     trial.after(30_000);
@@ -140,7 +140,7 @@ fn section_5_7_left_over_placeholders_go_before_completed() {
     trial.tell_task("r1", Event::Complete);
     assert_eq!(trial.head().state, Core::Completing);
     assert_eq!(trial.placeholders().len(), 1);
-    // New work brings it back.
+    // New work resumes it.
     trial.task("r2", size(1, 0), None);
     trial.tick();
     assert_eq!(trial.head().state, Core::Running);
@@ -285,7 +285,7 @@ fn a_large_gang_is_not_starved_by_small_ones() {
         Answer::Admission(Outcome::Whole(_))
     ));
     assert_eq!(answer(1_000, 4), Answer::Behind(app("large")));
-    // One that no wait can help is told so, and stands in nobody's way.
+    // A gang that can never fit is refused and does not block others.
     assert!(matches!(
         answer(1_000, 3),
         Answer::Admission(Outcome::Whole(_))

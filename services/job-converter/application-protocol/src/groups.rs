@@ -1,8 +1,7 @@
-//! Task groups: reading and checking their definition (5.1).
+//! Parsing and validation of task groups.
 //!
-//! Every fault is found at once and named by its place in the list, so that a submitter mends the
-//! list in one go. A list with a fault is refused whole, or, when the submitter prefers, dropped
-//! whole: a gang of which a part is missing is another gang.
+//! All faults are reported at once with their position. A list with a fault is refused or dropped
+//! as a whole: without a part, it would be another gang.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +14,10 @@ use crate::quantity;
 use crate::task::{Task, Wish};
 
 pub const MAX_GROUPS: usize = 64;
-/// Members of all groups of one application together.
+/// Members of all groups of one application, at most.
 pub const MAX_MEMBERS: u64 = 100_000;
 
-/// A homogeneous set of tasks of which so many start together.
+/// Equal tasks, `min_member` of which start together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskGroup {
@@ -27,7 +26,7 @@ pub struct TaskGroup {
     pub min_resource: Size,
     #[serde(default)]
     pub node_selector: BTreeMap<String, String>,
-    /// What else is copied verbatim to each placeholder: tolerations, affinity and their like.
+    /// Other fields, copied verbatim to each placeholder.
     #[serde(default)]
     pub copied: BTreeMap<String, Value>,
 }
@@ -46,7 +45,7 @@ impl TaskGroup {
     }
 }
 
-/// Σ minMember × minResource.
+/// Sum of `min_member` × `min_resource`.
 pub fn placeholder_ask(groups: &[TaskGroup]) -> Size {
     let mut sum = Size::default();
     for group in groups {
@@ -55,7 +54,7 @@ pub fn placeholder_ask(groups: &[TaskGroup]) -> Size {
     sum
 }
 
-/// So many of one size, stopping at the largest number there is.
+/// `count` times a size; saturates.
 pub(crate) fn times(size: &Size, count: u32) -> Size {
     let count = u64::from(count);
     let extras = size.extras.iter();
@@ -69,13 +68,13 @@ pub(crate) fn times(size: &Size, count: u32) -> Size {
     }
 }
 
-/// One thing that is wrong with a list.
+/// A fault of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{pointer}: {message}")]
 pub struct Fault {
     /// JSON pointer into the list; empty for the list itself.
     pub pointer: String,
-    /// What is wrong, and what would be right.
+    /// The fault, and what is allowed.
     pub message: String,
 }
 
@@ -87,7 +86,7 @@ const COPIED: [&str; 5] = [
     "annotations",
 ];
 
-/// Reads a list of task groups.
+/// Parses a list of task groups.
 ///
 /// # Errors
 /// All faults of the list.
@@ -119,10 +118,10 @@ pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
     }
 }
 
-/// The same from the text that travels in an annotation.
+/// Parses the JSON text of an annotation.
 ///
 /// # Errors
-/// All faults of the list; one when it is no JSON at all.
+/// All faults of the list; one fault for invalid JSON.
 pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
     match serde_json::from_str(text) {
         Ok(list) => parse(&list),
@@ -133,25 +132,25 @@ pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
     }
 }
 
-/// Reads amounts by name, as a task writes them.
+/// Parses amounts by name.
 ///
 /// # Errors
-/// All faults of them.
+/// All faults.
 pub fn amounts(given: &Value) -> Result<Size, Vec<Fault>> {
     let mut reader = Reader::default();
     let size = reader.resource("", Some(given));
     size.ok_or(reader.faults)
 }
 
-/// A list as it is taken up, and what was wrong with it.
+/// An accepted list, and the faults of a dropped one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
     pub groups: Vec<TaskGroup>,
-    /// Published as the warning `TaskGroupsError` (5.1).
+    /// Published as the warning `TaskGroupsError`.
     pub warnings: Vec<Fault>,
 }
 
-/// Refuses a list with faults, or, for who is `lenient`, goes on without a gang.
+/// Refuses a list with faults; with `lenient`, continues without a gang.
 ///
 /// # Errors
 /// All faults of the list.
@@ -291,7 +290,7 @@ impl Reader {
     }
 }
 
-/// As a token of a JSON pointer (RFC 6901).
+/// Escapes a token of a JSON pointer (RFC 6901).
 fn escaped(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }

@@ -1,4 +1,4 @@
-//! Names that submitters choose. They obey the rules of all chosen names: a path segment, a header.
+//! Ids chosen by submitters. They are valid in a path segment and in a header.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hayward_vocabulary::{BadName, NodeName};
 use serde::{Deserialize, Serialize};
 
-/// One rule for chosen names in the whole fleet; only what it is a name of differs.
+/// The rule for all chosen ids.
 fn checked(what: &'static str, given: String) -> Result<Arc<str>, BadName> {
     match NodeName::new(given) {
         Ok(name) => Ok(name.as_str().into()),
@@ -23,7 +23,7 @@ macro_rules! chosen_name {
 
         impl $name {
             /// # Errors
-            /// When the text is empty, too long, or has a character that does not belong.
+            /// When the text is empty, too long, or has an invalid character.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
                 checked($what, text.into()).map(Self)
             }
@@ -56,30 +56,30 @@ macro_rules! chosen_name {
 }
 
 chosen_name!(
-    /// Chosen by whoever submits; unique in one partition (1).
+    /// Application id; unique in its partition.
     AppId,
     "application"
 );
 chosen_name!(
-    /// Unique in its application. The key of its ask and of its allocation too (1).
+    /// Task id; unique in its application. Also the key of its ask and its allocation.
     TaskId,
     "task"
 );
 chosen_name!(
-    /// Of a task group, unique in its application (5.1).
+    /// Task group name; unique in its application.
     GroupName,
     "task group"
 );
 
 impl TaskId {
-    /// Placeholders are called so, and those that replace them in a repair.
+    /// Reserved for placeholders, also those of a repair.
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with("tg-") || self.0.starts_with("tr-")
     }
 }
 
-/// The name of a placeholder (5.3): at most 63 characters. The number runs through the whole
-/// application, so that groups whose names begin alike do not meet.
+/// Id of a placeholder, at most 63 characters. Numbers count through the whole application, so that
+/// shortened group names do not collide.
 pub(crate) fn placeholder(app: &AppId, group: &GroupName, number: u32) -> Result<TaskId, BadName> {
     let head = |text: &str, limit: usize| text.chars().take(limit).collect::<String>();
     let (app, group) = (head(app.as_str(), 28), head(group.as_str(), 20));

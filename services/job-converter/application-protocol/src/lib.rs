@@ -1,17 +1,15 @@
-//! The application protocol: applications, tasks and gangs, and how the two sides that keep them
-//! speak with each other. Pure: no clock, no randomness, no I/O (D5).
+//! The application protocol: applications, tasks and gangs as two state machines that exchange
+//! messages. Pure: no clock, no randomness, no I/O (D5).
 //!
-//! [`frontend`] answers "may I send work yet?" and [`core`] "does it count as running, and when is it
-//! over?". They share nothing but [`messages`]. Each moves by `step(input, now)` and by nothing
-//! else; every input is answered, with what moved and what is to be done, or with the reason why
-//! nothing was. Doing the same twice changes nothing.
+//! [`frontend`] decides whether work may be sent, [`core`] whether it counts as running and when it
+//! has ended. They share only [`messages`]. Each changes only by `step(input, now)`, whose result
+//! has the transitions and effects, or the reason of a refusal. Repeating an input changes nothing.
 //!
-//! [`partition`] holds the applications of a partition and gives the operations their answers;
-//! [`admission`] and [`waiting_gangs`] decide which gang goes where, all of it or none of it. Rows are the
-//! types themselves, and both sides come back from them as they were: timers are instants.
+//! [`partition`] holds all applications and answers the operations. [`admission`] and
+//! [`waiting_gangs`] decide which gang is placed. The types are also the rows: timers are instants,
+//! so both machines restore exactly.
 //!
-//! It never orders queues, preempts or places single asks: that is the planner's. Sections are
-//! those of the specification of the application protocol.
+//! Queue order, preemption and the placement of single asks belong to the planner.
 
 pub mod admission;
 pub mod answers;

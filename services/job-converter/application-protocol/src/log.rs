@@ -1,10 +1,9 @@
-//! What an application went through, with times (3.4). Bounded: the oldest entries are dropped,
-//! and counted.
+//! State log of an application, bounded: the oldest entries are dropped and counted.
 
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Entries kept of one application.
+/// Entries per application, at most.
 pub const KEPT: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +15,7 @@ pub struct Entry<S> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLog<S> {
     pub entries: Vec<Entry<S>>,
-    /// Older entries that are no longer here.
+    /// Number of dropped entries.
     #[serde(default)]
     pub dropped: u64,
 }

@@ -1,20 +1,20 @@
-//! Application managers: plug-ins that understand one kind of job each (2.6).
+//! Application managers: plug-ins that accept work from one kind of source.
 
 use std::error::Error;
 
-/// One kind of job. Everything it begins in `start` ends in `stop`.
+/// A manager. `stop` ends all that `start` began.
 pub trait Manager: Send {
-    /// Stable: settings enable and disable it by this.
+    /// Name used in settings.
     fn name(&self) -> &str;
-    /// Makes its structures, and begins nothing.
+    /// Prepares the manager without starting it.
     ///
     /// # Errors
-    /// When it cannot; nothing starts then.
+    /// Any error; no manager starts then.
     fn init(&mut self) -> Result<(), Cause>;
-    /// Begins to watch its source of jobs.
+    /// Starts to accept work.
     ///
     /// # Errors
-    /// When it cannot; those after it do not start.
+    /// Any error; managers after it do not start.
     fn start(&mut self) -> Result<(), Cause>;
     /// Ends all that `start` began.
     fn stop(&mut self);
@@ -46,17 +46,17 @@ pub enum BadList {
     Unknown(String, String),
 }
 
-/// Those that are enabled, in the order of their registration.
+/// Enabled managers, in order of registration.
 pub struct Managers {
     all: Vec<Box<dyn Manager>>,
     running: bool,
 }
 
 impl Managers {
-    /// Keeps those of `all` that are enabled; all of them where nothing is said.
+    /// Selects the enabled managers of `all`; `None` enables all.
     ///
     /// # Errors
-    /// When two bear one name, or one is enabled that does not exist.
+    /// When two have the same name, or an enabled one does not exist.
     pub fn new(all: Vec<Box<dyn Manager>>, enabled: Option<&[String]>) -> Result<Self, BadList> {
         let names: Vec<String> = all.iter().map(|it| it.name().to_owned()).collect();
         for (index, name) in names.iter().enumerate() {
@@ -80,10 +80,10 @@ impl Managers {
         self.all.iter().map(|it| it.name())
     }
 
-    /// Makes each ready and starts it, in order. A second start does nothing.
+    /// Initializes and starts all in order. A second start does nothing.
     ///
     /// # Errors
-    /// The first one's; those that had started are stopped again.
+    /// The first error; managers started before are stopped.
     pub fn start(&mut self) -> Result<(), Failed> {
         if self.running {
             return Ok(());
@@ -98,7 +98,7 @@ impl Managers {
         Ok(())
     }
 
-    /// Stops them in the same order. A second stop does nothing.
+    /// Stops all in the same order. A second stop does nothing.
     pub fn stop(&mut self) {
         if std::mem::take(&mut self.running) {
             self.all.iter_mut().for_each(|it| it.stop());

@@ -1,5 +1,5 @@
-//! All that the two sides say to each other (3.5). In the fleet each travels as a publication; so
-//! every one may come twice, and none may be needed twice.
+//! Messages between frontend and core. They travel in publications, so each may arrive twice and
+//! must be idempotent.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::groups::TaskGroup;
 use crate::ids::{AppId, GroupName, TaskId};
 use crate::policy::Policy;
 
-/// Why an allocation ends (2.5).
+/// Why an allocation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Termination {
-    /// Its node went away, too.
+    /// Also when its node is lost.
     Unknown,
     StoppedByRm,
     Timeout,
@@ -23,7 +23,7 @@ pub enum Termination {
     PlaceholderReplaced,
 }
 
-/// Pending demand of one task (1).
+/// Pending demand of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub key: TaskId,
@@ -37,7 +37,7 @@ pub struct Ask {
     pub created_at: Timestamp,
 }
 
-/// What the core has to know of an application.
+/// The part of an application that the core needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
     pub id: AppId,
@@ -60,7 +60,7 @@ pub enum ToCore {
         key: TaskId,
         termination: Termination,
     },
-    /// What the core asked back is gone.
+    /// A released allocation has ended.
     Confirm {
         key: TaskId,
         termination: Termination,
@@ -86,17 +86,17 @@ pub enum ToFront {
         key: TaskId,
         reason: String,
     },
-    /// Give these back: one message for all of them.
+    /// Release these allocations; one message for all.
     Release {
         keys: Vec<TaskId>,
         termination: Termination,
     },
-    /// These asks are no longer served.
+    /// These asks are withdrawn.
     ReleaseAsks {
         keys: Vec<TaskId>,
         termination: Termination,
     },
-    /// A placeholder that the core made for a gang it repairs (I13).
+    /// The core created a placeholder to repair a gang (I13).
     Repaired {
         ask: Ask,
         node: NodeName,

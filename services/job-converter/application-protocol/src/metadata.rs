@@ -1,4 +1,4 @@
-//! What a submitter says of an application (2.2).
+//! Submitted properties of an application.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::groups::TaskGroup;
 use crate::policy::Policy;
 
-/// Upstream places an application with it in a recovery queue, past all rules (4.3). Here what runs
-/// has its queue in its rows, so nothing has to be placed again (decision 0036).
+/// Other implementations put an application with this tag in a recovery queue, past all rules. Here
+/// rows keep the queue of running work, so the tag has no effect (decision 0036).
 pub const FORCE_CREATE: &str = "application.create.force";
 
 fn yes() -> bool {
@@ -22,7 +22,7 @@ pub struct Metadata {
     /// Empty: the placement rules decide.
     #[serde(default)]
     pub queue_name: String,
-    /// Whose queues are meant; absent: the first by name that has some.
+    /// Pool of the queue; `None`: the first by name that has queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub user: UserName,
@@ -32,13 +32,13 @@ pub struct Metadata {
     pub tags: BTreeMap<String, String>,
     #[serde(default)]
     pub task_groups: Vec<TaskGroup>,
-    /// Of its placeholders; a task says its own.
+    /// Priority of its placeholders; tasks have their own.
     #[serde(default)]
     pub priority: i32,
-    /// Its placeholders may take from others.
+    /// Its placeholders may preempt others.
     #[serde(default = "yes")]
     pub preempts: bool,
-    /// Its placeholders are taken before those that would rather not be.
+    /// `false`: its placeholders are preempted after those of others.
     #[serde(default = "yes")]
     pub preemptable: bool,
     #[serde(default)]
@@ -67,13 +67,13 @@ impl Metadata {
         }
     }
 
-    /// It asks to be placed where no rule places it, which is not served.
+    /// It asks to be placed past all rules, which is not supported.
     pub fn asks_for_recovery(&self) -> bool {
         self.tags.get(FORCE_CREATE).is_some_and(|it| it == "true")
     }
 
-    /// Fields of a second submission that say something else: the first caller wins (2.1, rule 2).
-    /// The creation time is no wish, and is not compared.
+    /// Fields that differ in a second submission; the first submission counts. The creation time is
+    /// not compared.
     pub fn ignored(&self, again: &Self) -> Vec<&'static str> {
         let differs = [
             ("queueName", self.queue_name != again.queue_name),

@@ -1,7 +1,7 @@
-//! All applications of one partition, and the eight operations on them (2.1).
+//! All applications of one partition, and the operations on them.
 //!
-//! The book answers every operation and drops none; what has to be done is in the answer. It holds
-//! what the rows hold: [`Book::take_changes`] is what differs from them.
+//! Every operation is answered; effects are part of the answer. The state equals the rows except
+//! for [`Book::take_changes`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,9 +18,9 @@ use crate::task::{self, Runtime, Task, Wish};
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub applications: usize,
-    /// Of one application, its placeholders too.
+    /// Tasks of one application, including placeholders.
     pub tasks: usize,
-    /// Removed applications whose late confirmations are still understood.
+    /// Removed applications whose late confirmations are still accepted.
     pub buried: usize,
 }
 
@@ -38,35 +38,35 @@ impl Default for Limits {
 pub struct Book {
     limits: Limits,
     apps: BTreeMap<AppId, Application>,
-    /// Applications that are counted and not here, of one that was taken [`Book::apart`].
+    /// Number of applications outside of this copy, see [`Book::apart`].
     elsewhere: usize,
-    /// With whose each was.
+    /// Removed applications and their users.
     buried: VecDeque<(AppId, UserName)>,
     changed: BTreeSet<AppId>,
-    /// Applications whose rows go, and tasks that were taken out of applications that stay.
+    /// Applications to delete, and removed tasks of other applications.
     gone: BTreeSet<AppId>,
     gone_tasks: BTreeSet<(AppId, TaskId)>,
 }
 
-/// What differs from the rows.
+/// Differences from the rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     pub heads: Vec<Head>,
     pub tasks: Vec<(AppId, Task)>,
-    /// Before tasks are written, as an id may be used again.
+    /// Deleted before tasks are written, since an id may be used again.
     pub removed_tasks: Vec<(AppId, TaskId)>,
-    /// With all their tasks, and first of all.
+    /// Deleted first, with all their tasks.
     pub removed: Vec<AppId>,
 }
 
-/// What a general manager sees of one runtime object (2.6).
+/// A runtime object, as observed by a manager.
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub app: AppId,
     pub metadata: Metadata,
     pub task: TaskId,
     pub wish: Wish,
-    /// Its object was deleted.
+    /// The object was deleted.
     pub deleted: bool,
 }
 
@@ -78,7 +78,7 @@ impl Book {
         }
     }
 
-    /// From their rows.
+    /// From rows.
     pub fn loaded(limits: Limits, apps: impl IntoIterator<Item = Application>) -> Self {
         let apps = apps.into_iter().map(|it| (it.head.id.clone(), it));
         Self {
@@ -88,7 +88,7 @@ impl Book {
         }
     }
 
-    /// A book of one application, if it is there, in which the others are only counted.
+    /// A copy with one application; limits still count the others.
     #[must_use]
     pub fn apart(&self, id: &AppId) -> Self {
         let one = self.apps.get(id).cloned();
@@ -110,10 +110,10 @@ impl Book {
         self.apps.values()
     }
 
-    /// Nothing is said to the core; that is done by the next tick.
+    /// Adds an application. The next tick submits it to the core.
     ///
     /// # Errors
-    /// When another manager writes this id, or there is no room.
+    /// When another manager owns this id, or the limit is reached.
     pub fn add(
         &mut self,
         writer: &str,
@@ -142,10 +142,10 @@ impl Book {
         Ok(Added::Created)
     }
 
-    /// Strict: no task may be alive. With `force` those that are get stopped.
+    /// Removes an application without live tasks; `force` stops live tasks.
     ///
     /// # Errors
-    /// When there is none, or tasks are alive and it is not forced.
+    /// When it does not exist, or has live tasks and `force` is not set.
     pub fn remove(&mut self, id: &AppId, force: bool) -> Result<Vec<Effect>, NotRemoved> {
         let application = self.apps.get(id).ok_or(NotRemoved::NotFound)?;
         let blocking_tasks = application.alive();
@@ -178,7 +178,7 @@ impl Book {
     }
 
     /// # Errors
-    /// When there is no such application, or it takes no more.
+    /// When the application does not exist or accepts no more tasks.
     pub fn add_task(
         &mut self,
         id: &AppId,
@@ -195,10 +195,10 @@ impl Book {
         Ok(TaskAdded::Created)
     }
 
-    /// How many of these tasks would be new, all of which there is room for.
+    /// Number of new tasks among these, if all can be added.
     ///
     /// # Errors
-    /// When there is no such application, or it does not take all that are new.
+    /// When the application does not exist, or cannot accept all of them.
     pub fn new_among<'a>(
         &self,
         id: &AppId,
@@ -224,7 +224,7 @@ impl Book {
         Ok(new.len())
     }
 
-    /// Forgets it; what it has in the core stays (2.1). Unknown ones are no error.
+    /// Forgets a task; its ask or allocation in the core stays. Unknown tasks are no error.
     pub fn remove_task(&mut self, id: &AppId, task: &TaskId) {
         let application = self.apps.get_mut(id);
         if let Some(application) = application
@@ -235,14 +235,14 @@ impl Book {
         }
     }
 
-    /// Tells an application something. Nothing when there is none (404).
+    /// Applies an input to an application; `None` when it does not exist.
     pub fn tell(&mut self, id: &AppId, input: Input, now: Timestamp) -> Option<Told<State>> {
         let step = self.step(id, input, now)?;
         let state = self.get(id).map(|it| it.head.state);
         Some(Told::of(step, state))
     }
 
-    /// Tells a task something. Nothing when there is no such task (404).
+    /// Applies an event to a task; `None` when it does not exist.
     pub fn tell_task(
         &mut self,
         id: &AppId,
@@ -257,7 +257,7 @@ impl Book {
         self.tell_of(id, task, input, now)
     }
 
-    /// A task ended by itself in another way than well. Nothing when there is no such task.
+    /// The process of a task failed; `None` when the task does not exist.
     pub fn task_failed(
         &mut self,
         id: &AppId,
@@ -286,7 +286,7 @@ impl Book {
         Some(Told::of(step, state))
     }
 
-    /// A release is confirmed. Nothing only when the application never existed (404).
+    /// Confirms a release; `None` only when the application never existed.
     pub fn confirm(
         &mut self,
         id: &AppId,
@@ -303,14 +303,14 @@ impl Book {
         buried.then(|| Told::nothing(Reason::ApplicationGone))
     }
 
-    /// Whose an application was that is gone; the last one of this id.
+    /// User of the last removed application with this id.
     pub fn buried_of(&self, id: &AppId) -> Option<&UserName> {
         let mut buried = self.buried.iter().rev();
         buried.find(|(app, _)| app == id).map(|(_, user)| user)
     }
 
-    /// News of the core. What it says of an application that is gone is answered here, or places
-    /// would stay taken for ever.
+    /// Applies a message of the core. Messages for removed applications are answered here, or their
+    /// allocations would never be released.
     pub fn core(&mut self, id: &AppId, news: ToFront, now: Timestamp) -> Step {
         if self.apps.contains_key(id) {
             let step = self.step(id, Input::Core(news), now);
@@ -323,7 +323,7 @@ impl Book {
         step
     }
 
-    /// 3.1: the tick of all of them; those that moved, or have something to do.
+    /// Ticks all applications; returns those with transitions or effects.
     pub fn tick(&mut self, now: Timestamp) -> Vec<(AppId, Step)> {
         let ids: Vec<AppId> = self.apps.keys().cloned().collect();
         let steps = ids.into_iter().filter_map(|id| {
@@ -346,11 +346,11 @@ impl Book {
         Some(step)
     }
 
-    /// The reactions of a general manager (2.6): added → application if new, then task; ended or
-    /// deleted → the task completes.
+    /// Reacts to a runtime object: a new one adds the application if needed, then the task; an
+    /// ended or deleted one completes the task.
     ///
     /// # Errors
-    /// When another manager writes the application, or there is no room.
+    /// When another manager owns the application, or the limit is reached.
     pub fn observe(
         &mut self,
         writer: &str,
@@ -364,12 +364,12 @@ impl Book {
             return Ok(told.map(|told| told.step).unwrap_or_default());
         }
         self.add(writer, &seen.app, seen.metadata, now)?;
-        // An application that is over takes no task; it answers that when it is asked.
+        // An ended application refuses the task, which is no error here.
         let _ = self.add_task(&seen.app, &seen.task, seen.wish, now);
         Ok(Step::default())
     }
 
-    /// What differs from the rows since this was asked last.
+    /// Differences from the rows since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes {
             removed: std::mem::take(&mut self.gone).into_iter().collect(),

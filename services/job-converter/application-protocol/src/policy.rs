@@ -1,10 +1,10 @@
-//! Policy parameters of a gang, and the text form they come in (5.1, AP-6).
+//! Policy parameters of a gang, and their text form.
 
 use serde::{Deserialize, Serialize};
 
 use crate::timers::Timer;
 
-/// A timer of more than a year is none, and one of a million is no instant that can be written.
+/// Longest timeout, one year; much longer ones exceed the range of instants.
 pub const LONGEST_S: u64 = 366 * 86_400;
 const TIMEOUTS: [&str; 3] = [
     "placeholderTimeoutInSeconds",
@@ -14,14 +14,14 @@ const TIMEOUTS: [&str; 3] = [
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Style {
-    /// Goes on without the gang.
+    /// Continues without the gang.
     #[default]
     Soft,
     /// Fails.
     Hard,
 }
 
-/// Whether a gang is admitted whole (17.1), or one placeholder after the other as of old.
+/// Whether a gang is admitted as a whole, or placeholder by placeholder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Admission {
@@ -30,11 +30,11 @@ pub enum Admission {
     Partial,
 }
 
-/// What becomes of a gang that fell below its minimum (I13).
+/// Reaction to a gang below its minimum (I13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenShort {
-    /// First in line, for this long; released whole after it.
+    /// Repaired with priority for this long, then released as a whole.
     Repair {
         grace_ms: u64,
     },
@@ -54,13 +54,13 @@ pub struct Policy {
     pub placeholder_timeout_ms: u64,
     pub style: Style,
     pub admission: Admission,
-    /// From acceptance (17.2); 0: it waits for ever.
+    /// Counts from acceptance; 0: waits for ever.
     pub gang_admission_timeout_ms: u64,
     pub when_short: WhenShort,
 }
 
 impl Policy {
-    /// How long placeholders hold a place that no task comes for.
+    /// How long placeholders hold unused allocations.
     pub fn placeholders_wait_ms(&self) -> u64 {
         match self.placeholder_timeout_ms {
             0 => Timer::Placeholder.default_ms(),
@@ -68,8 +68,8 @@ impl Policy {
         }
     }
 
-    /// Blanks between `key=value`; an element without exactly one `=` is skipped, a timeout that
-    /// does not parse is 0, an unknown style is Soft. Keys of others are theirs.
+    /// Parses `key=value` pairs separated by spaces. An element without exactly one `=` is skipped,
+    /// an invalid timeout is 0, an unknown style is Soft, and unknown keys are ignored.
     pub fn parse(text: &str) -> Self {
         let mut policy = Self::default();
         for element in text.split_whitespace() {
@@ -108,7 +108,7 @@ impl Policy {
         policy
     }
 
-    /// The keys of timeouts above [`LONGEST_S`].
+    /// Timeouts above [`LONGEST_S`], by key.
     pub fn too_long(text: &str) -> Vec<&str> {
         let pairs = text.split_whitespace().filter_map(|it| it.split_once('='));
         let long = pairs.filter(|(key, value)| {

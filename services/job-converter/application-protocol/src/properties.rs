@@ -1,4 +1,4 @@
-//! Whatever comes in whatever order: both sides agree in the end, and nothing stays taken.
+//! Properties of random histories: both machines agree in the end, and no allocation stays held.
 
 use hayward_vocabulary::Size;
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn name(number: u8) -> String {
     format!("t{number}")
 }
 
-/// Those that only the core and the tick may raise are theirs.
+/// Other events are raised by the core and the tick only.
 fn may_be_told(event: Event) -> bool {
     !matches!(
         event,
@@ -145,7 +145,7 @@ fn happen(trial: &mut Trial, what: Happens) {
     }
 }
 
-/// The last words of both sides come a second time.
+/// Repeats the last messages of both machines.
 fn say_again(trial: &mut Trial) {
     if let Some(news) = trial.to_front.last().cloned()
         && !matches!(news, ToFront::Updated { .. } | ToFront::Rejected { .. })
@@ -181,7 +181,7 @@ fn sums_add_up(half: &core::Application) {
     }
 }
 
-/// Its gang is whole, and each member is a task that has taken its place.
+/// A complete gang whose placeholders are all replaced by tasks.
 fn at_work(trial: Trial, members: u32) -> Trial {
     let mut trial = trial.begun();
     let rooms = || NODES.map(|name| room(name, size(2, 0))).to_vec();
@@ -227,13 +227,13 @@ proptest! {
         }
         trial.speak();
         if let Some(half) = &trial.core {
-            // Whatever the core holds or has to serve, somebody at the front waits for or uses.
+            // Every ask and allocation of the core belongs to a task of the frontend.
             for key in half.allocations.keys().chain(half.pending.keys()) {
                 let task = trial.front.tasks.get(key);
                 let alive = task.is_some_and(|it| !it.state.is_terminated());
                 prop_assert!(alive, "{key} is taken for {task:?}");
             }
-            // And an atomic gang holds nothing before it holds all.
+            // An atomic gang holds nothing before it holds everything.
             let state = half.head.state;
             if policy.admission == Admission::Atomic && state == core::State::Accepted {
                 let held = trial.placeholders().len();

@@ -1,4 +1,4 @@
-//! Quantities as people write them: `500m`, `10`, `2Gi` (6).
+//! Quantities in text form: `500m`, `10`, `2Gi`.
 
 use hayward_vocabulary::Size;
 
@@ -17,7 +17,7 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// A whole number with one of the suffixes; what is too large for its number is none.
+/// A whole number with an optional suffix; `None` when it overflows.
 fn plain(text: &str) -> Option<u64> {
     let suffix = SUFFIXES.iter().find(|(suffix, _)| text.ends_with(suffix));
     let (digits, unit) = match suffix {
@@ -39,8 +39,7 @@ fn milli(text: &str) -> Option<u64> {
     }
 }
 
-/// Sets one type of a size from its text. `cpu` and `vcore` are the same; any other name is an
-/// extra.
+/// Sets one type of a size. `cpu` and `vcore` are the same; any other name is an extra.
 pub(crate) fn set(size: &mut Size, name: &str, text: &str) -> Option<()> {
     match name {
         "memory" => size.memory_bytes = plain(text)?,

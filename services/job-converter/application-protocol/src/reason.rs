@@ -1,4 +1,4 @@
-//! Why something was not done (D12): what other systems drop in silence is answered here (17.3).
+//! Reasons why an input changed nothing (D12).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 pub enum Reason {
     /// The state has no such event.
     NotLegalHere,
-    /// It is so already, or was told before.
+    /// Repeated; nothing to change.
     AlreadySo,
     UnknownTask,
-    /// The core never accepted it.
+    /// The core has not accepted the application.
     NotAccepted,
-    /// The application takes nothing new.
+    /// The application accepts nothing new.
     ApplicationEnded,
     /// The application was removed.
     ApplicationGone,
-    /// Nothing was allocated under this key.
+    /// No allocation has this key.
     NotAllocated,
-    /// A placeholder is held for it, and gives way in the replacement pass.
+    /// A placeholder is held for it; the replacement pass places it.
     HasPlaceholder,
-    /// Nobody is asked to release this.
+    /// No release was requested.
     NoRelease,
-    /// News that means nothing to this side (3.5).
+    /// Messages without effect on this machine.
     Ignored,
 }
 
-/// An event that was answered, and changed nothing.
+/// An input that changed nothing, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{event} is not done in state {state}: {reason:?}")]
 pub struct Refused {

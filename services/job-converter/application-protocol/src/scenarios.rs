@@ -1,6 +1,6 @@
-//! The worked scenarios of the specification (15) that belong to this machine, by number.
+//! Worked scenarios of the protocol that belong to these machines, by number.
 //!
-//! Those of queues, ordering, preemption and placement rules are tests of the planner.
+//! Scenarios about queues, order, preemption and placement rules are tested with the planner.
 
 mod gangs;
 
@@ -39,7 +39,7 @@ fn s01_duplicate_application() {
     let ignored_fields = vec!["queueName"];
     assert_eq!(again, Added::Existing { ignored_fields });
     assert_eq!(book.get(&name).unwrap().head.metadata.queue_name, "root.a");
-    // Exactly one writer per application.
+    // Each application has exactly one writer.
     assert!(
         book.add("orchestrator", &name, in_queue("root.a"), at(3))
             .is_err()
@@ -171,7 +171,7 @@ fn s05_completing_an_ask_that_was_never_allocated() {
     assert_eq!(said, [ToCore::ReleaseAsk { key: id("t") }]);
 }
 
-/// 2.5: the place and the order to end crossed each other on the way.
+/// An allocation and a kill may cross each other.
 #[test]
 fn a_place_for_a_task_that_is_ending_goes_back_with_its_end() {
     let mut trial = Trial::plain();
@@ -213,7 +213,7 @@ fn s06_policy_parameters() {
     }
 }
 
-/// A core half with its gang asked for, and nothing placed.
+/// A core with pending placeholders.
 fn core_with(groups: Vec<groups::TaskGroup>, policy: Policy) -> core::Application {
     let mut core = core::Application::new(submission(groups, policy), at(0));
     core.step(core::Input::Admitted(Ok(())), at(0));
@@ -262,7 +262,7 @@ fn confirm(key: &str, termination: Termination) -> core::Input {
     })
 }
 
-/// As a row keeps it.
+/// Through its row and back.
 fn reread<T: serde::Serialize + serde::de::DeserializeOwned>(kept: &T) -> T {
     serde_json::from_str(&serde_json::to_string(kept).unwrap()).unwrap()
 }
@@ -284,7 +284,7 @@ fn s20_recovery_of_the_application() {
     for (key, memory) in [("3", 50), ("4", 100), ("5", 50), ("6", 100)] {
         asks(&mut core, ask(key, vector(memory, 5), None));
     }
-    // Which of them fit is the planner's to say: the two of 50.
+    // The planner decides which of them fit: two of fifty.
     for (key, on) in [("3", "a"), ("5", "b")] {
         let place = core::Input::Placed {
             key: id(key),
@@ -294,7 +294,7 @@ fn s20_recovery_of_the_application() {
     }
     let pending = core.pending_size().memory_bytes;
     assert_eq!((core.used().memory_bytes, pending), (120, 200));
-    // A restart reads it back from rows. Upstream forgets what waits; here it waits on.
+    // A restart reads the row; the waiting ask continues to wait.
     let again = core::Application {
         head: reread(&core.head),
         pending: reread(&core.pending),
@@ -339,7 +339,7 @@ fn a_task_of_a_dead_application_is_told_why_it_died() {
         failure.unwrap().message,
         "ApplicationRejected: queue is full"
     );
-    // 2.1, rule 6: the id can be used again once it is removed.
+    // The id of a removed application can be used again.
     let again = book.add("jobs", &name, in_queue("root.a"), at(5)).unwrap();
     assert!(matches!(again, Added::Existing { .. }));
     book.remove(&name, false).unwrap();

@@ -1,5 +1,5 @@
-//! The tables of section 3, each state with each event: what is legal is written out here a second
-//! time, and everything else must be refused and change nothing.
+//! Transition tables, every state with every event. Legal transitions are written out a second
+//! time; all others must be refused and change nothing.
 
 use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
@@ -221,7 +221,7 @@ fn rows_read_back_what_was_written() {
         allocations,
     };
     assert_eq!(again, *half);
-    // A front that is known by its name alone is still the same application.
+    // A frontend known by id alone is still the same application.
     assert_eq!(again.head.submission.id, app("app-1"));
     assert_eq!(
         metadata(groups, Policy::default()),

@@ -1,4 +1,4 @@
-//! One schedulable unit (2.3), and the machine it goes through (3.2).
+//! A task and its state machine.
 
 use std::collections::BTreeMap;
 
@@ -37,13 +37,13 @@ impl State {
         Self::Failed,
     ];
 
-    /// Does not stand in the way of a removal (2.1).
+    /// Does not prevent the removal of its application.
     pub fn is_terminated(self) -> bool {
         use State::{Completed, Failed, Killed, Rejected};
         matches!(self, Completed | Failed | Rejected | Killed)
     }
 
-    /// Not placed yet.
+    /// It has no allocation yet.
     pub fn is_waiting(self) -> bool {
         matches!(self, Self::New | Self::Pending | Self::Scheduling)
     }
@@ -76,7 +76,7 @@ impl Event {
     ];
 }
 
-/// Where an event leads; nothing when it is not legal in this state.
+/// Target state of an event; `None` when the event is not legal in this state.
 pub fn next(from: State, event: Event) -> Option<State> {
     use State::{Allocated, Bound, Completed, Killing, New, Pending, Rejected, Scheduling};
     let to = match (event, from) {
@@ -84,19 +84,19 @@ pub fn next(from: State, event: Event) -> Option<State> {
         (Event::Submit, Pending) => Scheduling,
         (Event::Allocate, Scheduling) => Allocated,
         (Event::Bind, Allocated) => Bound,
-        // The race of 2.5: it ended before the core said where.
+        // A race: the task ended before its allocation was known.
         (Event::Allocate, Completed) | (Event::Complete, _) => Completed,
         (Event::Kill, Pending | Scheduling | Allocated | Bound) => Killing,
         (Event::Killed, Killing) => State::Killed,
         (Event::Reject, New | Pending | Scheduling) => Rejected,
-        // Also from Bound: what ended badly is not Completed, which the release of 1.0 made of it.
+        // Legal from Bound as well: a failed process is not Completed. Release 1.0 differs.
         (Event::Fail, Rejected | Allocated | Bound) => State::Failed,
         _ => return None,
     };
     Some(to)
 }
 
-/// What the runtime says of its object when a task is made of it (2.4).
+/// State of the runtime object when its task is created.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum Runtime {
@@ -108,27 +108,27 @@ pub enum Runtime {
     Ended,
 }
 
-/// Where a task may be placed, and who yields to whom. The core only hands it on.
+/// Placement constraints and preemption; only passed on by the core.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Placing {
-    /// Empty means any.
+    /// Empty: any node.
     pub machines: Vec<NodeName>,
-    /// It may run there and nowhere else, and makes room there (10.4).
+    /// The only node it may run on; other work is preempted there.
     pub required_node: Option<NodeName>,
-    /// May take from others.
+    /// It may preempt others.
     pub preempts: bool,
-    /// Is taken before those that would rather not be.
+    /// `false`: it is preempted after others.
     pub preemptable: bool,
-    /// Never where another task of its application is that says so too.
+    /// It never shares a fault domain with tasks of its application that set this.
     pub apart: Option<Spread>,
 }
 
-/// What those that are kept apart must not share.
+/// Fault domain of such tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Spread {
-    /// A label of nodes, whose values must differ; absent: the node itself.
+    /// Node label of the fault domain; `None`: the node itself.
     pub by_label: Option<String>,
 }
 
@@ -144,11 +144,11 @@ impl Default for Placing {
     }
 }
 
-/// What a submitter says of a task.
+/// Submitted properties of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Wish {
-    /// `namespace/name`, for messages; its id where absent.
+    /// `namespace/name` for messages; default: its id.
     #[serde(default)]
     pub alias: Option<String>,
     #[serde(default)]
@@ -159,7 +159,7 @@ pub struct Wish {
     pub task_group_name: Option<GroupName>,
     #[serde(default)]
     pub node_selector: BTreeMap<String, String>,
-    /// The one the others belong to; the last to be preempted.
+    /// The task others depend on; preempted last.
     #[serde(default)]
     pub originator: bool,
     #[serde(default)]
@@ -168,7 +168,7 @@ pub struct Wish {
     pub runtime: Runtime,
 }
 
-/// A task as it is stored.
+/// A task, as stored in its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
@@ -178,10 +178,10 @@ pub struct Task {
     pub created_at: Timestamp,
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// The key under which the core holds its place.
+    /// Key of its allocation in the core.
     #[serde(default)]
     pub allocation: Option<TaskId>,
-    /// The core asked for it back, and waits to hear that it is gone.
+    /// The core requested its release and waits for the confirmation.
     #[serde(default)]
     pub release: Option<Termination>,
     #[serde(default)]
@@ -189,7 +189,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A real task, in the state that the runtime object has reached (2.4).
+    /// A real task in the state its runtime object has reached.
     pub fn of(id: TaskId, wish: Wish, now: Timestamp) -> Self {
         let (state, node) = match &wish.runtime {
             Runtime::Unassigned => (State::New, None),

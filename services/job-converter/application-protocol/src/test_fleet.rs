@@ -1,4 +1,4 @@
-//! A pretend fleet for tests: one application, both sides of it, and the messages between them.
+//! Test fleet: one application with both machines and the messages between them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +32,7 @@ pub fn at(ms: i64) -> Timestamp {
     Timestamp::from_unix_ms(ms)
 }
 
-/// `first` and `second` of the scenarios are types like any other.
+/// A size with two types.
 pub fn size(first: u64, second: u64) -> Size {
     let extras = [("first".to_owned(), first), ("second".to_owned(), second)];
     Size {
@@ -92,12 +92,12 @@ pub struct Trial {
     pub front: frontend::Application,
     pub core: Option<core::Application>,
     pub now: Timestamp,
-    /// What its queue says.
+    /// Answer of its queue.
     pub queue: Result<(), String>,
-    /// While true, what the front says stays in the outbox.
+    /// Holds back the messages of the frontend.
     pub mute: bool,
     pub outbox: VecDeque<ToCore>,
-    /// All that was said.
+    /// All messages sent.
     pub to_core: Vec<ToCore>,
     pub to_front: Vec<ToFront>,
     pub work: Vec<Effect>,
@@ -195,7 +195,7 @@ impl Trial {
         }
     }
 
-    /// Lets the front speak until it has nothing more to say.
+    /// Delivers messages until none are left.
     pub fn pump(&mut self) {
         while !self.mute
             && let Some(message) = self.outbox.pop_front()
@@ -219,7 +219,7 @@ impl Trial {
         self.pump();
     }
 
-    /// Time passes for both sides.
+    /// Advances time for both machines.
     pub fn after(&mut self, ms: u64) {
         self.now = self.now.plus_ms(ms);
         self.tell(Input::Tick);
@@ -232,7 +232,7 @@ impl Trial {
         self.after(1_000);
     }
 
-    /// Submitted, and as far as ticks bring it.
+    /// Submits the application and ticks until nothing changes.
     pub fn begun(mut self) -> Self {
         for _ in 0..3 {
             self.tick();
@@ -240,7 +240,7 @@ impl Trial {
         self
     }
 
-    /// One pass of gangs over these rooms, then of replacements.
+    /// One admission pass over these nodes, then one replacement pass.
     pub fn pass(&mut self, rooms: Vec<Room>) {
         let mut floor = Floor {
             rooms,
@@ -282,7 +282,7 @@ impl Trial {
         self.core.as_ref().expect("it was submitted")
     }
 
-    /// count, replaced, timedout
+    /// Returns `count`, `replaced` and `timedout`.
     pub fn counters(&self, name: &str) -> (u32, u32, u32) {
         let group = &self.head().groups[name];
         (group.count, group.replaced, group.timedout)

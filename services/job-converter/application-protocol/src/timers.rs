@@ -1,7 +1,7 @@
-//! Every timer of the protocol as data (3.6): how long, from when, and what it does.
+//! All timers of the protocol as data: duration, start and effect.
 //!
-//! Those of queues, reservations and preemption belong to the planner; they are listed so that
-//! there is one place where all defaults stand, and are armed there.
+//! Timers of queues, reservations and preemption belong to the planner. They are listed so that one
+//! table has all defaults.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,9 @@ pub enum Timer {
     FrontTick,
     CoreLoop,
     Placeholder,
-    /// 17.2
     GangAdmission,
-    /// I13
     GangRepair,
-    /// Of release 1.0 alone; this core goes from Accepted to Running.
+    /// Release 1.0 only; this core changes from Accepted to Running.
     Starting,
     Completing,
     Terminated,
@@ -39,14 +37,14 @@ pub enum Keeper {
     Core,
     /// The planner of queues.
     Planner,
-    /// Nobody: what it was for is gone.
+    /// No owner; its subject no longer exists.
     Nobody,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub timer: Timer,
-    /// 0: off unless the application says so.
+    /// 0: off unless the application sets it.
     pub default_ms: u64,
     pub keeper: Keeper,
     pub starts: &'static str,
@@ -167,7 +165,7 @@ pub const RULES: [Rule; 15] = {
             "threshold hit",
             "the application is looked at again",
         ),
-        // Placeholders are rows, so no deletion of one can fail.
+        // Placeholders are rows, so their deletion cannot fail.
         rule(
             Timer::OrphanRetry,
             5_000,
@@ -189,7 +187,7 @@ impl Timer {
     }
 }
 
-/// Armed timers, and when each is due. Instants, not durations: a restart changes none of them.
+/// Armed timers and when they are due. Instants instead of durations: a restart changes none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Armed(BTreeMap<Timer, Timestamp>);
@@ -207,12 +205,12 @@ impl Armed {
         self.0.get(&timer).copied()
     }
 
-    /// When somebody has to look again.
+    /// Next timer.
     pub fn next(&self) -> Option<Timestamp> {
         self.0.values().min().copied()
     }
 
-    /// Takes one that is due, the longest due first.
+    /// Takes a due timer, the earliest first.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<Timer> {
         let due = self.0.iter().filter(|(_, at)| **at <= now);
         let timer = due

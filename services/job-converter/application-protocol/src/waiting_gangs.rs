@@ -1,8 +1,8 @@
-//! The line of gangs that wait for room. Who was hurt goes first (I13), then whoever asked first.
+//! Order of waiting gangs: repairs first, then by age (I13).
 //!
-//! A younger gang may pass one that does not fit yet, but only until that one has waited for the
-//! fence; then nobody passes it, so that a large gang is not starved by a stream of small ones. One
-//! that no wait can help stands in nobody's way.
+//! A younger gang may overtake one that does not fit, until that one has waited for `fence_ms`. A
+//! stream of small gangs therefore cannot starve a large one. A gang that can never fit blocks no
+//! other.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::policy::Admission;
 #[derive(Debug, Clone)]
 pub struct Waiting {
     pub app: AppId,
-    /// Below its minimum: first in line.
+    /// A gang below its minimum; served first.
     pub repair: bool,
     pub since: Timestamp,
     pub mode: Admission,
-    /// The levels it counts against, by name.
+    /// Names of the levels it counts against.
     pub path: Vec<String>,
     pub wanted: Vec<Wanted>,
 }
@@ -28,24 +28,24 @@ pub struct Waiting {
 #[derive(Debug, Clone)]
 pub struct Floor {
     pub rooms: Vec<Room>,
-    /// The same nodes with nothing on them.
+    /// The same nodes without any work.
     pub empty: Vec<Room>,
     pub levels: BTreeMap<String, Level>,
     pub now: Timestamp,
-    /// How long a gang that does not fit may be passed.
+    /// Milliseconds for which a gang that does not fit may be overtaken.
     pub fence_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Admission(Outcome),
-    /// It will never fit (17): larger than a limit, or than all nodes together.
+    /// It will never fit: larger than a limit, or than all nodes together.
     TooLarge(TooLarge),
-    /// An older gang has waited long enough.
+    /// An older gang has waited for `fence_ms`.
     Behind(AppId),
 }
 
-/// Answers everyone in line, and takes from the floor what is given.
+/// Answers every waiting gang in order and subtracts what is placed.
 pub fn line(waiting: &[Waiting], floor: &mut Floor) -> Vec<(AppId, Answer)> {
     let mut order: Vec<&Waiting> = waiting.iter().collect();
     order.sort_by(|a, b| {

@@ -1,6 +1,6 @@
-//! One application as the core keeps it: its asks, its allocations, its gang and its timers.
+//! State of an application in the core: asks, allocations, gang and timers.
 //!
-//! What is used is always counted from the allocations; no sum is stored (4.4).
+//! Usage is always computed from the allocations; no sum is stored.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use crate::messages::{Ask, Submission, Termination, ToCore, ToFront};
 use crate::reason::{Reason, Refused};
 use crate::timers::{Armed, Timer};
 
-/// An application without its asks and allocations, as it is stored.
+/// An application without its asks and allocations, as stored in its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub submission: Submission,
     pub state: State,
-    /// Its queue has taken it.
+    /// Its queue has accepted it.
     pub accepted: bool,
-    /// When it came: the earliest of its asks and allocations (4.3), and not of its registration.
+    /// The earliest of its asks and allocations, not its registration.
     pub submitted_at: Timestamp,
     #[serde(default)]
     pub groups: BTreeMap<GroupName, Group>,
-    /// The gang has been whole once; from then on it must not fall below its minimum.
+    /// The gang has been complete once; from then on its minimum is kept.
     #[serde(default)]
     pub formed: bool,
-    /// Left-over placeholders were asked back, and Completed waits for them.
+    /// Unused placeholders are being released; Completed waits for them.
     #[serde(default)]
     pub ending: bool,
-    /// Placeholders made in repairs: their names never come twice.
+    /// Placeholders created by repairs; their names are never reused.
     #[serde(default)]
     pub repairs: u32,
     #[serde(default)]
@@ -43,41 +43,41 @@ pub struct Head {
     pub log: StateLog<State>,
 }
 
-/// An ask bound to a node.
+/// An ask with a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     pub ask: Ask,
     pub node: NodeName,
     pub since: Timestamp,
-    /// It was asked back, and counts until that is confirmed.
+    /// A release was requested; it counts until the confirmation.
     #[serde(default)]
     pub released: Option<Termination>,
-    /// Of a placeholder: the real ask that takes its place, and on which node.
+    /// Placeholders only: the real ask that replaces it, and its node.
     #[serde(default)]
     pub successor: Option<(Ask, NodeName)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// What its queue says of it (5.2).
+    /// Answer of its queue.
     Admitted(Result<(), String>),
     Front(ToCore),
-    /// The normal pass, or admission, found a node.
+    /// Placement or admission found a node.
     Placed {
         key: TaskId,
         node: NodeName,
     },
-    /// Its place is taken off it, by preemption or with its node.
+    /// Its allocation is taken away, by preemption or with its node.
     Preempt {
         key: TaskId,
         termination: Termination,
     },
-    /// Its front takes no more, and here is nothing that would end it by its own end.
+    /// The frontend accepts no more tasks, and nothing is left to run.
     Finish,
     NodeLost {
         node: NodeName,
     },
-    /// This one is gone, and nobody here wanted that.
+    /// An unexpected loss of an allocation.
     Lost {
         key: TaskId,
         termination: Termination,
@@ -88,13 +88,13 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     ToFront(ToFront),
-    /// 17.6: a real task needs more of these types than its placeholders hold.
+    /// A real task needs more of these types than its placeholders hold.
     PlaceholderMismatch {
         ask: TaskId,
         placeholder: TaskId,
         types: Vec<String>,
     },
-    /// The real ask takes the place of the placeholder, on this node.
+    /// The real ask replaces the placeholder, on this node.
     Replacing {
         ask: TaskId,
         placeholder: TaskId,
@@ -182,7 +182,7 @@ impl Application {
         Refused::new(reason, event, &self.head.state)
     }
 
-    /// Every transition but Rejected is announced and recorded (3.4).
+    /// Announces and records a transition; Rejected is not announced.
     pub(super) fn fire(
         &mut self,
         event: Event,
@@ -224,8 +224,7 @@ impl Application {
         self.head.timers.arm(timer, now.plus_ms(timer.default_ms()));
     }
 
-    /// What it takes of its queue. A successor takes the place of its placeholder, so it is not
-    /// counted beside it.
+    /// Usage of its queue. A successor is not counted in addition to its placeholder.
     pub fn used(&self) -> Size {
         sum(self.allocations.values().map(|it| &it.ask.size))
     }
@@ -239,8 +238,7 @@ impl Application {
         sum(self.pending.values().map(|it| &it.size))
     }
 
-    /// What it takes of one node. A successor on another node than its placeholder is there
-    /// already (5.6).
+    /// Usage of one node. A successor on another node than its placeholder counts there.
     pub fn used_on(&self, node: &NodeName) -> Size {
         let mut used = Size::default();
         for held in self.allocations.values() {
@@ -261,7 +259,7 @@ impl Application {
         self.allocations.iter().filter(|(_, it)| it.ask.placeholder)
     }
 
-    /// A real task that runs, or is on its way into the place of a placeholder.
+    /// A real task runs, or is replacing a placeholder.
     pub(super) fn has_real(&self) -> bool {
         let real = |it: &Allocation| !it.ask.placeholder || it.successor.is_some();
         self.allocations.values().any(real)
@@ -272,7 +270,7 @@ impl Application {
         asked || self.placeholders().next().is_some()
     }
 
-    /// Asks the normal pass may place: one that has a placeholder gives way to the replacement.
+    /// Asks for normal placement; an ask with a placeholder waits for the replacement.
     pub fn placeable(&self) -> impl Iterator<Item = &Ask> {
         let open = matches!(
             self.head.state,
@@ -282,7 +280,7 @@ impl Application {
         asks.filter(move |ask| open && !self.is_replaceable(ask))
     }
 
-    /// Settles what follows when an ask or an allocation has gone.
+    /// Handles what follows when an ask or allocation is gone.
     pub(super) fn settle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let empty = self.allocations.is_empty() && self.pending.is_empty();
         if !self.has_placeholders() {

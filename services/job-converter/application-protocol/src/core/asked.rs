@@ -1,4 +1,4 @@
-//! What the front and the planner tell an application, and what follows (2.5, 3.4).
+//! Inputs of frontend and planner to the core.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -93,7 +93,7 @@ impl Application {
         }
     }
 
-    /// 5.4: a placeholder that waits is counted at once when it ends.
+    /// A waiting placeholder counts as ended at once.
     fn drop_ask(&mut self, key: &TaskId, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if let Some(ask) = self.pending.remove(key) {
             if ask.placeholder {
@@ -104,7 +104,7 @@ impl Application {
                 self.returned(now, step)?;
             }
         } else {
-            // It is on its way into the place of a placeholder, which it no longer needs.
+            // It was replacing a placeholder, which is not needed any more.
             let linked = self.allocations.values_mut().find(|it| {
                 let successor = it.successor.as_ref();
                 successor.is_some_and(|(ask, _)| ask.key == *key)
@@ -121,8 +121,7 @@ impl Application {
         self.settle(now, step)
     }
 
-    /// A gang that owes members is not complete: they are repaired first, or all of it is released
-    /// (I13).
+    /// A gang that lost members is not complete: they are repaired, or all of it is released (I13).
     fn complete_if_idle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let working = matches!(self.head.state, State::Accepted | State::Running);
         let idle = self.pending.is_empty() && !self.has_real();
@@ -132,7 +131,7 @@ impl Application {
         Ok(())
     }
 
-    /// What was asked back is gone. Only now does the accounting change (2.5).
+    /// A released allocation has ended; only now the accounting changes.
     fn confirmed(
         &mut self,
         key: &TaskId,
@@ -150,7 +149,7 @@ impl Application {
         self.ended(key, termination, now, step)
     }
 
-    /// An allocation is gone, however that came.
+    /// An allocation is gone, for any reason.
     pub(super) fn ended(
         &mut self,
         key: &TaskId,
@@ -165,7 +164,7 @@ impl Application {
             self.group(&held.ask, |group| group.replaced += 1);
             self.hold(ask, node, now, step);
         } else if held.ask.placeholder && termination == Termination::PlaceholderReplaced {
-            // Its task stood there and has ended since: a member that has done its part.
+            // The task that replaced it has ended since: its member is fulfilled.
             self.group(&held.ask, |group| {
                 group.replaced += 1;
                 group.fulfilled += 1;
@@ -236,7 +235,7 @@ impl Application {
         self.came(placeholder, now, now, step)
     }
 
-    /// The first real allocation makes it run, or the last placeholder of its gang (3.4).
+    /// The first real allocation, or the last placeholder of its gang, makes it run.
     fn came(
         &mut self,
         placeholder: bool,
@@ -256,7 +255,7 @@ impl Application {
         self.watch(now, step)
     }
 
-    /// From the first placeholder on; after a restart with what is left of it, at least 1 ms (4.3).
+    /// Starts with the first placeholder; after a restart with the remaining time, at least 1 ms.
     fn arm_placeholder_timer(&mut self, since: Timestamp, now: Timestamp) {
         let timeout_ms = self.head.submission.policy.placeholders_wait_ms();
         let due = since.plus_ms(timeout_ms).max(now.plus_ms(1));
@@ -265,7 +264,7 @@ impl Application {
         self.head.timers.arm(Timer::Placeholder, due);
     }
 
-    /// Asked back; it counts until that is confirmed.
+    /// Requests a release; the allocation counts until the confirmation.
     pub(super) fn preempt(
         &mut self,
         key: &TaskId,

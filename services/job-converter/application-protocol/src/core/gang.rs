@@ -1,9 +1,9 @@
-//! The gang of an application: counters per group (5.4), what it still lacks, and its minimum once
-//! it has been whole (I13).
+//! The gang of an application: counters per group, missing members, and its minimum once it was
+//! complete (I13).
 //!
-//! A member that ended by itself has done its part. A place that its owner gave back is one that is
-//! needed no more; one that timed out, or was too small for its task, waives the minimum of its
-//! group. Only what was lost is repaired.
+//! A member that ended by itself is fulfilled. A placeholder returned by its owner reduces the
+//! minimum. One that timed out, or was too small for its task, waives the minimum of its group.
+//! Only lost members are repaired.
 
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -20,14 +20,14 @@ use crate::reason::{Reason, Refused};
 use crate::timers::Timer;
 use crate::waiting_gangs::Waiting;
 
-/// A gang that has some of its minimum and lacks some.
+/// A gang with a part of its minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
     pub has: u64,
     pub lacks: u64,
-    /// It was whole, and lost what it lacks.
+    /// It was complete and lost members.
     pub formed: bool,
-    /// When it is released, unless it is repaired by then.
+    /// Deadline of the repair; the gang is released then.
     pub until: Option<Timestamp>,
 }
 
@@ -37,22 +37,22 @@ pub struct Group {
     pub count: u32,
     pub replaced: u32,
     pub timedout: u32,
-    /// Real members that ended well.
+    /// Real members that succeeded.
     #[serde(default)]
     pub fulfilled: u32,
-    /// Real members that were lost, and in whose stead none has come yet.
+    /// Lost real members without a successor.
     #[serde(default)]
     pub owed: u32,
-    /// Placeholders that its owner gave back: it needs so many fewer (2.9).
+    /// Placeholders returned by the owner; each reduces the minimum by one.
     #[serde(default)]
     pub returned: u32,
-    /// Its minimum is no longer kept up.
+    /// Its minimum no longer holds.
     #[serde(default)]
     pub waived: bool,
 }
 
 impl Group {
-    /// Placeholders that a real task may still take the place of.
+    /// Placeholders that a real task may still replace.
     pub fn replaceable(&self) -> u32 {
         self.count.saturating_sub(self.replaced + self.timedout)
     }
@@ -66,7 +66,7 @@ impl Application {
         }
     }
 
-    /// A group that nobody knows means a normal allocation (5.4).
+    /// An unknown group means a normal allocation.
     pub fn is_replaceable(&self, ask: &Ask) -> bool {
         let name = ask.group.as_ref();
         let group = name.and_then(|name| self.head.groups.get(name));
@@ -77,14 +77,14 @@ impl Application {
         placeholder_ask(&self.head.submission.task_groups)
     }
 
-    /// Members without which it is of no use: what its owner gave back is not among them.
+    /// Minimum of a group, without returned placeholders.
     fn least(&self, group: &TaskGroup) -> u32 {
         let counters = self.head.groups.get(&group.name);
         let returned = counters.map_or(0, |group| group.returned);
         group.min_member.saturating_sub(returned)
     }
 
-    /// Its placeholders hold all that is asked for.
+    /// Its placeholders hold the whole minimum.
     pub(super) fn is_whole(&self) -> bool {
         let groups = self.head.submission.task_groups.iter();
         let asked: Vec<TaskGroup> = groups
@@ -96,7 +96,7 @@ impl Application {
         !asked.is_empty() && placeholder_ask(&asked).fits(&self.used_by_placeholders())
     }
 
-    /// One placeholder less is asked for, so what is held may be all of it.
+    /// The minimum shrank by one, so the gang may be complete now.
     pub(super) fn returned(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let holds = self.placeholders().next().is_some();
         if self.head.state == State::Accepted && holds && self.is_whole() {
@@ -105,7 +105,7 @@ impl Application {
         self.watch(now, step)
     }
 
-    /// Members of a group that hold a place and will keep it.
+    /// Members of a group with an allocation that stays.
     fn live(&self, name: &GroupName) -> u32 {
         let stays = |it: &&Allocation| {
             let kept = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
@@ -125,7 +125,7 @@ impl Application {
         self.least(group).saturating_sub(has)
     }
 
-    /// What a gang that was whole has lost.
+    /// Missing members of a gang that was complete.
     pub fn lost(&self) -> Vec<Wanted> {
         let kept_up = matches!(self.head.state, State::Accepted | State::Running);
         if !self.head.formed || !kept_up {
@@ -139,13 +139,13 @@ impl Application {
         lost.filter(|wanted| wanted.count > 0).collect()
     }
 
-    /// It was whole, and waits for members in the stead of those that it lost.
+    /// It was complete and waits for successors of lost members.
     pub fn owes_members(&self) -> bool {
         let owes = |group: &Group| group.owed > 0 && !group.waived;
         self.head.formed && self.head.groups.values().any(owes)
     }
 
-    /// How it stands with I13. One that may hold a part before it is whole is judged from then on.
+    /// Missing part of the gang. A gang in partial mode is checked once it was complete (I13).
     pub fn torn(&self) -> Option<Torn> {
         let formed = self.head.formed;
         let kept_up = matches!(self.head.state, State::Accepted | State::Running);
@@ -163,8 +163,8 @@ impl Application {
         (torn.has > 0 && torn.lacks > 0).then_some(torn)
     }
 
-    /// What a gang that was not whole yet asks for: in the atomic mode nothing before all of its
-    /// placeholders have been asked for.
+    /// Members an incomplete gang asks for. In atomic mode, none before all its placeholders are
+    /// pending.
     fn unformed(&self) -> Vec<Wanted> {
         if self.head.formed || self.head.state != State::Accepted {
             return Vec::new();
@@ -187,7 +187,7 @@ impl Application {
         waiting.into_iter().filter(|it| it.count > 0).collect()
     }
 
-    /// Its place in the line of gangs, while it waits for room.
+    /// Its entry among the waiting gangs.
     pub fn in_line(&self, path: Vec<String>) -> Option<Waiting> {
         let lost = self.lost();
         let repair = !lost.is_empty();
@@ -196,7 +196,7 @@ impl Application {
             app: self.head.submission.id.clone(),
             repair,
             since: self.head.submitted_at,
-            // Half a repair would hold and wait.
+            // A partial repair would hold and wait.
             mode: match self.head.submission.policy.admission {
                 Admission::Partial if !repair => Admission::Partial,
                 _ => Admission::Atomic,
@@ -206,7 +206,7 @@ impl Application {
         })
     }
 
-    /// Binds what the line gave: placeholders that wait, or, in a repair, new ones.
+    /// Binds placements: pending placeholders, or new ones in a repair.
     pub fn bind(&mut self, placed: &[Placed], now: Timestamp) -> Step {
         let mut step = Step::default();
         let repair = !self.lost().is_empty();
@@ -249,7 +249,7 @@ impl Application {
         let ask = group.placeholder(key.clone(), now).ask();
         self.head.repairs += 1;
         self.group(&ask, |group| group.count += 1);
-        // Its owner has as long to send a task there as in the beginning.
+        // The owner has the full time again to send a task.
         let due = now.plus_ms(self.head.submission.policy.placeholders_wait_ms());
         self.head.timers.arm(Timer::Placeholder, due);
         step.tell(ToFront::Repaired {
@@ -267,7 +267,7 @@ impl Application {
         Ok(())
     }
 
-    /// Looks whether the gang has become whole, fell below its minimum, or is above it again.
+    /// Detects whether the gang became complete, lost its minimum, or has it again.
     pub(super) fn watch(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let groups = &self.head.submission.task_groups;
         if !self.head.formed && !groups.is_empty() {
@@ -293,7 +293,7 @@ impl Application {
         }
     }
 
-    /// Groups that lack members now, or had nothing but placeholders in the stead of some.
+    /// Groups that lack members, or had only placeholders for some.
     fn short(&self) -> Vec<String> {
         let lost: Vec<GroupName> = self.lost().into_iter().map(|it| it.group).collect();
         let groups = self.head.groups.iter();
@@ -301,7 +301,7 @@ impl Application {
         short.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// Ends the gang as one event (I13, W10).
+    /// Releases the gang as one event (I13).
     pub(super) fn release_whole(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let message = format!("{GANG_SHORT}: members lost of {}", self.short().join(", "));
         self.head.message = Some(message);
@@ -313,8 +313,8 @@ impl Application {
         self.ask_back(|_| true, now, step)
     }
 
-    /// Asks back what is held first, then what waits (5.5). What is held stays on the books until
-    /// that is confirmed.
+    /// Requests the release of allocations, then withdraws asks. Allocations count until the
+    /// confirmation.
     pub(super) fn ask_back(
         &mut self,
         which: impl Fn(&Ask) -> bool,

@@ -1,4 +1,4 @@
-//! A node is gone, with all that stood on it (5.6). Nobody has to confirm what no longer is.
+//! Loss of a node with all its allocations; no confirmation is needed.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -25,7 +25,7 @@ impl Application {
             termination: Termination::Unknown,
         });
         for key in keys {
-            // Ending one may end all of them, where the gang is released whole.
+            // Ending one may release the whole gang.
             if self.allocations.contains_key(&key) {
                 self.ended(&key, Termination::Unknown, now, step)?;
             }
@@ -33,7 +33,7 @@ impl Application {
         Ok(())
     }
 
-    /// One allocation is gone by itself. A real ask on its way into its place waits again.
+    /// One allocation is lost. An ask that was replacing it waits again.
     pub(super) fn lost_one(
         &mut self,
         key: &TaskId,
@@ -52,7 +52,7 @@ impl Application {
         self.ended(key, termination, now, step)
     }
 
-    /// The place goes by another way than the exchange, so who was to take it waits again.
+    /// The placeholder ends without the exchange, so its successor waits again.
     pub(super) fn unlink_one(&mut self, key: &TaskId) {
         let Some(held) = self.allocations.get_mut(key) else {
             return;
@@ -63,8 +63,8 @@ impl Application {
         }
     }
 
-    /// Real asks that were on their way to the node wait again, and where their placeholder stands
-    /// elsewhere it is kept and can be used.
+    /// Asks on their way to the node wait again; their placeholders on other nodes can be used
+    /// again.
     fn unlink(&mut self, node: &NodeName) {
         for held in self.allocations.values_mut() {
             let linked = held.successor.take_if(|(_, on)| on == node);

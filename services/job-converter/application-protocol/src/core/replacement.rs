@@ -1,4 +1,4 @@
-//! Real tasks take the places of their placeholders (5.6): once per cycle, before the normal pass.
+//! Replacement of placeholders by real tasks: once per cycle, before normal placement.
 
 use std::cmp::Reverse;
 
@@ -11,7 +11,8 @@ use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToFront};
 
 impl Application {
-    /// One pass. What goes to another node than its placeholder is taken from the rooms at once.
+    /// One pass. A task placed on another node than its placeholder is subtracted from the free
+    /// space.
     pub fn replace(&mut self, rooms: &mut [Room], now: Timestamp) -> Step {
         let mut step = Step::default();
         if !matches!(self.head.state, State::Accepted | State::Running) {
@@ -26,7 +27,7 @@ impl Application {
         for ask in asks {
             self.replace_one(&ask, rooms, &mut step);
         }
-        // A mismatch waives the minimum, so there is nothing to repair any more.
+        // A mismatch waives the minimum, so there may be nothing left to repair.
         step.refused = self.watch(now, &mut step).err();
         step
     }
@@ -56,7 +57,7 @@ impl Application {
             let placeholder = first_fit?;
             let mut open = rooms.iter_mut().filter(|it| it.takes(&ask.node_selector));
             let room = open.find(|room| ask.size.fits(&room.free))?;
-            // It is on the node from now on; its queue is not charged twice.
+            // It occupies the node from now on; its queue is not charged twice.
             room.free.take(&ask.size);
             Some((placeholder, room.node.clone()))
         };
@@ -84,8 +85,8 @@ impl Application {
         });
     }
 
-    /// Placeholders of less than the real task needs: groups are homogeneous, so all of them go and
-    /// the task is then placed as any other.
+    /// Placeholders smaller than the real task: groups are homogeneous, so all are released and the
+    /// task is placed normally.
     fn give_up(&mut self, ask: &Ask, too_small: Vec<(TaskId, Vec<String>)>, step: &mut Step) {
         let mut keys = Vec::new();
         for (placeholder, types) in too_small {

@@ -1,4 +1,4 @@
-//! What happens when a timer is due (3.6, 5.5, 5.7).
+//! Effects of due timers.
 
 use hayward_vocabulary::Timestamp;
 
@@ -23,18 +23,18 @@ impl Application {
                 Timer::GangRepair if !self.lost().is_empty() => self.release_whole(now, step)?,
                 Timer::Completing => self.completing_over(now, step)?,
                 Timer::Terminated => self.fire(Event::Expire, now, step)?,
-                // Repaired in time; or kept elsewhere, and then it says nothing here.
+                // Repaired in time, or a timer of the planner.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// 17.8: it touches placeholders and their asks, and no real work.
+    /// Affects placeholders and their asks, never real tasks.
     fn gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let awaited = self.pending.values().any(|ask| !ask.placeholder);
         if self.owes_members() && !awaited && !self.has_real() {
-            // It was repaired, and its owner has sent nothing into the places.
+            // It was repaired, but its owner sent no task.
             return self.release_whole(now, step);
         }
         self.head
@@ -47,14 +47,14 @@ impl Application {
                 self.head.message = Some(GANG_TIMEOUT.to_owned());
                 self.fire(Event::Fail, now, step)?;
             }
-            // What is left over goes; what is being replaced is left alone.
+            // Unused placeholders are released; replacements continue.
             _ => {}
         }
         self.ask_back(|ask| ask.placeholder, now, step)
     }
 
-    /// What was completed, failed or killed before it had a task, or when its placeholders were all
-    /// it had: it completes as any other from here on, and is forgotten as any other.
+    /// Ends an application without tasks, or with placeholders only. From here on it completes and
+    /// expires like any other.
     pub(super) fn finish(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let works = matches!(
             self.head.state,
@@ -69,7 +69,7 @@ impl Application {
         self.fire(Event::Complete, now, step)
     }
 
-    /// Left-over placeholders first, and Completed after the last of them is confirmed.
+    /// Unused placeholders are released first; Completed follows their confirmation.
     fn completing_over(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if self.head.state != State::Completing {
             return Ok(());

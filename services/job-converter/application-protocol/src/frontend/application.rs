@@ -1,7 +1,7 @@
-//! One application as the front keeps it: what it was told, its tasks, and what it says next.
+//! State of an application in the frontend: metadata, tasks and outgoing messages.
 //!
-//! [`Application::step`] is the only way to move it. Nothing is sent from here; what has to be said
-//! or done is in the answer, and doing it twice does no harm.
+//! [`Application::step`] is the only way to change it. Messages and actions are part of its result;
+//! repeating them is harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,28 +16,27 @@ use crate::metadata::Metadata;
 use crate::reason::{Reason, Refused};
 use crate::task::{self, Task};
 
-/// Messages of the core that end the tasks too (2.1, rule 7).
+/// Messages of the core that also end the tasks.
 pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
 pub const REJECTED: &str = "ApplicationRejected";
 pub const GANG_SHORT: &str = "GangBelowMinimum";
-/// Of an application that is over, and no task of it ended well.
+/// Message of an ended application without a successful task.
 const NOTHING_COMPLETED: &str = "NothingCompleted";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCode {
-    /// 17.7
     GangTimeout,
     GangShort,
     Rejected,
     AskRejected,
-    /// Of a task: its program ended by itself, and not with status 0.
+    /// Tasks only: its program ended with a status other than 0.
     Exited,
-    /// Of a task: its program could not be started.
+    /// Tasks only: its program could not be started.
     CannotStart,
-    /// It is over, and no task of it ended well.
+    /// It has ended without a successful task.
     NothingCompleted,
-    /// Its owner said so.
+    /// Reported by its owner.
     Reported,
 }
 
@@ -48,7 +47,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An owner's own words: no code of the core is looked for in them.
+    /// Owner's text; codes of the core in it are ignored.
     fn reported(reason: Option<String>) -> Self {
         Self {
             code: FailureCode::Reported,
@@ -56,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// What the core says, by the codes in it.
+    /// Text of the core; its code is found in it.
     pub(crate) fn read(message: &str) -> Self {
         let codes = [
             (GANG_TIMEOUT, FailureCode::GangTimeout),
@@ -72,17 +71,17 @@ impl Failure {
     }
 }
 
-/// An application without its tasks, as it is stored.
+/// An application without its tasks, as stored in its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub id: AppId,
-    /// The one manager that may write it (2.6).
+    /// The only manager that may change it.
     pub writer: String,
     pub metadata: Metadata,
     pub state: State,
     #[serde(default)]
     pub failure: Option<Failure>,
-    /// Placeholders made so far: their names never come twice.
+    /// Placeholders created so far; their names are never reused.
     #[serde(default)]
     pub placeholders: u32,
     #[serde(default)]
@@ -102,12 +101,12 @@ pub enum Input {
         id: TaskId,
         event: task::Event,
     },
-    /// It had a place, and ended there by itself in another way than well.
+    /// Its process failed.
     TaskFailed {
         id: TaskId,
         failure: Failure,
     },
-    /// What was asked back is gone (2.9).
+    /// A requested release is done.
     Confirmed {
         id: TaskId,
     },
@@ -117,21 +116,21 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     ToCore(ToCore),
-    /// Start it there.
+    /// Start the task on the node.
     Start {
         task: TaskId,
         node: NodeName,
     },
-    /// Stop it; its end is told by `Killed`, `Complete` or a confirmation.
+    /// Stop the task; its end arrives as `Killed`, `Complete` or a confirmation.
     Stop {
         task: TaskId,
     },
-    /// An event for whoever looks at the task.
+    /// Warning for users of the task.
     Warn {
         task: TaskId,
         message: String,
     },
-    /// The core is done with it: drop it without the check of its tasks (2.1, rule 5).
+    /// The core has completed: drop it without checking its tasks.
     Drop,
 }
 
@@ -150,10 +149,10 @@ pub enum Moved {
     },
 }
 
-/// What one input did.
+/// Result of one input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Nothing was done, and why.
+    /// Set when nothing was changed, with the reason.
     pub refused: Option<Refused>,
     pub moved: Vec<Moved>,
     pub effects: Vec<Effect>,
@@ -195,7 +194,7 @@ impl Application {
         )
     }
 
-    /// From its rows.
+    /// From rows.
     pub fn loaded(head: Head, tasks: impl IntoIterator<Item = Task>) -> Self {
         Self {
             head,
@@ -209,13 +208,13 @@ impl Application {
         self.tasks.insert(task.id.clone(), task);
     }
 
-    /// Tasks that are alive, and placeholders that are still to be made for its gang.
+    /// Live tasks, and placeholders that are not created yet.
     pub fn expected(&self) -> usize {
         let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
         alive.count() + self.unreserved()
     }
 
-    /// Why it has failed, where the core is done with it and no task of it ended well.
+    /// Failure message of an application that the core completed without a successful task.
     pub fn came_to_nothing(&self) -> Option<String> {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         let tasks = || self.tasks.values().filter(|it| !it.placeholder);
@@ -236,7 +235,7 @@ impl Application {
         (!counts.is_empty()).then_some(message)
     }
 
-    /// Placeholders that are still to be made for its gang.
+    /// Placeholders that are not created yet.
     pub fn unreserved(&self) -> usize {
         if self.head.placeholders > 0 || self.head.state.is_dead() {
             return 0;
@@ -245,13 +244,13 @@ impl Application {
         groups.map(|it| it.min_member as usize).sum()
     }
 
-    /// Aliases of the tasks that stand in the way of a removal.
+    /// Aliases of the live tasks that prevent a removal.
     pub fn alive(&self) -> Vec<String> {
         let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
         alive.map(|it| it.alias().to_owned()).collect()
     }
 
-    /// One input, answered: what moved and what is to be done, or why not.
+    /// Applies one input.
     pub fn step(&mut self, input: Input, now: Timestamp) -> Step {
         let mut step = Step::default();
         let done = match input {
@@ -300,7 +299,7 @@ impl Application {
         }
     }
 
-    /// 3.1, once a second.
+    /// Runs once a second.
     fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         match self.head.state {
             State::New => {
@@ -316,14 +315,14 @@ impl Application {
         }
     }
 
-    /// A restart: the same request again, without a second submission.
+    /// Restart: repeats the submission.
     fn recover(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         self.fire(Event::Recover, now, step)?;
         step.tell(ToCore::Submit(self.submission()));
         Ok(())
     }
 
-    /// A gang whose real work has begun is past reserving (4.3).
+    /// False once a real task has started.
     pub fn wants_reservation(&self) -> bool {
         let mut real = self.tasks.values().filter(|it| !it.placeholder);
         let begun = real.any(|it| it.state != task::State::New);
@@ -368,7 +367,7 @@ impl Application {
         self.clean_placeholders(now, step)
     }
 
-    /// Deletes placeholders and nothing else (5.3).
+    /// Completes placeholders only.
     pub(crate) fn clean_placeholders(
         &mut self,
         now: Timestamp,
@@ -380,8 +379,8 @@ impl Application {
         Ok(())
     }
 
-    /// The first reason stays. Waiting tasks hear of it, and end with it when the core gave the
-    /// application up; an owner's own word ends none of them (2.1, rule 7).
+    /// The first failure is kept. Waiting tasks get a warning. They end as well when the core gave
+    /// the application up, but not when the owner reported the failure.
     pub(crate) fn fail(
         &mut self,
         failure: &Failure,
@@ -407,7 +406,7 @@ impl Application {
         self.fire(Event::Kill, now, step)?;
         self.clean_placeholders(now, step)?;
         for id in self.ids(|it| !it.state.is_terminated()) {
-            // What was never sent has nothing to stop.
+            // A task that was never sent has nothing to stop.
             let event = match self.tasks[&id].state {
                 task::State::New => task::Event::Complete,
                 task::State::Killing => continue,

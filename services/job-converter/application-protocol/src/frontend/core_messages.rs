@@ -1,4 +1,4 @@
-//! What the core says, and which event that is here (3.5).
+//! Messages of the core.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -79,7 +79,7 @@ impl Application {
         }
     }
 
-    /// What nobody here knows is given back at once, or its place would stay taken for ever.
+    /// An allocation for an unknown task is released at once, or it would never be.
     fn placed(
         &mut self,
         key: &TaskId,
@@ -95,7 +95,7 @@ impl Application {
             step.tell(back);
             return Ok(());
         };
-        // It was placed before the core heard that it is to end: the place goes back with its end.
+        // It was placed before the core received the kill: its end releases the allocation.
         if task.state == task::State::Killing && task.allocation.is_none() {
             task.node = Some(node);
             task.allocation = Some(key.clone());
@@ -107,7 +107,7 @@ impl Application {
         }
         let state = task.state;
         let told = self.task(key, task::Event::Allocate, now, step);
-        // A duplicate changes nothing; an ended task holds no place.
+        // A duplicate changes nothing; an ended task releases its allocation.
         if told.is_err() && state.is_terminated() {
             step.tell(back);
             return Ok(());
@@ -115,8 +115,8 @@ impl Application {
         told
     }
 
-    /// Core-initiated and so two-phase: the work is stopped, and only its end is confirmed. A
-    /// placeholder is a row, so its end is now.
+    /// Two-phase release: the process is stopped and its end is confirmed. A placeholder has no
+    /// process, so it ends now.
     fn give_back(
         &mut self,
         key: &TaskId,
@@ -143,7 +143,7 @@ impl Application {
         task.allocation.get_or_insert_with(|| key.clone());
         self.changed.insert(key.clone());
         let (placeholder, state) = (task.placeholder, task.state);
-        // A state that has no such event has nothing more to decide; the place goes back anyway.
+        // Without such an event the state does not matter; the allocation is released anyway.
         let _ = self.fire(Event::ReleaseAllocation, now, step);
         if placeholder || state.is_waiting() {
             return self.task(key, task::Event::Complete, now, step);
@@ -172,7 +172,7 @@ impl Application {
         self.task(key, task::Event::Complete, now, step)
     }
 
-    /// The core has put a placeholder where one was lost.
+    /// The core created a placeholder for a lost member.
     fn repaired(
         &mut self,
         ask: Ask,

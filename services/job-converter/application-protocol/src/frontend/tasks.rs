@@ -1,4 +1,4 @@
-//! What a task's own machine means for its application and for the core (2.5, 3.2).
+//! Effects of task transitions on the application and the core.
 
 use hayward_vocabulary::Timestamp;
 
@@ -63,7 +63,7 @@ impl Application {
         }
     }
 
-    /// With the reason, which whoever looks at the task is told.
+    /// Fails a task and warns its users.
     pub(super) fn task_failed(
         &mut self,
         id: &TaskId,
@@ -98,7 +98,7 @@ impl Application {
         let task = self.tasks.get_mut(id).expect("it has just moved");
         task.allocation = Some(id.clone());
         if task.placeholder {
-            // A row and not a container: there is nothing to start (16).
+            // A placeholder has no process to start.
             return self.task(id, task::Event::Bind, now, step);
         }
         if let Some(node) = task.node.clone() {
@@ -110,8 +110,8 @@ impl Application {
         Ok(())
     }
 
-    /// At least the minimum of every group, and not exactly it: one too many is no harm. What its
-    /// owner gave back is not waited for.
+    /// True with at least the minimum of every group; more is harmless. Placeholders returned by
+    /// the owner do not count.
     pub(super) fn reserved_more(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if self.head.state != State::Reserving {
             return Ok(());
@@ -143,14 +143,14 @@ impl Application {
                 }
                 Ok(())
             }
-            // A placeholder that was given back may have been the last that was waited for.
+            // A returned placeholder may have been the last missing one.
             State::Reserving => self.reserved_more(now, step),
             State::Killing if self.tasks.values().all(over) => self.fire(Event::Killed, now, step),
             _ => Ok(()),
         }
     }
 
-    /// Ends a task that is not placed, with a reason.
+    /// Fails a task without an allocation.
     pub(super) fn give_up(
         &mut self,
         id: &TaskId,
@@ -167,7 +167,7 @@ impl Application {
         self.task(id, task::Event::Fail, now, step)
     }
 
-    /// 2.9: once; a second time is answered and does nothing.
+    /// Idempotent: a second confirmation changes nothing.
     pub(super) fn confirmed(
         &mut self,
         id: &TaskId,
@@ -188,8 +188,8 @@ impl Application {
     }
 }
 
-/// Gives back what the task has in the core (2.5). Where a key is missing nothing is sent: an
-/// empty key means everything of the application.
+/// Releases what the task has in the core. Without a key no message is sent: an empty key would
+/// mean the whole application.
 fn hand_back(task: &Task, from: task::State, step: &mut Step) {
     use task::State::{Allocated, Bound, Killing, New, Pending, Scheduling};
     let placed = match from {

@@ -1,4 +1,4 @@
-//! A gang that was whole does not fall below its minimum (I13).
+//! A gang that was complete keeps its minimum (I13).
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn i13_what_was_lost_is_repaired_first() {
     let waiting = trial.half().in_line(Vec::new()).unwrap();
     assert!(waiting.repair);
     assert_eq!(waiting.wanted[0].count, 1);
-    // Ahead of who asked earlier.
+    // Older than the repair, and still served after it.
     let older = Waiting {
         app: app("older"),
         repair: false,
@@ -120,7 +120,7 @@ fn i13_a_member_that_ended_well_is_not_missing() {
     assert!(trial.dropped, "the core is done with it");
 }
 
-/// Two members run, and the nodes of both are lost.
+/// Two members run, and both nodes are lost.
 fn all_lost(policy: Policy) -> Trial {
     let mut trial = formed(policy);
     send(&mut trial, &["r1", "r2"], ["a", "b"]);
@@ -129,7 +129,7 @@ fn all_lost(policy: Policy) -> Trial {
     trial
 }
 
-/// Tasks that take the places of placeholders on these nodes.
+/// Tasks that replace the placeholders on these nodes.
 fn send(trial: &mut Trial, names: &[&str], nodes: [&str; 2]) {
     for name in names {
         trial.task(name, size(2, 0), Some("g"));
@@ -183,7 +183,7 @@ fn a_gang_that_lost_all_its_tasks_and_is_not_repaired_has_failed() {
     }
 }
 
-/// Room that nobody uses is not held for ever, and what ends there has not completed.
+/// Unused allocations are not held for ever, and a gang that ends with them has failed.
 #[test]
 fn a_repaired_gang_to_which_no_task_is_sent_has_failed() {
     let mut trial = all_lost(policy(Style::Soft));
@@ -212,7 +212,7 @@ fn the_last_task_to_end_well_does_not_complete_a_gang_that_owes_another() {
     assert_eq!(trial.head().state, Core::Completing);
 }
 
-/// While it reserves, and when it is whole: it needs one less from then on, and no fewer (2.9).
+/// Before and after the gang is complete: exactly one member less is needed.
 #[test]
 fn a_gang_whose_owner_gives_one_placeholder_back_needs_one_less() {
     let mut trial = super::two(Policy::default());
@@ -233,7 +233,7 @@ fn a_gang_whose_owner_gives_one_placeholder_back_needs_one_less() {
     assert_eq!(trial.half().lost(), []);
 }
 
-/// The one that is given back is the last that was waited for.
+/// The returned placeholder was the last missing one.
 #[test]
 fn a_gang_runs_when_the_place_it_waits_for_is_given_back() {
     let partial = Policy {

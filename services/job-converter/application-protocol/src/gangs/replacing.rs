@@ -1,4 +1,4 @@
-//! Real tasks and the placeholders they take the places of (5.6).
+//! Replacement of placeholders by real tasks.
 
 use super::{formed, lose, policy};
 use crate::core;
@@ -65,7 +65,7 @@ fn one_more_real_task_than_placeholders_is_placed_as_any_other() {
     assert_eq!(trial.half().used(), size(6, 0));
 }
 
-/// A replacement under way: placeholder on `a`, the real task on its way to `to`.
+/// A replacement in progress: placeholder on `a`, real task on `to`.
 fn in_flight(to: &str) -> Trial {
     let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
     trial.pass(vec![room("a", size(2, 0))]);
@@ -84,7 +84,7 @@ fn in_flight(to: &str) -> Trial {
 
 #[test]
 fn section_5_6_a_node_is_lost_during_a_replacement() {
-    // Both there: the placeholder is gone, the real ask waits again.
+    // Both on the lost node: the placeholder is gone and the real ask waits again.
     let mut trial = in_flight("a");
     lose(&mut trial, "a");
     assert!(trial.half().allocations.is_empty());
@@ -97,27 +97,27 @@ fn section_5_6_a_node_is_lost_during_a_replacement() {
         "its late confirmation says nothing new"
     );
 
-    // The placeholder's node: the real one is confirmed.
+    // Only the placeholder's node: the real task is confirmed.
     let mut trial = in_flight("b");
     lose(&mut trial, "a");
     assert_eq!(trial.half().allocations[&id("real")].node, node("b"));
     assert_eq!(trial.counters("g"), (1, 1, 0));
 
-    // The real one's node: it waits again, and the placeholder is kept.
+    // Only the real task's node: the ask waits again and the placeholder stays.
     let mut trial = in_flight("b");
     lose(&mut trial, "b");
     assert!(trial.half().pending.contains_key("real"));
     let kept = trial.half().allocations.values().next().unwrap();
     assert_eq!((&kept.node, kept.released), (&node("a"), None));
     assert_eq!(trial.counters("g"), (1, 0, 0));
-    // This front has not spoken yet; the next pass can use the place it holds.
+    // The frontend has not answered yet; the next pass can use the allocation.
     trial.outbox.clear();
     trial.pass(vec![room("a", size(0, 0))]);
     let kept = trial.half().allocations.values().next().unwrap();
     assert_eq!(kept.released, Some(Termination::PlaceholderReplaced));
 }
 
-/// The placeholder goes by the word of its owner, and not by the exchange.
+/// The owner completes the placeholder before the exchange.
 #[test]
 fn a_task_on_its_way_waits_again_when_its_placeholder_is_completed() {
     let ends: [fn(&mut Trial); 2] = [
@@ -141,7 +141,7 @@ fn a_task_on_its_way_waits_again_when_its_placeholder_is_completed() {
     }
 }
 
-/// The place was exchanged when the task had been completed: nothing of the gang was lost.
+/// The task was completed before the exchange: no member is lost.
 #[test]
 fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
     let mut trial = linked();
@@ -157,7 +157,7 @@ fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
     assert!(trial.half().lost().is_empty());
 }
 
-/// As job-converter has it: the core has chosen a placeholder, and the front has not heard of it.
+/// The core has chosen a placeholder, and the frontend does not know it yet.
 fn linked() -> Trial {
     let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
     trial.pass(vec![room("a", size(2, 0))]);

@@ -1,4 +1,4 @@
-//! The scenarios about gangs: AP-7 to AP-12.
+//! Scenarios of gangs.
 
 use std::collections::BTreeMap;
 
