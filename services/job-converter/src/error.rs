@@ -8,21 +8,21 @@ use hayward_vocabulary::{UserName, WorkId};
 pub enum Refusal {
     #[error("this Idempotency-Key was used before with another request")]
     KeyMismatch,
-    #[error("{limit} pieces of work are not over yet, which is as many as this service keeps")]
+    #[error("{limit} pieces of work are open, which is the limit of this service")]
     TooMuchWork { limit: usize },
-    #[error("there is no {0} here")]
+    #[error("{0} does not exist")]
     NoSuchWork(WorkId),
-    #[error("{0} is over; submit another service")]
+    #[error("{0} has ended; submit another service")]
     Over(WorkId),
-    #[error("it was changed meanwhile, and is at generation {0} now")]
+    #[error("it was changed in the meantime and is now at generation {0}")]
     ChangedMeanwhile(u32),
     #[error("{0} of a service cannot be changed")]
     Fixed(&'static str),
-    #[error("there is no orchestrator {0} here: an operator makes one")]
+    #[error("unknown orchestrator {0}; an operator can create it")]
     NoSuchOrchestrator(UserName),
-    #[error("there are {limit} orchestrators, which is as many as this service keeps")]
+    #[error("there are {limit} orchestrators, which is the limit of this service")]
     TooManyOrchestrators { limit: usize },
-    #[error("this token is for the tasks of another job")]
+    #[error("the token is for the tasks of another job")]
     NotItsRunner,
     #[error("{job} has {total} tasks, numbered from 0; there is no task {task}")]
     NoSuchTask { job: WorkId, task: u64, total: u64 },

@@ -95,7 +95,7 @@ pub fn transit(state: frontend::State) -> Option<&'static str> {
 
 /// Transitional states of a task.
 pub fn task_transit(state: task::State) -> Option<&'static str> {
-    (state == task::State::Killing).then_some("is told to end")
+    (state == task::State::Killing).then_some("is being ended")
 }
 
 /// States that outlived their deadline (I24).

@@ -47,13 +47,11 @@ impl Door {
             OPEN => None,
             CLOSED => Some(Problem::new(
                 Code::Unavailable,
-                format!("the manager `{name}` has stopped; this service is going down"),
+                format!("the manager `{name}` has stopped; the service is shutting down"),
             )),
             _ => Some(Problem::new(
                 Code::Conflict,
-                format!(
-                    "the manager `{name}` is not enabled here: name it in the setting `managers`"
-                ),
+                format!("the manager `{name}` is not enabled; add it to the setting `managers`"),
             )),
         }
     }
@@ -140,7 +138,7 @@ mod tests {
         assert!(doors.jobs.refusal().is_some());
         let stranger = doors.managers(&["spark".to_owned()]).err().unwrap();
         assert!(
-            stranger.to_string().contains("there are jobs"),
+            stranger.to_string().contains("managers are jobs"),
             "{stranger}"
         );
     }

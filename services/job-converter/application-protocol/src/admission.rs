@@ -175,7 +175,7 @@ pub fn book(wanted: &[Wanted], placed: &[Placed], levels: &mut [Level], rooms: &
 
 /// A gang that can never fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("the gang never fits ({short:?}); the nearest that does has {nearest:?} members")]
+#[error("the gang never fits ({short:?}); the nearest that fits has {nearest:?} members")]
 pub struct TooLarge {
     pub short: Short,
     /// Members of each group that fit together, in the requested proportions.

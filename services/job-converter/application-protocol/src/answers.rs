@@ -15,19 +15,19 @@ pub enum Added {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdded {
-    #[error("{writer} writes this application; exactly one manager does")]
+    #[error("the application belongs to the manager {writer}")]
     OtherWriter { writer: String },
-    #[error("there are {limit} applications already; remove those that are over")]
+    #[error("there are {limit} applications, which is the limit; remove ended ones")]
     Full { limit: usize },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRemoved {
     /// 404
-    #[error("there is no such application")]
+    #[error("unknown application")]
     NotFound,
     /// 409
-    #[error("tasks are alive: {}", blocking_tasks.join(", "))]
+    #[error("live tasks prevent this: {}", blocking_tasks.join(", "))]
     Blocked { blocking_tasks: Vec<String> },
 }
 
@@ -42,15 +42,15 @@ pub enum TaskAdded {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskNotAdded {
     /// 404
-    #[error("there is no such application")]
+    #[error("unknown application")]
     NotFound,
     /// 409, with the failure code of the application, if it has one.
-    #[error("the application is {state:?} and takes no more tasks")]
+    #[error("the application is {state:?} and accepts no more tasks")]
     Dead {
         state: frontend::State,
         failure: Option<Failure>,
     },
-    #[error("the application has {limit} tasks already")]
+    #[error("the application has {limit} tasks, which is the limit")]
     Full { limit: usize },
 }
 

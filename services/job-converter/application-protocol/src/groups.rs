@@ -265,7 +265,8 @@ impl Reader {
                 _ => String::new(),
             };
             if quantity::set(&mut size, name, &text).is_none() {
-                let message = format!("{amount} is no amount; 10, \"500m\" or \"2Gi\" would be");
+                let message =
+                    format!("{amount} is not a valid amount; use 10, \"500m\" or \"2Gi\"");
                 self.fault(&format!("{at}/{}", escaped(name)), message);
             }
         }

@@ -24,7 +24,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    #[error("manager {name} could not be made ready")]
+    #[error("manager {name} could not be initialized")]
     Init {
         name: String,
         #[source]
@@ -40,9 +40,9 @@ pub enum Failed {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadList {
-    #[error("two managers are called {0:?}; exactly one writes an application")]
+    #[error("two managers have the name {0:?}")]
     Twice(String),
-    #[error("there is no manager {0:?} to enable; there are {1}")]
+    #[error("unknown manager {0:?}; the managers are {1}")]
     Unknown(String, String),
 }
 

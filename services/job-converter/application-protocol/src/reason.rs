@@ -28,7 +28,7 @@ pub enum Reason {
 
 /// An input that changed nothing, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{event} is not done in state {state}: {reason:?}")]
+#[error("{event} is refused in state {state}: {reason:?}")]
 pub struct Refused {
     pub reason: Reason,
     pub event: String,

@@ -39,11 +39,7 @@ fn compare<S: std::fmt::Debug + Copy, E: std::fmt::Debug + Copy>(
             seen += usize::from(row.is_some());
         }
     }
-    assert_eq!(
-        seen,
-        legal.len(),
-        "a row names a state or event that is none"
-    );
+    assert_eq!(seen, legal.len(), "unknown state or event in a stored row");
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Applications {
             }
             End::Taken(termination, why) => {
                 if let Some(half) = self.halves.get_mut(id) {
-                    let message = format!("it has lost its place: {why}");
+                    let message = format!("it lost its allocation: {why}");
                     half.warn(now, Some(task.clone()), message);
                 }
                 let key = task.clone();

@@ -45,29 +45,29 @@ pub type Whose = Option<String>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("there is no application {0} here")]
+    #[error("unknown application {0}")]
     NoSuchApplication(AppId),
-    #[error("there is no task {1} of application {0}")]
+    #[error("application {0} has no task {1}")]
     NoSuchTask(AppId, TaskId),
-    #[error("the id {0} is taken; choose another")]
+    #[error("the id {0} is in use; choose another")]
     Taken(AppId),
     #[error(transparent)]
     NotAdded(#[from] NotAdded),
-    #[error("tasks are alive: {}", .0.join(", "))]
+    #[error("live tasks prevent this: {}", .0.join(", "))]
     Blocked(Vec<String>),
-    #[error("application {id} is {state} and takes no more tasks")]
+    #[error("application {id} is {state} and accepts no more tasks")]
     Dead {
         id: AppId,
         state: String,
         failure: Option<frontend::Failure>,
     },
-    #[error("the application has {0} tasks, which is as many as are kept of one")]
+    #[error("the application has {0} tasks, which is the limit")]
     Full(usize),
-    #[error("{0} tasks are open, which is as many as are kept; come back when some have ended")]
+    #[error("{0} tasks are open, which is the limit; try again when some have ended")]
     AllFull(usize),
     #[error(
         "user {user} has {has} open tasks of applications, and one user may have {limit} \
-         (`max_user_application_tasks`); come back when some have ended"
+         (`max_user_application_tasks`); try again when some have ended"
     )]
     UserFull {
         user: UserName,
@@ -76,7 +76,7 @@ pub enum Refusal {
     },
     #[error(
         "user {user} has {has} applications, and one user may have {limit} \
-         (`max_user_applications`); remove some that are over"
+         (`max_user_applications`); remove ended ones"
     )]
     UserHasMost {
         user: UserName,

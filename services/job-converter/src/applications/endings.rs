@@ -23,7 +23,7 @@ impl End {
     pub fn of(entry: &AllocationEntry) -> Self {
         let exit = entry.exit.as_ref();
         let vacate = entry.vacate.as_ref();
-        let how = || exit.map_or_else(|| "nobody knows how".to_owned(), how_it_ended);
+        let how = || exit.map_or_else(|| "the exit is unknown".to_owned(), how_it_ended);
         let why = vacate.map_or_else(how, |vacate| vacate.detail.clone());
         match (ending(exit, false), vacate.map(|it| it.reason)) {
             (Ending::Completed, None) => Self::Well,
@@ -38,7 +38,7 @@ impl End {
 
     /// The allocation was removed before its end was observed.
     pub fn unheard() -> Self {
-        Self::Taken(Termination::Unknown, "nobody knows how it ended".to_owned())
+        Self::Taken(Termination::Unknown, "the exit is unknown".to_owned())
     }
 
     fn failed(code: FailureCode, exit: Option<&Exit>) -> Self {

@@ -137,7 +137,7 @@ impl Applications {
                 core::Effect::PlaceholderMismatch { ask, types, .. } => {
                     let text = format!(
                         "placeholder_mismatch: it needs more {} than the placeholders of its \
-                         group hold; they are given up and it is placed on its own",
+                         group hold; they are released and it is placed on its own",
                         types.join(", ")
                     );
                     if let Some(half) = self.halves.get_mut(id)

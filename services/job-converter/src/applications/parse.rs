@@ -38,12 +38,12 @@ pub fn application(
 ) -> Result<Read, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if given.queue_name.len() > LONGEST_QUEUE || given.queue_name.contains('\0') {
-        faults.push(fault("/queueName", "is no name of a queue"));
+        faults.push(fault("/queueName", "is not a valid queue name"));
     }
     let pool = given.pool.as_ref();
     let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
     if pool.is_some_and(|it| it.len() > LONGEST_QUEUE || !is_name(it)) {
-        faults.push(fault("/pool", "is no name of a pool"));
+        faults.push(fault("/pool", "is not a valid pool name"));
     }
     faults.extend(validate::map("/tags", &given.tags, MOST_TAGS));
     if given.scheduling_policy_parameters.len() > validate::LONGEST_TEXT {
@@ -120,7 +120,7 @@ fn not_served(groups: &[Value]) -> Vec<Fault> {
             if group.get(field).is_some() {
                 faults.push(Fault {
                     pointer: format!("/{at}/{field}"),
-                    message: "nodes are not chosen by this here; a queue of a pool is".to_owned(),
+                    message: "not supported; choose a queue or a pool instead".to_owned(),
                 });
             }
         }
@@ -132,7 +132,7 @@ fn too_many(groups: &[TaskGroup], most: usize) -> Option<Fault> {
     let members: u64 = groups.iter().map(|it| u64::from(it.min_member)).sum();
     (members > most as u64).then(|| Fault {
         pointer: String::new(),
-        message: format!("at most {most} members together, and here are {members}"),
+        message: format!("at most {most} members in total; got {members}"),
     })
 }
 
@@ -153,7 +153,7 @@ fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
     if faults.is_empty() && amounts.any(|amount| amount > MOST_OF_A_GANG) {
         faults.push(Fault {
             pointer: String::new(),
-            message: format!("together more than {MOST_OF_A_GANG} of one resource"),
+            message: format!("more than {MOST_OF_A_GANG} of one resource in total"),
         });
     }
     faults
@@ -171,7 +171,7 @@ pub struct Of {
 fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if given.machines.len() > validate::MOST_MACHINES {
-        let text = format!("more than {} machines", validate::MOST_MACHINES);
+        let text = format!("more than {} nodes", validate::MOST_MACHINES);
         faults.push(fault("/machines", text));
     }
     let apart = given.apart.as_ref();
@@ -185,7 +185,7 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
         ("/preemptable", given.preemptable.is_some()),
     ];
     for (pointer, _) in of_queues.iter().filter(|(_, said)| *said && !in_queue) {
-        let text = "is of use in a queue only: give the application a `queueName` or a `pool`";
+        let text = "works in queues only; give the application a `queueName` or a `pool`";
         faults.push(fault(*pointer, text));
     }
     let of_places = [
@@ -195,7 +195,7 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
     ];
     let in_group = given.task_group_name.is_some();
     for (pointer, _) in of_places.iter().filter(|(_, said)| *said && in_group) {
-        let text = "a task of a group takes the place of one of its placeholders: leave this out, \
+        let text = "a task of a group replaces one of its placeholders: leave this out, \
                     or `taskGroupName`";
         faults.push(fault(*pointer, text));
     }

@@ -104,9 +104,8 @@ fn changeable(caller: &Caller) -> Result<Whose, Problem> {
 }
 
 fn app_id(text: &str) -> Result<AppId, Problem> {
-    AppId::new(text).map_err(|bad| {
-        Problem::new(Code::BadRequest, "this is no id").at("/path/id", bad.to_string())
-    })
+    AppId::new(text)
+        .map_err(|bad| Problem::new(Code::BadRequest, "invalid id").at("/path/id", bad.to_string()))
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -125,18 +124,18 @@ pub struct Strictness {
 /// Adds an application. An existing one is not changed; the answer lists the ignored fields.
 #[utoipa::path(
     put, path = "/v1/applications/{id}", operation_id = "add_application", tag = "applications",
-    params(("id" = String, Path, description = "chosen by whoever adds it"), Strictness),
+    params(("id" = String, Path, description = "chosen by the caller"), Strictness),
     request_body = ApplicationSubmission,
     responses(
         (status = 201, description = "new", body = ApplicationView,
             headers(("Location" = String, description = "where the application is"))),
-        (status = 200, description = "it is there already, or would be with `dry_run`",
+        (status = 200, description = "it exists already; or the result of `dry_run`",
             body = ApplicationView),
-        (status = 409, description = "somebody else has this id", body = Problem,
+        (status = 409, description = "the id is used by another user", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "it means nothing that can be done; all faults of its task \
+        (status = 422, description = "validation failed; all faults of its task \
             groups", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "there are too many", body = Problem,
+        (status = 429, description = "a limit is reached", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -184,7 +183,7 @@ fn user(caller: &Caller) -> Result<UserName, Problem> {
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     responses(
         (status = 200, description = "the application", body = ApplicationView),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -230,7 +229,7 @@ impl Listing {
     params(Listing),
     responses(
         (status = 200, description = "a page", body = ApplicationList),
-        (status = 422, description = "a state that there is not", body = Problem,
+        (status = 422, description = "unknown state", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -253,7 +252,7 @@ fn known_state(state: &str) -> Result<(), Problem> {
     if known.iter().any(|it| it == state) {
         return Ok(());
     }
-    let problem = Problem::new(Code::Invalid, "there is no such state");
+    let problem = Problem::new(Code::Invalid, "unknown state");
     Err(problem.at(
         "/query/state",
         format!("must be one of {}", known.join(", ")),
@@ -262,7 +261,7 @@ fn known_state(state: &str) -> Result<(), Problem> {
 
 fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter, Problem> {
     let no_cursor = || {
-        let problem = Problem::new(Code::BadRequest, "this is no page");
+        let problem = Problem::new(Code::BadRequest, "invalid page parameters");
         problem.at("/query/cursor", "take it from `nextCursor`")
     };
     let limit = pagination::limit(asked.limit, pagination::USUAL)?;
@@ -278,7 +277,7 @@ fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter
     let after = after.map_err(|_| no_cursor())?;
     let user = match (readable(caller)?, asked.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
-            let detail = "this shows other users' applications to operators only";
+            let detail = "only operators and viewers may see applications of other users";
             return Err(Problem::forbidden(detail));
         }
         (own, user) => own.or(user.map(String::from)),
@@ -314,9 +313,9 @@ pub struct Force {
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Force),
     responses(
         (status = 204, description = "removed"),
-        (status = 404, description = "not there, or not yours", body = Problem,
+        (status = 404, description = "not found, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "tasks are alive; `blockingTasks` names them",
+        (status = 409, description = "live tasks prevent this; `blockingTasks` lists them",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -347,9 +346,9 @@ pub async fn remove_application(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = Transition,
     responses(
-        (status = 200, description = "with `dry_run`: whether it would be done", body = Told),
-        (status = 202, description = "whether it was done, and why not", body = Told),
-        (status = 404, description = "not there, or not yours", body = Problem,
+        (status = 200, description = "with `dry_run`: whether it would be applied", body = Told),
+        (status = 202, description = "whether it was applied, and why not", body = Told),
+        (status = 404, description = "not found, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "the reason is too long", body = Problem,
             content_type = "application/problem+json"),
@@ -398,8 +397,8 @@ fn input(told: Transition) -> Result<frontend::Input, Problem> {
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = Confirmation,
     responses(
-        (status = 200, description = "whether it was done, and why not", body = Told),
-        (status = 404, description = "not there, not yours, or removed before a restart",
+        (status = 200, description = "whether it was applied, and why not", body = Told),
+        (status = 404, description = "not found, owned by another user, or removed before a restart",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -411,7 +410,7 @@ pub async fn confirm_release(
     Json(given): Json<Confirmation>,
 ) -> Result<(HeaderMap, Json<Told>), Problem> {
     let id = AppId::new(given.application_id).map_err(|bad| {
-        Problem::new(Code::Invalid, "this is no id").at("/applicationId", bad.to_string())
+        Problem::new(Code::Invalid, "invalid id").at("/applicationId", bad.to_string())
     })?;
     let whose = changeable(&caller)?;
     let task = tasks::task_id(&key)?;

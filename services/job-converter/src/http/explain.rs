@@ -147,7 +147,7 @@ async fn timeline(
     params(("id" = WorkId, Path, description = "id of the job")),
     responses(
         (status = 200, description = "the reason and its numbers", body = Explanation),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -167,7 +167,7 @@ pub async fn explain_job(
     params(("id" = WorkId, Path, description = "id of the job")),
     responses(
         (status = 200, description = "its history", body = Timeline),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the history cannot be read now", body = Problem,
             content_type = "application/problem+json"),
@@ -187,7 +187,7 @@ pub async fn show_job_timeline(
     params(("id" = WorkId, Path, description = "id of the service")),
     responses(
         (status = 200, description = "the reason and its numbers", body = Explanation),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -207,7 +207,7 @@ pub async fn explain_service(
     params(("id" = WorkId, Path, description = "id of the service")),
     responses(
         (status = 200, description = "its history", body = Timeline),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the history cannot be read now", body = Problem,
             content_type = "application/problem+json"),
@@ -228,7 +228,7 @@ pub async fn show_service_timeline(
     params(("id" = WorkId, Path, description = "id of the reservation")),
     responses(
         (status = 200, description = "the reason and its numbers", body = Explanation),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -248,7 +248,7 @@ pub async fn explain_reservation(
     params(("id" = WorkId, Path, description = "id of the reservation")),
     responses(
         (status = 200, description = "its history", body = Timeline),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the history cannot be read now", body = Problem,
             content_type = "application/problem+json"),

@@ -33,7 +33,7 @@ pub async fn list_jobs(
     params(("id" = WorkId, Path, description = "id of the job"), Wait),
     responses(
         (status = 200, description = "the job", body = WorkView),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -51,9 +51,9 @@ pub async fn show_job(
     delete, path = "/v1/jobs/{id}", operation_id = "cancel_job", tag = "jobs",
     params(("id" = WorkId, Path, description = "id of the job"), Trial),
     responses(
-        (status = 200, description = "it is over; with `dry_run`, as it would be", body = WorkView),
+        (status = 200, description = "it has ended; with `dry_run`: the resulting view", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

@@ -27,18 +27,18 @@ use crate::orchestrators::{MOST, parse};
     post, path = "/v1/orchestrators", operation_id = "create_orchestrator", tag = "orchestrators",
     params(Trial), request_body = OrchestratorOrder,
     responses(
-        (status = 200, description = "with `dry_run`: as it would be, and no token",
+        (status = 200, description = "with `dry_run`: the resulting view, without a token",
             body = OrchestratorView),
-        (status = 201, description = "its token is shown here alone", body = OrchestratorCreated,
+        (status = 201, description = "the token is shown only here", body = OrchestratorCreated,
             headers(
                 ("Location" = String, description = "where the orchestrator is"),
-                ("ETag" = String, description = "the revision at which it changed last"),
+                ("ETag" = String, description = "revision of the last change"),
             )),
         (status = 403, description = "not an operator", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "too many orchestrators, or the manager is not enabled",
             body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "it means nothing that can be done", body = Problem,
+        (status = 422, description = "validation failed; all faults are listed", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -76,10 +76,10 @@ pub async fn create_orchestrator(
     operation_id = "renew_orchestrator_credentials", tag = "orchestrators",
     params(("name" = UserName, Path, description = "name of the orchestrator")),
     responses(
-        (status = 200, description = "its token is shown here alone", body = OrchestratorCreated),
-        (status = 403, description = "another orchestrator's", body = Problem,
+        (status = 200, description = "the token is shown only here", body = OrchestratorCreated),
+        (status = 403, description = "belongs to another orchestrator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "there is no such orchestrator", body = Problem,
+        (status = 404, description = "unknown orchestrator", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
@@ -153,8 +153,8 @@ pub async fn list_orchestrators(
     params(("name" = UserName, Path, description = "name of the orchestrator")),
     responses(
         (status = 200, description = "the orchestrator", body = OrchestratorView,
-            headers(("ETag" = String, description = "the revision at which it changed last"))),
-        (status = 404, description = "not there", body = Problem,
+            headers(("ETag" = String, description = "revision of the last change"))),
+        (status = 404, description = "not found", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -180,7 +180,7 @@ pub async fn show_orchestrator(
     params(("name" = UserName, Path, description = "name of the orchestrator"), Trial),
     responses(
         (status = 204, description = "all its work ends"),
-        (status = 404, description = "not there", body = Problem,
+        (status = 404, description = "not found", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -209,13 +209,13 @@ pub async fn remove_orchestrator(
     params(("name" = UserName, Path, description = "name of the orchestrator"), Trial),
     request_body = WorkMap<WorkEntry>,
     responses(
-        (status = 200, description = "what became of it, also where it was not applied",
+        (status = 200, description = "the result, also when the map was not applied",
             body = MapAnswer),
-        (status = 403, description = "another orchestrator's", body = Problem,
+        (status = 403, description = "belongs to another orchestrator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "there is no such orchestrator", body = Problem,
+        (status = 404, description = "unknown orchestrator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "no map", body = Problem,
+        (status = 422, description = "invalid map", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -255,10 +255,10 @@ pub async fn put_work_map(
         endpoint::Since,
     ),
     responses(
-        (status = 200, description = "news, or nothing after the wait", body = Update<Allotted>),
-        (status = 403, description = "another orchestrator's", body = Problem,
+        (status = 200, description = "changes, or none after the wait", body = Update<Allotted>),
+        (status = 403, description = "belongs to another orchestrator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "there is no such orchestrator", body = Problem,
+        (status = 404, description = "unknown orchestrator", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -292,7 +292,7 @@ fn as_of_now(app: &App, mut view: OrchestratorView) -> OrchestratorView {
     view.note = match view.age_ms {
         None => Some("it has put no map yet".to_owned()),
         Some(age) if view.silent => Some(format!(
-            "no map for {} s: its work stays as it is, and its shares are kept",
+            "no map for {} s; its work continues and its shares are retained",
             age / 1000
         )),
         Some(_) => None,

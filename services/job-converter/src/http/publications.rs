@@ -18,7 +18,7 @@ use super::{App, work};
     get, path = "/v1/demand/publication", operation_id = "follow_demand", tag = "publication",
     params(endpoint::Since),
     responses(
-        (status = 200, description = "news, or nothing after the wait",
+        (status = 200, description = "changes, or none after the wait",
             body = Update<DemandEntry>),
         (status = 403, description = "not a service", body = Problem,
             content_type = "application/problem+json"),
@@ -55,8 +55,8 @@ pub struct Whose {
     get, path = "/v1/jobs/publication", operation_id = "follow_jobs", tag = "publication",
     params(Whose),
     responses(
-        (status = 200, description = "news, or nothing after the wait", body = Update<WorkView>),
-        (status = 403, description = "somebody else's", body = Problem,
+        (status = 200, description = "changes, or none after the wait", body = Update<WorkView>),
+        (status = 403, description = "owned by another user", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -69,7 +69,7 @@ pub async fn follow_jobs(
     let whose = user.as_ref().map_or(caller.name.as_str(), UserName::as_str);
     if only.is_some_and(|only| only != whose) {
         return Err(Problem::forbidden(
-            "this shows other users' work to operators only",
+            "only operators and viewers may see work of other users",
         ));
     }
     let since = endpoint::Since { since, wait };

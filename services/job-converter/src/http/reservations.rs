@@ -33,7 +33,7 @@ pub async fn list_reservations(
     params(("id" = WorkId, Path, description = "id of the reservation"), Wait),
     responses(
         (status = 200, description = "the reservation", body = WorkView),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -52,9 +52,9 @@ pub async fn show_reservation(
     tag = "reservations",
     params(("id" = WorkId, Path, description = "id of the reservation"), Trial),
     responses(
-        (status = 200, description = "it is over; with `dry_run`, as it would be", body = WorkView),
+        (status = 200, description = "it has ended; with `dry_run`: the resulting view", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

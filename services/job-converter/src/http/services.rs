@@ -34,7 +34,7 @@ pub async fn list_services(
     responses(
         (status = 200, description = "the service", body = WorkView,
             headers(("ETag" = String, description = "for If-Match"))),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -58,9 +58,9 @@ pub async fn show_service(
     delete, path = "/v1/services/{id}", operation_id = "cancel_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"), Trial),
     responses(
-        (status = 200, description = "it is over; with `dry_run`, as it would be", body = WorkView),
+        (status = 200, description = "it has ended; with `dry_run`: the resulting view", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

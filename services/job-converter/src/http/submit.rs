@@ -63,15 +63,15 @@ pub struct HowMany {
 /// Submits a job.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same job"), How),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same job"), How),
     request_body = JobSubmission,
     responses(
-        (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
+        (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
             headers(("Location" = String, description = "where the job is"),
                 ("ETag" = String, description = "its version"))),
-        (status = 422, description = "it means nothing that can be done, or the key was used \
-            for something else", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "validation failed, or the key was used \
+            for another request", body = Problem, content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_job(
@@ -91,14 +91,14 @@ pub async fn submit_job(
 /// Submits up to 1,000 jobs; each is accepted or refused on its own.
 #[utoipa::path(
     post, path = "/v1/jobs/bulk", operation_id = "submit_jobs", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same jobs"),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same jobs"),
         HowMany),
     request_body = BulkSubmission,
     responses(
-        (status = 200, description = "with `dry_run`: the same, and nothing is accepted",
+        (status = 200, description = "with `dry_run`: the same, without accepting anything",
             body = BulkSubmitted),
         (status = 201, description = "one result per job, in order", body = BulkSubmitted),
-        (status = 422, description = "too many, or the key was used for something else",
+        (status = 422, description = "too many jobs, or the key was used for another request",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -147,9 +147,9 @@ fn prepared_jobs(
 ) -> Result<(Items, String), Problem> {
     if !(1..=MOST_IN_BULK).contains(&bulk.jobs.len()) {
         let detail = format!("must be 1 to {MOST_IN_BULK} jobs");
-        return Err(Problem::new(Code::Invalid, "this is no bulk").at("/jobs", detail));
+        return Err(Problem::new(Code::Invalid, "invalid bulk request").at("/jobs", detail));
     }
-    let mut refusal = Problem::new(Code::Invalid, "not all of them can be accepted");
+    let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");
     let mut hash = Sha256::new();
     let mut items = Vec::with_capacity(bulk.jobs.len());
     for (number, job) in bulk.jobs.into_iter().enumerate() {
@@ -176,16 +176,16 @@ fn prepared_jobs(
 /// Submits a service.
 #[utoipa::path(
     post, path = "/v1/services", operation_id = "submit_service", tag = "services",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same service"),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same service"),
         How),
     request_body = ServiceSubmission,
     responses(
-        (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
+        (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
             headers(("Location" = String, description = "where the service is"),
                 ("ETag" = String, description = "for If-Match"))),
-        (status = 422, description = "it means nothing that can be done, or the key was used \
-            for something else", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "validation failed, or the key was used \
+            for another request", body = Problem, content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_service(
@@ -205,15 +205,15 @@ pub async fn submit_service(
 /// Submits a reservation.
 #[utoipa::path(
     post, path = "/v1/reservations", operation_id = "submit_reservation", tag = "reservations",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same one"), How),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same reservation"), How),
     request_body = ReservationSubmission,
     responses(
-        (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
+        (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
             headers(("Location" = String, description = "where the reservation is"),
                 ("ETag" = String, description = "its version"))),
-        (status = 422, description = "it means nothing that can be done, or the key was used \
-            for something else", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "validation failed, or the key was used \
+            for another request", body = Problem, content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_reservation(

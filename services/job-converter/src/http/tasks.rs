@@ -34,13 +34,13 @@ const MOST_REPORTS: usize = 10_000;
     params(("id" = WorkId, Path, description = "id of the job")),
     request_body = LeaseRequest,
     responses(
-        (status = 200, description = "everything reported is recorded; these are leased",
+        (status = 200, description = "all reports are recorded; the leased tasks",
             body = LeaseAnswer),
         (status = 403, description = "a token for another job", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "no such job", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a task the job does not have", body = Problem,
+        (status = 422, description = "the job has no such task", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -76,12 +76,12 @@ pub async fn lease_tasks(
     params(("id" = WorkId, Path, description = "id of the job")),
     request_body = ReportRequest,
     responses(
-        (status = 200, description = "everything reported is recorded", body = LeaseAnswer),
+        (status = 200, description = "all reports are recorded", body = LeaseAnswer),
         (status = 403, description = "a token for another job", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "no such job", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a task the job does not have", body = Problem,
+        (status = 422, description = "the job has no such task", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -123,7 +123,7 @@ async fn lease(
     let runner = caller
         .runner()
         .cloned()
-        .ok_or_else(|| Problem::forbidden("this is for the task runners of a job"))?;
+        .ok_or_else(|| Problem::forbidden("only task runners of a job may do this"))?;
     let (_, uuid, _) = read_id(&job).ok_or_else(|| Problem::not_found(&job))?;
     if request.finished.len() > MOST_REPORTS {
         let detail = format!("more than {MOST_REPORTS} reports");
@@ -194,7 +194,8 @@ async fn page(
     page: &Page,
 ) -> Result<(Vec<OutcomeRow>, Option<String>), Problem> {
     let wrong = |field: &str, detail: &str| {
-        Problem::new(Code::BadRequest, "this is no page").at(format!("/query/{field}"), detail)
+        Problem::new(Code::BadRequest, "invalid page parameters")
+            .at(format!("/query/{field}"), detail)
     };
     let limit = page.limit.unwrap_or(100);
     if !(1..=1000).contains(&limit) {
@@ -204,7 +205,7 @@ async fn page(
         None => 0,
         Some(Ok(from)) if from >= 0 => from,
         Some(_) => {
-            let problem = Problem::new(Code::Invalid, "this is no cursor of this list");
+            let problem = Problem::new(Code::Invalid, "the cursor belongs to another list");
             return Err(problem.at("/query/cursor", "take it from `next_cursor`"));
         }
     };
@@ -229,7 +230,7 @@ async fn page(
     params(("id" = WorkId, Path, description = "id of the job"), Page),
     responses(
         (status = 200, description = "a page of outcomes", body = TaskList),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the outcomes cannot be read now", body = Problem,
             content_type = "application/problem+json"),
@@ -278,8 +279,8 @@ fn seen(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
     responses(
         (status = 200, description = "the outputs, one after the other", body = String,
             content_type = "text/plain",
-            headers(("Hayward-Next-Cursor" = String, description = "where it goes on"))),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+            headers(("Hayward-Next-Cursor" = String, description = "cursor of the next page"))),
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the outcomes cannot be read now", body = Problem,
             content_type = "application/problem+json"),

@@ -168,7 +168,7 @@ pub fn list(
 ) -> Result<Json<WorkList>, Problem> {
     let limit = pagination::limit(filter.limit, pagination::USUAL)?;
     if filter.state == Some(WorkState::Unknown) {
-        let problem = Problem::new(Code::Invalid, "this is no list");
+        let problem = Problem::new(Code::Invalid, "invalid list filter");
         let known = "must be waiting, running, stopping, completed, failed, cancelled or refused";
         return Err(problem.at("/query/state", known));
     }
@@ -183,7 +183,7 @@ pub fn list(
     let users = match (only(caller)?, &filter.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
             return Err(Problem::forbidden(
-                "this shows other users' work to operators only",
+                "only operators and viewers may see work of other users",
             ));
         }
         (Some(own), _) => vec![own.to_owned()],

@@ -221,7 +221,7 @@ impl Ledger {
         let until = state.brake.held_until_ms().unwrap_or(0);
         let wait_s = until.saturating_sub(moment.monotonic_ms).div_ceil(1000);
         state.note = Some(format!(
-            "its last process ended: {how}; {strikes} in a row got nowhere, the next start waits \
+            "the last process ended: {how}; {strikes} in a row made no progress, the next start waits \
              {wait_s} s"
         ));
         let gives_up = state.brake.gives_up(&pace);
@@ -287,7 +287,7 @@ impl Ledger {
         if alive {
             work.processor_leaves(slot, before, moment);
             work.tell(
-                format!("{} on {} was taken back", before.id, before.node),
+                format!("{} on {} was withdrawn", before.id, before.node),
                 moment,
                 batch,
             );

@@ -236,9 +236,9 @@ fn said(
         )
     });
     let what = if anew {
-        format!("deployed anew as {}", work.deployment())
+        format!("deployed as {}", work.deployment())
     } else {
-        "changed; what runs is left as it is".to_owned()
+        "changed; running processes are not affected".to_owned()
     };
     let ((was, is), (stood_by, stand_by)) = sizes.unwrap_or_default();
     let instances = (was != is).then(|| format!("{was} → {is} instances"));

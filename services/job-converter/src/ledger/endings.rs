@@ -21,7 +21,7 @@ impl Work {
         if self.events < MOST_EVENTS {
             self.write_line(&event.into(), moment, batch);
         } else if self.events == MOST_EVENTS {
-            self.write_line("more happened than is kept here", moment, batch);
+            self.write_line("further events are not stored", moment, batch);
         }
     }
 

@@ -52,7 +52,8 @@ impl Ledger {
                 }
                 Some((uuid, _)) => {
                     if let Some(work) = self.works.get_mut(&uuid) {
-                        let line = format!("{holder} did not renew its tasks; they wait again");
+                        let line =
+                            format!("{holder} did not renew its lease; its tasks wait again");
                         work.tell(line, moment, batch);
                     }
                     self.take_back(uuid, &holder);

@@ -150,7 +150,7 @@ impl Ledger {
                 work: uuid,
                 strikes: 0,
             });
-            work.tell("tasks come to an end again", moment, batch);
+            work.tell("tasks make progress again", moment, batch);
             self.dirty.insert(uuid);
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn sorted(
             return true;
         }
         if room == 0 {
-            let detail = "as much work is open as this service keeps";
+            let detail = "the limit of open work is reached";
             bad.push(refused(id, "too_much_work", "", detail));
             return false;
         }
@@ -101,7 +101,7 @@ pub(super) fn in_words(why: &Ignored) -> (&'static str, String) {
         ),
         Ignored::Superseded => (
             "superseded",
-            "another lineage took over: this orchestrator is not the one of now".to_owned(),
+            "another lineage has taken over; this orchestrator is superseded".to_owned(),
         ),
     }
 }

@@ -70,7 +70,7 @@ pub fn map(
         format!("more than {MOST_ENTRIES} entries: use several orchestrators"),
     );
     if !faults.is_empty() {
-        let problem = Problem::new(Code::Invalid, "this is no map of work");
+        let problem = Problem::new(Code::Invalid, "invalid work map");
         let at = |problem: Problem, (pointer, detail)| problem.at(pointer, detail);
         return Err(faults.into_iter().fold(problem, at));
     }
@@ -159,11 +159,11 @@ pub fn refused(work: &str, reason: &str, pointer: &str, detail: &str) -> Refused
 
 pub fn order(order: &OrchestratorOrder) -> Result<(), Problem> {
     let no =
-        |detail: &str| Problem::new(Code::Invalid, "this is no orchestrator").at("/users", detail);
+        |detail: &str| Problem::new(Code::Invalid, "unknown orchestrator").at("/users", detail);
     match (order.users.len(), order.anyone) {
         (0, false) => Err(no("name those it works for, or say `anyone`")),
         (0, true) => Ok(()),
-        (_, true) => Err(no("with `anyone` nobody is named")),
+        (_, true) => Err(no("leave `users` empty with `anyone`")),
         (count, false) if count > MOST_USERS => Err(no("more than 1000")),
         _ => Ok(()),
     }

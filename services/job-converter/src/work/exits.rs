@@ -24,8 +24,8 @@ pub fn how_it_ended(exit: &Exit) -> String {
         }
         ExitCause::Node if exit.cause_code.is_some() => "could not be run by its node",
         ExitCause::Node => "lost with its node",
-        ExitCause::Intended => "was told to end",
-        ExitCause::LaunchUnknown => "may never have been started",
+        ExitCause::Intended => "was stopped",
+        ExitCause::LaunchUnknown => "was possibly never started",
         ExitCause::Unknown => "ended",
     };
     let code = exit

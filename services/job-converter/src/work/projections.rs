@@ -330,18 +330,16 @@ fn cut_off(work: &Work) -> Option<String> {
     let next = match work.when_unreachable() {
         WhenUnreachable::Replace => "it is replaced when its node is lost".to_owned(),
         WhenUnreachable::ReplaceAfter { ms } => {
-            format!("it is replaced {ms} ms after its node was lost, unless that is back before")
+            format!("it is replaced {ms} ms after its node was lost, unless it is back before")
         }
         WhenUnreachable::Wait => "it waits for its node".to_owned(),
-        WhenUnreachable::Exclusive => {
-            "its node ends it by itself, and only then it is replaced".to_owned()
-        }
+        WhenUnreachable::Exclusive => "its node ends it, and it is replaced after that".to_owned(),
     };
     match count {
         0 => None,
-        1 => Some(format!("a process of it cannot be reached: {next}")),
+        1 => Some(format!("a process is unreachable: {next}")),
         _ => Some(format!(
-            "{count} processes of it cannot be reached; of each: {next}"
+            "{count} processes are unreachable; for each: {next}"
         )),
     }
 }
@@ -351,7 +349,7 @@ fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
         return cut_off;
     }
     if work.slots.iter().any(|slot| slot.alive() > 0) {
-        return "a process of it is being started".to_owned();
+        return "a process is being started".to_owned();
     }
     let note = work.slots.iter().find_map(|slot| slot.note.clone());
     note.or_else(|| verdict.map(|verdict| verdict.detail.clone()))
@@ -362,7 +360,7 @@ fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
 fn rolling(work: &Work) -> Option<String> {
     let (outdated, all) = (work.outdated(), work.slots.len());
     let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
-    let first = format!("{outdated} of {all} processes are of an older deployment");
+    let first = format!("{outdated} of {all} processes have an older deployment");
     (outdated > 0).then(|| note.map_or(first.clone(), |note| format!("{first}; {note}")))
 }
 
@@ -386,7 +384,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
         .as_ref()
         .filter(|it| it.terms().standbys > 0)
     {
-        Some(_) => format!("{running} of {instances} processes run, with those that stand by"),
+        Some(_) => format!("{running} of {instances} processes run, including standbys"),
         None => format!("{running} of {instances} instances run"),
     };
     Some(note.map_or(first.clone(), |note| format!("{first}; {note}")))

@@ -158,7 +158,7 @@ impl Faults {
         self.check(
             image.bytes().all(plain) && begins && whole,
             "/container/image",
-            || "is no image: it is written name:tag, registry/name:tag or name@digest".to_owned(),
+            || "is not a valid image; use name:tag, registry/name:tag or name@digest".to_owned(),
         );
         self.mounts(&container.mounts);
         // Work never runs as a system account (S16).
@@ -167,7 +167,7 @@ impl Faults {
             ("/container/gid", container.gid),
         ] {
             self.check(id.is_none_or(|id| id >= LEAST_ID), pointer, || {
-                format!("must be {LEAST_ID} or more: work never runs as a system account")
+                format!("must be {LEAST_ID} or more: work cannot run as a system account")
             });
         }
     }
@@ -183,7 +183,8 @@ impl Faults {
             for (field, path) in paths {
                 let pointer = format!("/container/mounts/{at}/{field}");
                 self.check(is_plain_path(path), &pointer, || {
-                    "is no absolute path in its shortest form, as /srv/data".to_owned()
+                    "must be an absolute path without `.`, `..` or extra slashes, such as /srv/data"
+                        .to_owned()
                 });
             }
             let pointer = format!("/container/mounts/{at}/target");
@@ -224,7 +225,7 @@ impl Faults {
 
     fn machines(&mut self, machines: &[NodeName]) {
         self.check(machines.len() <= MOST_MACHINES, "/machines", || {
-            format!("more than {MOST_MACHINES} machines")
+            format!("more than {MOST_MACHINES} nodes")
         });
     }
 
@@ -245,7 +246,7 @@ impl Faults {
         self.check(
             (1..=MOST_TASKS).contains(&limit),
             "/disruption_limit",
-            || format!("must be 1 to {MOST_TASKS}: with none at all, no drain would ever end"),
+            || format!("must be 1 to {MOST_TASKS}: without any, no drain could end"),
         );
     }
 
@@ -379,10 +380,7 @@ pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldF
 
 pub fn problem(faults: Vec<FieldFault>) -> Problem {
     faults.into_iter().fold(
-        Problem::new(
-            Code::Invalid,
-            "some fields do not mean anything that can be done",
-        ),
+        Problem::new(Code::Invalid, "some fields are invalid"),
         |problem, fault| problem.at(fault.pointer, fault.detail),
     )
 }

@@ -51,7 +51,7 @@ impl Failure {
     fn reported(reason: Option<String>) -> Self {
         Self {
             code: FailureCode::Reported,
-            message: reason.unwrap_or_else(|| "its owner says that it failed".to_owned()),
+            message: reason.unwrap_or_else(|| "reported as failed by its owner".to_owned()),
         }
     }
 
@@ -229,7 +229,7 @@ impl Application {
             .map(|(state, count)| format!("{count} {state}"));
         let counts: Vec<String> = counts.collect();
         let message = format!(
-            "{NOTHING_COMPLETED}: no task of it ended well: {}",
+            "{NOTHING_COMPLETED}: no task succeeded: {}",
             counts.join(", ")
         );
         (!counts.is_empty()).then_some(message)

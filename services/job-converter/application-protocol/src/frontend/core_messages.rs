@@ -72,7 +72,7 @@ impl Application {
                 self.fire(Event::Resume, now, step)
             }
             core::State::Failing | core::State::Failed => {
-                let message = message.unwrap_or("the scheduler gave it up");
+                let message = message.unwrap_or("the scheduler gave up on it");
                 self.fail(&Failure::read(message), now, step)
             }
             other => Err(Refused::new(Reason::Ignored, &other, &self.head.state)),

@@ -31,16 +31,16 @@ type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), HowMany),
     request_body = BulkTasks,
     responses(
-        (status = 200, description = "with `dry_run`: the same, and nothing is added",
+        (status = 200, description = "with `dry_run`: the same, without adding anything",
             body = BulkTasksAdded),
         (status = 201, description = "one result per task, in order", body = BulkTasksAdded),
-        (status = 404, description = "no such application, or not yours", body = Problem,
+        (status = 404, description = "unknown application, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "the application is over; `failureCode` says why it failed",
+        (status = 409, description = "the application has ended; `failureCode` has the cause",
             body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "too many, or with `atomic` one that means nothing",
+        (status = 422, description = "too many tasks, or an invalid one with `atomic`",
             body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "there is not room for all of them, and none was added",
+        (status = 429, description = "a limit is reached; no task was added",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
@@ -90,9 +90,9 @@ fn items(
 ) -> Result<Items, Problem> {
     if !(1..=MOST_IN_BULK).contains(&given.tasks.len()) {
         let detail = format!("must be 1 to {MOST_IN_BULK} tasks");
-        return Err(Problem::new(Code::Invalid, "this is no bulk").at("/tasks", detail));
+        return Err(Problem::new(Code::Invalid, "invalid bulk request").at("/tasks", detail));
     }
-    let mut refusal = Problem::new(Code::Invalid, "not all of them can be accepted");
+    let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");
     let mut items = Items::with_capacity(given.tasks.len());
     for (number, named) in given.tasks.into_iter().enumerate() {
         let item = item(&named, of, traceparent.map(str::to_owned));

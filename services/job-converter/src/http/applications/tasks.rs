@@ -21,7 +21,7 @@ pub fn task_id(text: &str) -> Result<TaskId, Problem> {
 }
 
 fn no_id(detail: &str) -> Problem {
-    Problem::new(Code::BadRequest, "this is no id for a task").at("/path/task", detail)
+    Problem::new(Code::BadRequest, "invalid task id").at("/path/task", detail)
 }
 
 /// Id for a new task.
@@ -43,22 +43,22 @@ pub fn new_task_id(text: &str) -> Result<TaskId, String> {
     params(("id" = String, Path, description = "id of the application",
         max_length = 128,
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
-           ("task" = String, Path, description = "chosen by whoever adds it",
+           ("task" = String, Path, description = "chosen by the caller",
         max_length = 128,
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = TaskSubmission,
     responses(
         (status = 201, description = "new", body = TaskAccepted,
             headers(("Location" = String, description = "where the task is"))),
-        (status = 200, description = "it is there already, or would be with `dry_run`",
+        (status = 200, description = "it exists already; or the result of `dry_run`",
             body = TaskAccepted),
-        (status = 404, description = "no such application, or not yours", body = Problem,
+        (status = 404, description = "unknown application, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "the application is over; `failureCode` says why it failed",
+        (status = 409, description = "the application has ended; `failureCode` has the cause",
             body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "it means nothing that can be done", body = Problem,
+        (status = 422, description = "validation failed; all faults are listed", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "the application has too many", body = Problem,
+        (status = 429, description = "the application has too many tasks", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -101,7 +101,7 @@ pub async fn add_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     responses(
         (status = 200, description = "the task", body = TaskAccepted),
-        (status = 404, description = "not there, or not yours to see", body = Problem,
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -128,7 +128,7 @@ pub async fn show_task(
         max_length = 128,
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     responses(
-        (status = 204, description = "it is not known, now or as before"),
+        (status = 204, description = "unknown now, or unknown before"),
     ),
 )]
 pub async fn remove_task(
@@ -158,9 +158,9 @@ pub async fn remove_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = TaskTransition,
     responses(
-        (status = 200, description = "with `dry_run`: whether it would be done", body = Told),
-        (status = 202, description = "whether it was done, and why not", body = Told),
-        (status = 404, description = "not there, or not yours", body = Problem,
+        (status = 200, description = "with `dry_run`: whether it would be applied", body = Told),
+        (status = 202, description = "whether it was applied, and why not", body = Told),
+        (status = 404, description = "not found, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

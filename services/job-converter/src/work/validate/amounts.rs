@@ -13,7 +13,7 @@ pub fn amounts(at: &str, size: &Size) -> Vec<FieldFault> {
         ("gpu", size.gpu_milli, MOST_MILLI, "m"),
     ] {
         faults.check(amount <= most, &format!("{at}/{name}"), || {
-            format!("more than {most}{unit}, which no machine has")
+            format!("more than {most}{unit}, which no node has")
         });
     }
     faults.check(size.extras.len() <= MOST_EXTRAS, at, || {
@@ -22,7 +22,7 @@ pub fn amounts(at: &str, size: &Size) -> Vec<FieldFault> {
     for (name, amount) in size.extras.iter().take(MOST_EXTRAS) {
         faults.text(|| at.to_owned(), name, LONGEST_NAME);
         faults.check(!name.starts_with(MOUNT), at, || {
-            format!("{name}: mounts are asked for by containers, which tasks have none of")
+            format!("{name}: mounts need a container, and tasks have none")
         });
         faults.check(*amount <= MOST_MEMORY, at, || {
             format!("{name} is more than {MOST_MEMORY}")

@@ -37,7 +37,7 @@ pub fn look(faults: &mut Faults, service: &ServiceSubmission) {
         faults.check(!label.trim().is_empty(), pointer, || "is empty".to_owned());
         faults.text(|| pointer.to_owned(), label, LONGEST_NAME);
         faults.check(standbys > 0, pointer, || {
-            "keeps an instance and its standbys apart; ask for standbys, or leave it out".to_owned()
+            "separates an instance from its standbys; request standbys or leave it out".to_owned()
         });
     }
     let Some(retries) = &service.retries else {

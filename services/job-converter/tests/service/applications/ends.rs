@@ -71,11 +71,7 @@ async fn a_task_whose_end_was_never_heard_is_killed() {
     world.scheduler.bury(&process);
     world.task_in("app", "t", "Killed").await;
     let view = world.app("app").await;
-    assert!(
-        view.warnings[0]
-            .message
-            .contains("nobody knows how it ended")
-    );
+    assert!(view.warnings[0].message.contains("the exit is unknown"));
 }
 
 /// It is over when its last task is: after 30 s, in which another could be added.
@@ -85,7 +81,7 @@ async fn an_application_of_which_no_task_ended_well_has_failed() {
     put(&world.user("ann"), "app", &json!({})).await;
     ends(&world, "t", exit(ExitCause::LaunchUnknown, None)).await;
     let limit = std::time::Duration::from_mins(3);
-    let view = hayward_testkit::until_within("it is over", limit, async || {
+    let view = hayward_testkit::until_within("the end", limit, async || {
         let view = world.app("app").await;
         (view.state == "Failed").then_some(view)
     })

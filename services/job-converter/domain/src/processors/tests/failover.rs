@@ -24,7 +24,10 @@ fn scenario_38_node_lost_standby_running() {
     trial.runs(0, "h1");
     trial.runs(1, "h5");
     assert!(trial.all.is_healthy());
-    assert!(trial.all.get(0).unwrap().failover().is_none(), "it is over");
+    assert!(
+        trial.all.get(0).unwrap().failover().is_none(),
+        "the service has ended"
+    );
     assert_eq!(trial.all.get(0).unwrap().record(), None);
 }
 
