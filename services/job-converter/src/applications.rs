@@ -20,20 +20,20 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_job_converter_application_protocol::core::Torn;
+use hayward_job_converter_application_protocol::core::IncompleteGang;
 use hayward_job_converter_application_protocol::ids::AppId;
-use hayward_job_converter_application_protocol::partition::{Book, Limits};
+use hayward_job_converter_application_protocol::partition::{Limits, Partition};
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Transit;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-pub use absorb::{Heard, owns};
-pub use commands::{Access, Act, Refusal, Remove, Whose};
-use quota::Counted;
-use record::Touched;
-pub use record::{Half, Program};
+pub use absorb::{AllocationChange, owns};
+pub use commands::{Access, ApplicationCommand, OwnerFilter, Refusal, Remove};
+use quota::Quota;
+use record::Dirty;
+pub use record::{AppRecord, Program};
 pub use view::{Filter, states};
 
 use crate::config::Settings;
@@ -47,19 +47,19 @@ pub type Verdicts = BTreeMap<String, VerdictEntry>;
 
 pub struct Applications {
     /// The frontend of each application.
-    book: Book,
+    partition: Partition,
     /// The core of each application, and its allocations.
-    halves: BTreeMap<AppId, Half>,
+    records: BTreeMap<AppId, AppRecord>,
     by_number: FxHashMap<Uuid, AppId>,
     /// Applications with changes, processed before this batch ends.
-    touched: BTreeMap<AppId, Touched>,
+    dirty: BTreeMap<AppId, Dirty>,
     /// Next timer or tick of each application, by wall time in ms.
     due: BTreeSet<(i64, AppId)>,
     /// Deleted applications, by number.
     gone: Vec<Uuid>,
     /// The first update of `allocations` in this term has arrived.
-    heard: bool,
-    counted: Counted,
+    synced: bool,
+    quota: Quota,
     tick_ms: u64,
     stop_grace_ms: u64,
 }
@@ -67,51 +67,57 @@ pub struct Applications {
 impl Applications {
     pub fn new(settings: &Settings) -> Self {
         Self {
-            book: Book::new(limits(settings)),
-            halves: BTreeMap::new(),
+            partition: Partition::new(limits(settings)),
+            records: BTreeMap::new(),
             by_number: FxHashMap::default(),
-            touched: BTreeMap::new(),
+            dirty: BTreeMap::new(),
             due: BTreeSet::new(),
             gone: Vec::new(),
-            heard: false,
-            counted: Counted::new(settings),
+            synced: false,
+            quota: Quota::new(settings),
             tick_ms: settings.application_tick_ms,
             stop_grace_ms: settings.stop_grace_ms,
         }
     }
 
     /// Copy of one application for a dry run. Quotas still count all applications (A10).
-    pub fn apart(&self, id: &AppId) -> Self {
-        let half = self.halves.get(id).cloned();
-        let number = half.iter().map(|half| (half.uuid, id.clone())).collect();
+    pub fn copy_of_one(&self, id: &AppId) -> Self {
+        let record = self.records.get(id).cloned();
+        let number = record
+            .iter()
+            .map(|record| (record.uuid, id.clone()))
+            .collect();
         Self {
-            book: self.book.apart(id),
-            halves: half.into_iter().map(|half| (id.clone(), half)).collect(),
+            partition: self.partition.copy_of_one(id),
+            records: record
+                .into_iter()
+                .map(|record| (id.clone(), record))
+                .collect(),
             by_number: number,
-            touched: BTreeMap::new(),
+            dirty: BTreeMap::new(),
             due: BTreeSet::new(),
             gone: Vec::new(),
-            heard: self.heard,
-            counted: self.counted.clone(),
+            synced: self.synced,
+            quota: self.quota.clone(),
             tick_ms: self.tick_ms,
             stop_grace_ms: self.stop_grace_ms,
         }
     }
 
     pub fn len(&self) -> usize {
-        self.halves.len()
+        self.records.len()
     }
 
     /// Live tasks and members of all applications.
-    pub fn counted(&self) -> usize {
-        self.counted.tasks()
+    pub fn live_tasks(&self) -> usize {
+        self.quota.tasks()
     }
 
     /// Applications and tasks in transitional states (I24).
     pub fn in_transit(
         &self,
     ) -> impl Iterator<Item = ((String, Option<String>), &'static str)> + '_ {
-        self.book.iter().flat_map(|application| {
+        self.partition.iter().flat_map(|application| {
             let id = &application.head.id;
             let own = invariants::transit(application.head.state);
             let own = own.map(|state| ((id.to_string(), None), state));
@@ -124,19 +130,22 @@ impl Applications {
     }
 
     /// Applications with a gang, and what an incomplete gang lacks (I13).
-    pub fn gangs(&self) -> impl Iterator<Item = (&AppId, Option<Torn>)> + '_ {
-        let cores = self.halves.iter();
-        let cores = cores.filter_map(|(id, half)| Some((id, half.core.as_ref()?)));
+    pub fn gangs(&self) -> impl Iterator<Item = (&AppId, Option<IncompleteGang>)> + '_ {
+        let cores = self.records.iter();
+        let cores = cores.filter_map(|(id, record)| Some((id, record.core.as_ref()?)));
         let gangs = cores.filter(|(_, core)| !core.head.submission.task_groups.is_empty());
-        gangs.map(|(id, core)| (id, core.torn()))
+        gangs.map(|(id, core)| (id, core.incomplete_gang()))
     }
 
     /// Gangs that wait for their first members, that are complete, and that lost members.
     pub fn gang_counts(&self) -> [u64; 3] {
         let mut counts = [0; 3];
-        let cores = self.halves.values().filter_map(|half| half.core.as_ref());
+        let cores = self
+            .records
+            .values()
+            .filter_map(|record| record.core.as_ref());
         for core in cores.filter(|core| !core.head.submission.task_groups.is_empty()) {
-            let lost = core.torn().is_some_and(|torn| torn.formed);
+            let lost = core.incomplete_gang().is_some_and(|torn| torn.formed);
             let at = match (core.head.formed, lost) {
                 (false, _) => 0,
                 (true, false) => 1,
@@ -158,8 +167,8 @@ impl Applications {
     }
 
     /// Marks an application as changed in this batch.
-    fn touch(&mut self, id: &AppId) -> &mut Touched {
-        self.touched.entry(id.clone()).or_default()
+    fn mark_dirty(&mut self, id: &AppId) -> &mut Dirty {
+        self.dirty.entry(id.clone()).or_default()
     }
 }
 

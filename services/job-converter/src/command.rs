@@ -12,10 +12,10 @@ use hayward_publication::invariants::Findings;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
 use hayward_vocabulary::WorkId;
 
-use crate::applications::Act;
+use crate::applications::ApplicationCommand;
 use crate::error::Refusal;
-use crate::model::Once;
-use crate::orchestrators::commands::Act as OrchestratorAct;
+use crate::model::RequestKey;
+use crate::orchestrators::commands::OrchestratorCommand;
 use crate::work::intake::Prepared;
 use crate::work::version::Version;
 
@@ -27,18 +27,18 @@ pub enum Command {
     Lease(Box<Lease>, Reply<Result<Grant, Refusal>>),
     Allocations(Update<AllocationEntry>, Reply<()>),
     Verdicts(Update<VerdictEntry>, Reply<()>),
-    Orchestrator(Box<OrchestratorAct>),
+    Orchestrator(Box<OrchestratorCommand>),
     /// Evaluates the invariants.
     Invariants(Reply<Findings>),
     /// Changes one application; the closure sends its own answer.
-    Applications(AppId, Act),
+    Applications(AppId, ApplicationCommand),
     /// Reads applications, also within a dry run (A10).
-    Looked(Act),
+    ReadApplications(ApplicationCommand),
 }
 
 /// Accepts work.
 pub struct Submit {
-    pub once: Once,
+    pub request_key: RequestKey,
     /// In request order: prepared work, or the faults of an item that is not accepted.
     pub items: Vec<Result<Box<Prepared>, String>>,
     /// The answer has one result per item.

@@ -32,33 +32,33 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::command::Command;
-use crate::managers::Doors;
-use crate::runner_tokens::Runners;
-use crate::shared_view::Room;
+use crate::managers::ManagerGates;
+use crate::runner_tokens::RunnerTokens;
+use crate::shared_view::SharedView;
 
 /// State of the handlers.
 #[derive(Clone)]
 pub struct App {
     pub handle: Handle<Command>,
     pub publisher: Arc<Publisher>,
-    pub room: Arc<Room>,
+    pub shared: Arc<SharedView>,
     pub pool: PgPool,
-    pub runners: Arc<Runners>,
+    pub runner_tokens: Arc<RunnerTokens>,
     pub clock: Arc<dyn Clock>,
 }
 
-pub fn routes(doors: &Doors) -> OpenApiRouter<App> {
+pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
     let routes = OpenApiRouter::new()
-        .merge(doors.jobs.guards(of_users()))
-        .merge(doors.orchestrator.guards(of_orchestrators()))
-        .merge(doors.applications.guards(applications()))
-        .merge(of_runners())
+        .merge(gates.jobs.guards(user_routes()))
+        .merge(gates.orchestrator.guards(orchestrator_routes()))
+        .merge(gates.applications.guards(application_routes()))
+        .merge(runner_routes())
         .routes(routes!(publications::follow_demand));
     admit(routes, admission::TABLE)
 }
 
 /// Routes of the manager `jobs`.
-fn of_users() -> OpenApiRouter<App> {
+fn user_routes() -> OpenApiRouter<App> {
     // Argument lists can be long.
     let long = OpenApiRouter::new()
         .routes(routes!(jobs::list_jobs, submit::submit_job))
@@ -94,7 +94,7 @@ fn of_users() -> OpenApiRouter<App> {
 }
 
 /// Routes of the manager `orchestrator`.
-fn of_orchestrators() -> OpenApiRouter<App> {
+fn orchestrator_routes() -> OpenApiRouter<App> {
     let long = OpenApiRouter::new()
         .routes(routes!(orchestrators::renew_orchestrator_credentials))
         .routes(routes!(orchestrators::put_work_map))
@@ -113,7 +113,7 @@ fn of_orchestrators() -> OpenApiRouter<App> {
 }
 
 /// Routes of task runners, independent of the enabled managers.
-fn of_runners() -> OpenApiRouter<App> {
+fn runner_routes() -> OpenApiRouter<App> {
     // Outputs can be long; a runner's wait is part of its body.
     OpenApiRouter::new()
         .routes(routes!(tasks::report_tasks))
@@ -125,7 +125,7 @@ fn of_runners() -> OpenApiRouter<App> {
         .layer(limits::bulk())
 }
 
-fn applications() -> OpenApiRouter<App> {
+fn application_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(applications::list_applications))
         .routes(routes!(

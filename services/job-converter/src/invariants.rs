@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_application_protocol::core::Torn;
+use hayward_job_converter_application_protocol::core::IncompleteGang;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
 use hayward_publication::Handle;
@@ -26,9 +26,9 @@ const GANGS: Rule = Rule {
 const SOON_MS: u64 = 600_000;
 
 /// Age of applications and tasks in transitional states, updated by each check.
-pub type Stages = Ages<(String, Option<String>), &'static str>;
+pub type TransitionalStates = Ages<(String, Option<String>), &'static str>;
 /// Age of incomplete gangs without a repair deadline, updated by each check.
-pub type Adrift = Ages<AppId, ()>;
+pub type IncompleteGangs = Ages<AppId, ()>;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {
@@ -50,8 +50,8 @@ pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String
 /// A gang that lost a member is repaired or released within the time its policy gives. A gang that
 /// never formed, or has no deadline, may hold a part only briefly: one sweep at most (I13).
 pub fn gangs_are_whole<'a>(
-    gangs: impl Iterator<Item = (&'a AppId, Option<Torn>)>,
-    adrift: &mut Adrift,
+    gangs: impl Iterator<Item = (&'a AppId, Option<IncompleteGang>)>,
+    incomplete_gangs: &mut IncompleteGangs,
     (now, now_ms): (Timestamp, u64),
 ) -> Finding {
     let gangs: Vec<_> = gangs.collect();
@@ -60,8 +60,11 @@ pub fn gangs_are_whole<'a>(
         let ends = torn.formed && torn.until.is_some();
         (!ends).then(|| (AppId::clone(id), ()))
     });
-    adrift.look(now_ms, endless);
-    let since: BTreeMap<&AppId, u64> = adrift.ages(now_ms).map(|(id, (), age)| (id, age)).collect();
+    incomplete_gangs.look(now_ms, endless);
+    let since: BTreeMap<&AppId, u64> = incomplete_gangs
+        .ages(now_ms)
+        .map(|(id, (), age)| (id, age))
+        .collect();
     let mut inquiry = Inquiry::into(GANGS);
     for (id, torn) in &gangs {
         let fault = torn.and_then(|torn| {
@@ -99,9 +102,13 @@ pub fn task_transit(state: task::State) -> Option<&'static str> {
 }
 
 /// States that outlived their deadline (I24).
-pub fn late(stages: &Stages, now_ms: u64, grace_ms: u64) -> impl Iterator<Item = Transit<String>> {
+pub fn late(
+    transitional_states: &TransitionalStates,
+    now_ms: u64,
+    grace_ms: u64,
+) -> impl Iterator<Item = Transit<String>> {
     let limit = SOON_MS.saturating_add(grace_ms);
-    let ages = stages.ages(now_ms);
+    let ages = transitional_states.ages(now_ms);
     ages.map(move |((application, task), state, age)| Transit {
         subject: match task {
             Some(task) => format!("{application}/{task}"),
@@ -119,8 +126,9 @@ mod tests {
 
     use super::*;
 
+    /// Reliability invariant (I5).
     #[test]
-    fn i5_a_job_whose_tasks_do_not_add_up() {
+    fn a_job_with_wrong_task_counts_violates_the_invariant() {
         let (one, other) = ("job_1".parse().unwrap(), "job_2".parse().unwrap());
         assert!(no_task_is_lost([(&one, None)].into_iter()).holds());
         let broken = Some("of 2 tasks 1 wait, 0 are leased and 0 are done".to_owned());
@@ -131,20 +139,21 @@ mod tests {
         assert_eq!(evidence[0].subject, "job_2");
     }
 
+    /// Reliability invariant (I13).
     #[test]
-    fn i13_a_torn_gang_has_the_time_its_policy_gives_it() {
+    fn an_incomplete_gang_has_the_repair_time_of_its_policy() {
         let id = AppId::new("app_1").unwrap();
         let start = Timestamp::from_unix_ms(1_000_000);
-        let torn = |formed, until: Option<u64>| Torn {
+        let torn = |formed, until: Option<u64>| IncompleteGang {
             has: 1,
             lacks: 2,
             formed,
             until: until.map(|ms| start.plus_ms(ms)),
         };
-        let mut adrift = Adrift::default();
+        let mut incomplete_gangs = IncompleteGangs::default();
         let mut look = |torn, ms| {
             let moment = (start.plus_ms(ms), ms);
-            gangs_are_whole([(&id, torn)].into_iter(), &mut adrift, moment)
+            gangs_are_whole([(&id, torn)].into_iter(), &mut incomplete_gangs, moment)
         };
         // One hour for the repair, and one sweep for the release.
         let patient = Some(torn(true, Some(3_600_000)));
@@ -162,25 +171,27 @@ mod tests {
         }
     }
 
+    /// Reliability invariant (I24).
     #[test]
-    fn i24_an_application_that_does_not_end() {
-        let mut stages = Stages::default();
+    fn an_application_that_does_not_end_violates_the_invariant() {
+        let mut transitional_states = TransitionalStates::default();
         let key = || ("app_1".to_owned(), Some("t1".to_owned()));
         let killing = task_transit(task::State::Killing).unwrap();
-        stages.look(1_000, [(key(), killing)]);
+        transitional_states.look(1_000, [(key(), killing)]);
         let end = 1_000 + SOON_MS + 5_000 + SWEEP_MS;
-        assert!(mortal(late(&stages, end, 5_000)).holds());
-        let Outcome::Violated { evidence, .. } = mortal(late(&stages, end + 1, 5_000)).outcome
+        assert!(mortal(late(&transitional_states, end, 5_000)).holds());
+        let Outcome::Violated { evidence, .. } =
+            mortal(late(&transitional_states, end + 1, 5_000)).outcome
         else {
             panic!("it is late");
         };
         assert_eq!(evidence[0].subject, "app_1/t1");
-        stages.look(end, [(key(), "is something else")]);
-        assert!(mortal(late(&stages, end + 1, 5_000)).holds());
+        transitional_states.look(end, [(key(), "is something else")]);
+        assert!(mortal(late(&transitional_states, end + 1, 5_000)).holds());
     }
 
     #[test]
-    fn waiting_for_room_has_no_deadline() {
+    fn waiting_for_capacity_has_no_deadline() {
         for state in frontend::State::ALL {
             let waits = matches!(
                 state,

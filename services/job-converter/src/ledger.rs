@@ -31,30 +31,30 @@ use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::applications::{Access, Act, Applications};
+use crate::applications::{Access, ApplicationCommand, Applications};
 use crate::command::Command;
-use crate::invariants::Stages;
+use crate::invariants::TransitionalStates;
 use crate::metrics::{self, Counts};
-use crate::model::{Final, Shared};
+use crate::model::{FinalWork, RunnerUse};
 use crate::orchestrators::Orchestrators;
-use crate::shared_view::Room;
+use crate::shared_view::SharedView;
 use crate::store::{self, Rows};
 use crate::work::Work;
 
 use self::keys::Keys;
-use self::last_hosts::Homes;
+use self::last_hosts::LastHosts;
 
 pub struct Ledger {
-    room: Arc<Room>,
+    shared: Arc<SharedView>,
     works: FxHashMap<Uuid, Box<Work>>,
-    finals: FxHashMap<Uuid, Final>,
+    finals: FxHashMap<Uuid, FinalWork>,
     /// End of each ended work and its id, oldest first.
     final_order: VecDeque<(i64, Uuid)>,
-    runners: FxHashMap<WorkId, Shared>,
-    homes: Homes,
+    runners: FxHashMap<WorkId, RunnerUse>,
+    last_hosts: LastHosts,
     keys: Keys,
     allocations: Followed<AllocationEntry>,
-    verdicts_heard: Option<hayward_publication::Cursor>,
+    verdicts_cursor: Option<hayward_publication::Cursor>,
     /// End of each lease by the monotonic clock, and the same ordered by time. The ordered entries
     /// may be early, never late.
     lease_ends: FxHashMap<AllocationId, (Uuid, u64)>,
@@ -62,18 +62,18 @@ pub struct Ledger {
     /// Work that is held back, by the end of its hold.
     holds: BTreeSet<(u64, Uuid)>,
     /// Leases whose rows are written with this batch.
-    touched: BTreeSet<(Uuid, AllocationId)>,
+    changed_leases: BTreeSet<(Uuid, AllocationId)>,
     /// Work whose entries may have changed.
     dirty: BTreeSet<Uuid>,
     /// Work that only made progress, and when its progress is published next.
     moving: BTreeSet<Uuid>,
-    tell_progress_ms: u64,
+    next_progress_ms: u64,
     /// Work from the maps of orchestrators; it is not part of `works`.
     orchestrators: Orchestrators,
     pub applications: Applications,
     /// Ages between two checks of the invariants.
-    stages: Stages,
-    adrift: crate::invariants::Adrift,
+    transitional_states: TransitionalStates,
+    incomplete_gangs: crate::invariants::IncompleteGangs,
 }
 
 impl Ledger {
@@ -90,10 +90,15 @@ impl Ledger {
         }
     }
 
-    fn act_on_applications(&mut self, act: Act, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn run_application_command(
+        &mut self,
+        act: ApplicationCommand,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         act(Access {
             applications: &mut self.applications,
-            verdicts: &self.room.verdicts.read(),
+            verdicts: &self.shared.verdicts.read(),
             moment,
             batch,
         });
@@ -103,12 +108,12 @@ impl Ledger {
 impl Kept for Ledger {
     type Command = Command;
     type Rows = Rows;
-    type Context = Room;
+    type Context = SharedView;
 
     async fn load(
         tx: &mut PgConnection,
         moment: &Moment,
-        context: &Arc<Room>,
+        context: &Arc<SharedView>,
     ) -> Result<Self, sqlx::Error> {
         let stored = store::load::stored(tx).await?;
         let of_orchestrators = store::orchestrators::stored(tx).await?;
@@ -154,14 +159,14 @@ impl Kept for Ledger {
                 batch.answer(reply, report);
             }
             Command::Orchestrator(act) if batch.is_trial() => {
-                self.try_to_orchestrate(*act, moment, batch);
+                self.dry_run_orchestrators(*act, moment, batch);
             }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
             Command::Applications(of, act) if batch.is_trial() => {
-                self.try_on(&of, act, moment, batch);
+                self.dry_run_applications(&of, act, moment, batch);
             }
-            Command::Applications(_, act) | Command::Looked(act) => {
-                self.act_on_applications(act, moment, batch);
+            Command::Applications(_, act) | Command::ReadApplications(act) => {
+                self.run_application_command(act, moment, batch);
             }
         }
     }
@@ -169,7 +174,10 @@ impl Kept for Ledger {
     fn repeats(&self, command: &Command) -> bool {
         match command {
             Command::Submit(submit, _) => {
-                matches!(self.keys.look(submit.once), keys::Known::Same(_))
+                matches!(
+                    self.keys.lookup(submit.request_key),
+                    keys::KeyState::Same(_)
+                )
             }
             _ => false,
         }
@@ -184,13 +192,13 @@ impl Kept for Ledger {
             | Command::Cancel(..)
             | Command::Orchestrator(..)
             | Command::Applications(..)
-            | Command::Looked(..) => Trial::ByItself,
+            | Command::ReadApplications(..) => Trial::ByItself,
             _ => Trial::Never,
         }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.take_turn(moment, batch)
+        self.run_round(moment, batch)
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {

@@ -51,9 +51,9 @@ use crate::command::Command;
 pub use crate::config::Settings;
 use crate::http::App;
 use crate::ledger::Ledger;
-use crate::managers::Doors;
-use crate::runner_tokens::Runners;
-use crate::shared_view::Room;
+use crate::managers::ManagerGates;
+use crate::runner_tokens::RunnerTokens;
+use crate::shared_view::SharedView;
 
 pub const NAME: &str = "job-converter";
 
@@ -105,24 +105,24 @@ impl Running {
 /// When a setting is missing or invalid, the database is unavailable, the address is taken, or a
 /// manager cannot start.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let doors = Doors::new();
-    let managers = doors.managers(&settings.managers);
+    let gates = ManagerGates::new();
+    let managers = gates.managers(&settings.managers);
     let mut managers = managers.context("the setting `managers`")?;
     let keys = settings.frame.open_keys()?;
     let connections = settings.database_connections;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, connections).await?;
     let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
-    let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
+    let runner_tokens = Arc::new(RunnerTokens::new(keys.issuer(Arc::clone(&clock))?));
 
-    let room = Arc::new(Room::new(settings.clone()));
+    let shared = Arc::new(SharedView::new(settings.clone()));
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let (committer, handle) = Committer::start::<Ledger>(
         committer::Settings::new(NAME, format!("{NAME} {}", std::process::id()), lease),
         pool.clone(),
         &[DEMAND, JOBS, ORCHESTRATED, ORCHESTRATORS],
         Arc::clone(&clock),
-        Arc::clone(&room),
+        Arc::clone(&shared),
     );
     let publisher = Arc::clone(handle.publisher());
     let rest = shutdown.child();
@@ -141,9 +141,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let app = App {
         handle,
         publisher: publisher.clone(),
-        room,
+        shared,
         pool,
-        runners,
+        runner_tokens,
         clock,
     };
     let listener = server::bind(&settings.frame)?;
@@ -151,7 +151,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
-    let routes = http::routes(&doors).with_state(app);
+    let routes = http::routes(&gates).with_state(app);
     let routes = routes.merge(health.routes()).merge(watch.routes());
     let router = documented(routes.merge(records), ABOUT);
     let router = stale::marked(seen::awaited(router, &publisher), &publisher);
@@ -212,7 +212,7 @@ fn follow_scheduler(
 pub fn openapi() -> String {
     let health = Health::new(NAME, Arc::new(Standing::default));
     // The descriptions alone are read; they need no state.
-    let (_, document) = http::routes(&Doors::new()).split_for_parts();
+    let (_, document) = http::routes(&ManagerGates::new()).split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())

@@ -1,6 +1,6 @@
 //! Managers of this service. A manager accepts work from one kind of source: users' own work,
 //! applications, or work maps. All have the same life cycle: init, start, stop. Requests to a
-//! manager pass its [`Door`].
+//! manager pass its [`ManagerGate`].
 //!
 //! A disabled manager accepts no work and its routes say so. Work it accepted before continues.
 
@@ -18,7 +18,7 @@ use crate::config::{APPLICATIONS, JOBS, ORCHESTRATOR};
 
 /// Gate in front of the routes of one manager: open between start and stop.
 #[derive(Clone)]
-pub struct Door {
+pub struct ManagerGate {
     name: &'static str,
     state: Arc<AtomicU8>,
 }
@@ -27,7 +27,7 @@ const NOT_ENABLED: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
-impl Door {
+impl ManagerGate {
     fn new(name: &'static str) -> Self {
         let state = Arc::new(AtomicU8::new(NOT_ENABLED));
         Self { name, state }
@@ -57,26 +57,26 @@ impl Door {
     }
 }
 
-async fn pass(State(door): State<Door>, request: Request, next: Next) -> Response {
-    match door.refusal() {
+async fn pass(State(gate): State<ManagerGate>, request: Request, next: Next) -> Response {
+    match gate.refusal() {
         None => next.run(request).await,
         Some(problem) => problem.into_response(),
     }
 }
 
 /// The gates of all managers.
-pub struct Doors {
-    pub jobs: Door,
-    pub orchestrator: Door,
-    pub applications: Door,
+pub struct ManagerGates {
+    pub jobs: ManagerGate,
+    pub orchestrator: ManagerGate,
+    pub applications: ManagerGate,
 }
 
-impl Doors {
+impl ManagerGates {
     pub fn new() -> Self {
         Self {
-            jobs: Door::new(JOBS),
-            orchestrator: Door::new(ORCHESTRATOR),
-            applications: Door::new(APPLICATIONS),
+            jobs: ManagerGate::new(JOBS),
+            orchestrator: ManagerGate::new(ORCHESTRATOR),
+            applications: ManagerGate::new(APPLICATIONS),
         }
     }
 
@@ -85,16 +85,16 @@ impl Doors {
     /// # Errors
     /// When an unknown manager is enabled.
     pub fn managers(&self, enabled: &[String]) -> Result<Managers, BadList> {
-        let doors = [&self.jobs, &self.applications, &self.orchestrator];
-        let behind = |door: &Door| Box::new(Behind(door.clone())) as Box<dyn Manager>;
-        Managers::new(doors.map(behind).into(), Some(enabled))
+        let gates = [&self.jobs, &self.applications, &self.orchestrator];
+        let behind = |gate: &ManagerGate| Box::new(GatedManager(gate.clone())) as Box<dyn Manager>;
+        Managers::new(gates.map(behind).into(), Some(enabled))
     }
 }
 
 /// A manager whose only source is its gate.
-struct Behind(Door);
+struct GatedManager(ManagerGate);
 
-impl Manager for Behind {
+impl Manager for GatedManager {
     fn name(&self) -> &str {
         self.0.name
     }
@@ -119,24 +119,24 @@ mod tests {
     use crate::config::MANAGERS;
 
     #[test]
-    fn a_door_is_open_between_start_and_stop() {
-        let doors = Doors::new();
-        let mut managers = doors.managers(&MANAGERS.map(str::to_owned)).unwrap();
-        let code = |door: &Door| door.refusal().map(|problem| problem.code);
-        assert_eq!(code(&doors.jobs), Some(Code::Conflict));
+    fn a_gate_is_open_between_start_and_stop() {
+        let gates = ManagerGates::new();
+        let mut managers = gates.managers(&MANAGERS.map(str::to_owned)).unwrap();
+        let code = |gate: &ManagerGate| gate.refusal().map(|problem| problem.code);
+        assert_eq!(code(&gates.jobs), Some(Code::Conflict));
         managers.start().unwrap();
-        assert_eq!(code(&doors.jobs), None);
+        assert_eq!(code(&gates.jobs), None);
         managers.stop();
-        assert_eq!(code(&doors.jobs), Some(Code::Unavailable));
+        assert_eq!(code(&gates.jobs), Some(Code::Unavailable));
     }
 
     #[test]
-    fn one_that_is_not_named_stays_shut() {
-        let doors = Doors::new();
-        let mut managers = doors.managers(&[]).unwrap();
+    fn a_disabled_manager_stays_closed() {
+        let gates = ManagerGates::new();
+        let mut managers = gates.managers(&[]).unwrap();
         managers.start().unwrap();
-        assert!(doors.jobs.refusal().is_some());
-        let stranger = doors.managers(&["spark".to_owned()]).err().unwrap();
+        assert!(gates.jobs.refusal().is_some());
+        let stranger = gates.managers(&["spark".to_owned()]).err().unwrap();
         assert!(
             stranger.to_string().contains("managers are jobs"),
             "{stranger}"

@@ -6,23 +6,23 @@ use hayward_vocabulary::{UserName, WorkId};
 use uuid::Uuid;
 
 /// Ended work. Its view stays published until it is forgotten.
-pub struct Final {
+pub struct FinalWork {
     pub id: WorkId,
     pub user: UserName,
     pub runner: Option<WorkId>,
     /// Name under which the last hosts of its processors are stored; `None` without host affinity.
-    pub home: Option<String>,
+    pub host_key: Option<String>,
 }
 
 /// A runner token and the number of open jobs that use it.
-pub struct Shared {
+pub struct RunnerUse {
     pub token: Arc<str>,
     pub works: usize,
 }
 
 /// An idempotency key and its request, each as half a SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Once {
+pub struct RequestKey {
     pub key: Uuid,
     pub request: Uuid,
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_api::orchestrators::RefusedEntry;
 use hayward_job_converter_domain::Brake;
-use hayward_job_converter_domain::orchestrated::Book;
+use hayward_job_converter_domain::orchestrated::MapState;
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;
@@ -26,23 +26,23 @@ use uuid::Uuid;
 pub use entry::Entry;
 
 /// Orchestrators, at most.
-pub const MOST: usize = 64;
+pub const MAX_ORCHESTRATORS: usize = 64;
 /// Key prefix of work entries in `orchestrated`; shares use their own ids.
 const WORK: &str = "work/";
 
 #[derive(Default)]
 pub struct Orchestrators {
-    by_name: BTreeMap<UserName, Kept>,
+    by_name: BTreeMap<UserName, OrchestratorRecord>,
     works: FxHashMap<Uuid, Work>,
     /// Work whose entries may have changed.
     dirty: BTreeSet<Uuid>,
     /// Orchestrators whose view may have changed.
-    told: BTreeSet<UserName>,
+    dirty_views: BTreeSet<UserName>,
     /// Shares that were published in the last term, until the first update of `allocations`.
     unproven: Vec<(UserName, String)>,
     /// The first update of `allocations` in this term has arrived: shares that are not here do not
     /// exist.
-    heard: bool,
+    synced: bool,
     /// In a dry run on a copy: numbers of everything outside the copy.
     elsewhere: Elsewhere,
 }
@@ -55,13 +55,13 @@ struct Elsewhere {
 
 /// One orchestrator and its last accepted map.
 #[derive(Clone)]
-struct Kept {
+struct OrchestratorRecord {
     users: Option<Vec<UserName>>,
     created_at: Timestamp,
     accepted_at: Option<Timestamp>,
     /// `accepted_at` by the monotonic clock; `None` before the first map of this term.
     accepted_ms: Option<u64>,
-    book: Book<Entry>,
+    map: MapState<Entry>,
     /// Work number of each entry.
     ids: BTreeMap<String, Uuid>,
     /// Refused entries of the last map.
@@ -82,7 +82,7 @@ struct Work {
     gone: Option<Entry>,
     shares: BTreeMap<AllocationId, AllocationEntry>,
     /// Revision since which the orchestrator can read that a share must be returned.
-    told: BTreeMap<AllocationId, u64>,
+    vacate_read_at: BTreeMap<AllocationId, u64>,
     /// Shares that are over: returned, or ended and no longer named.
     settled: BTreeSet<AllocationId>,
     /// Paces a launched job whose processes end without progress.
@@ -96,7 +96,7 @@ impl Orchestrators {
     }
 
     /// Copy of one orchestrator for a dry run. Limits still count all orchestrators (A10).
-    pub fn apart(&self, name: &UserName) -> Self {
+    pub fn copy_of_one(&self, name: &UserName) -> Self {
         let one = self.by_name.get(name).cloned();
         let its = self.works.iter();
         let its = its.filter(|(_, work)| work.orchestrator == *name);
@@ -108,32 +108,32 @@ impl Orchestrators {
             },
             by_name: one.into_iter().map(|it| (name.clone(), it)).collect(),
             works,
-            heard: self.heard,
+            synced: self.synced,
             ..Self::default()
         }
     }
 
-    pub fn touch(&mut self, uuid: Uuid) {
+    pub fn mark_dirty(&mut self, uuid: Uuid) {
         if self.works.contains_key(&uuid) {
             self.dirty.insert(uuid);
         }
     }
 
-    pub fn touch_work(&mut self, work: &WorkId) {
+    pub fn mark_work_dirty(&mut self, work: &WorkId) {
         if let Some(uuid) = number(work) {
-            self.touch(uuid);
+            self.mark_dirty(uuid);
         }
     }
 }
 
-impl Kept {
+impl OrchestratorRecord {
     fn new(users: Option<Vec<UserName>>, created_at: Timestamp) -> Self {
         Self {
             users,
             created_at,
             accepted_at: None,
             accepted_ms: None,
-            book: Book::default(),
+            map: MapState::default(),
             ids: BTreeMap::new(),
             faults: BTreeMap::new(),
         }
@@ -148,16 +148,16 @@ impl Kept {
 impl Work {
     /// Shares that hold a process and are not vacating.
     fn held(&self) -> u64 {
-        self.standing()
+        self.live_shares()
             .filter(|share| share.vacate.is_none())
             .count() as u64
     }
 
     fn alive(&self) -> u64 {
-        self.standing().count() as u64
+        self.live_shares().count() as u64
     }
 
-    fn standing(&self) -> impl Iterator<Item = &AllocationEntry> {
+    fn live_shares(&self) -> impl Iterator<Item = &AllocationEntry> {
         let over = |share: &&AllocationEntry| self.settled.contains(&share.id);
         let shares = self.shares.values().filter(|share| share.holds());
         shares.filter(move |share| !over(share))

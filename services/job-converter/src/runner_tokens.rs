@@ -18,12 +18,12 @@ const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 const MOST_REMEMBERED: usize = 1_024;
 
-pub struct Runners {
+pub struct RunnerTokens {
     issuer: Issuer,
     last: Mutex<FxHashMap<UserName, (Instant, Runner)>>,
 }
 
-impl Runners {
+impl RunnerTokens {
     pub fn new(issuer: Issuer) -> Self {
         Self {
             issuer,

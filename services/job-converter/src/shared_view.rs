@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 
-pub struct Room {
+pub struct SharedView {
     pub settings: Settings,
     pub owners: RwLock<Owners>,
     /// Latest verdict by work id. Not stored: followed again after a start.
@@ -25,19 +25,19 @@ pub struct Room {
     pub views: Arc<KeyedNotify<Uuid>>,
     /// Time of the last map of each orchestrator in this process, even when the map changed
     /// nothing.
-    pub heard: RwLock<BTreeMap<UserName, Timestamp>>,
+    pub last_maps: RwLock<BTreeMap<UserName, Timestamp>>,
     /// Notified by job when a waiting runner may get another answer.
     pub tasks: Arc<KeyedNotify<Uuid>>,
 }
 
-impl Room {
+impl SharedView {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
             owners: RwLock::default(),
             verdicts: RwLock::default(),
             views: Arc::default(),
-            heard: RwLock::default(),
+            last_maps: RwLock::default(),
             tasks: Arc::default(),
         }
     }
@@ -69,7 +69,7 @@ impl Owners {
         }
     }
 
-    pub fn of(&self, work: Uuid) -> Option<&UserName> {
+    pub fn owner(&self, work: Uuid) -> Option<&UserName> {
         self.by_work.get(&work)
     }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
-use hayward_job_converter_domain::processors::{Place, Processors};
-use hayward_job_converter_domain::{Brake, Facts, Pace, TaskBook};
+use hayward_job_converter_domain::processors::{ProcessorId, Processors};
+use hayward_job_converter_domain::{Brake, Facts, Pace, TaskTable};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -61,23 +61,23 @@ pub enum What {
 
 pub struct Job {
     pub submission: Arc<JobSubmission>,
-    pub book: TaskBook,
+    pub tasks: TaskTable,
     pub runner: Runner,
     /// Tasks in one lease answer, at most: keeps answers small when tasks carry large environments.
     pub most_leased: u32,
     /// Counted attempts in this term, and their number when a process last ended.
     pub counted: u64,
     pub counted_at_last_end: u64,
-    pub past: Past,
+    pub past: PastAllocations,
 }
 
 /// Nodes of allocations that have ended or were taken back. A runner may outlive its allocation when
 /// its node was given up: its late report is accepted and shown with its node, and it gets no new
 /// tasks. Bounded; the oldest go first.
 #[derive(Default)]
-pub struct Past(BTreeMap<AllocationId, NodeName>);
+pub struct PastAllocations(BTreeMap<AllocationId, NodeName>);
 
-impl Past {
+impl PastAllocations {
     const MOST: usize = 1_000;
 
     pub fn restore(&mut self, id: AllocationId, node: NodeName) {
@@ -123,7 +123,7 @@ pub struct Slot {
     /// Mean task time in the last published demand, in ms.
     pub task_ms: Option<u64>,
     /// How the last process ended, while the slot is held back for it.
-    pub note: Option<String>,
+    pub hold_reason: Option<String>,
 }
 
 pub struct Process {
@@ -145,7 +145,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn of(entry: &AllocationEntry) -> Self {
+    pub fn from_entry(entry: &AllocationEntry) -> Self {
         Self {
             node: entry.node.clone(),
             incarnation: entry.incarnation,
@@ -210,11 +210,11 @@ impl Work {
     pub fn slot_id(&self, slot: usize) -> WorkId {
         match &self.processors {
             None => self.id.clone(),
-            Some(processors) => self.processor_id(processors.terms().place(slot)),
+            Some(processors) => self.work_id_of(processors.terms().id_at(slot)),
         }
     }
 
-    pub fn processor_id(&self, place: Place) -> WorkId {
+    pub fn work_id_of(&self, place: ProcessorId) -> WorkId {
         match place.replica {
             None => self.id.instance(place.active),
             Some(replica) => self.id.standby(place.active, replica),
@@ -222,7 +222,7 @@ impl Work {
     }
 
     /// Slot of a place in this work's ids.
-    pub fn slot_at(&self, place: Option<Place>) -> Option<usize> {
+    pub fn slot_at(&self, place: Option<ProcessorId>) -> Option<usize> {
         match (&self.processors, place) {
             (None, None) => Some(0),
             (Some(processors), Some(place)) => processors.terms().slot(place),
@@ -270,7 +270,7 @@ impl Work {
             cancelled: self.cancelled,
             alive: processes().filter(|process| process.alive()).count() + self.leaving.len(),
             running: processes().filter(runs).count(),
-            leased: self.job().map_or(0, |job| job.book.leased()),
+            leased: self.job().map_or(0, |job| job.tasks.leased()),
             refused,
         }
     }
@@ -282,7 +282,7 @@ pub fn slots(count: usize) -> Vec<Slot> {
 }
 
 /// Kind, number and place of a work id.
-pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<Place>)> {
+pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<ProcessorId>)> {
     let (prefix, rest) = id.as_str().split_once('_')?;
     let kind = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation]
         .into_iter()
@@ -296,13 +296,13 @@ pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<Place>)> {
     (uuid.simple().to_string() == number).then_some((kind, uuid, instance))
 }
 
-fn read_place(text: &str) -> Option<Place> {
+fn read_place(text: &str) -> Option<ProcessorId> {
     let (active, replica) = match text.split_once('-') {
         Some((active, replica)) => (active, Some(replica.parse().ok()?)),
         None => (text, None),
     };
     let active = active.parse().ok()?;
-    let place = Place { active, replica };
+    let place = ProcessorId { active, replica };
     (place.to_string() == text).then_some(place)
 }
 
@@ -324,7 +324,7 @@ mod tests {
         let id = WorkId::fresh(WorkKind::Service, uuid);
         assert_eq!(read_id(&id), Some((WorkKind::Service, uuid, None)));
         for (written, replica) in [(id.instance(4), None), (id.standby(4, 1), Some(1))] {
-            let place = Place { active: 4, replica };
+            let place = ProcessorId { active: 4, replica };
             let read = Some((WorkKind::Service, uuid, Some(place)));
             assert_eq!(read_id(&written), read);
         }

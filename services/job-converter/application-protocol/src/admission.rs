@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::free_capacity::{Level, Room, copies};
+use crate::free_capacity::{Level, NodeSpace, copies};
 use crate::groups::{TaskGroup, times};
 use crate::ids::GroupName;
 use crate::policy::Admission;
@@ -64,12 +64,17 @@ pub enum Outcome {
 }
 
 /// Places a gang, or explains why it does not fit now.
-pub fn admit(wanted: &[Wanted], levels: &[Level], rooms: &[Room], mode: Admission) -> Outcome {
+pub fn admit(
+    wanted: &[Wanted],
+    levels: &[Level],
+    spaces: &[NodeSpace],
+    mode: Admission,
+) -> Outcome {
     let (allowed, limited) = within(wanted, levels);
     if let (Admission::Atomic, Some(short)) = (mode, &limited) {
         return Outcome::Wait(short.clone());
     }
-    let (placed, crowded) = pack(&allowed, rooms);
+    let (placed, crowded) = pack(&allowed, spaces);
     match (limited.or(crowded), mode) {
         (None, _) => Outcome::Whole(placed),
         (Some(short), Admission::Partial) if !placed.is_empty() => Outcome::Part { placed, short },
@@ -103,28 +108,30 @@ fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
 
 /// First fit over nodes, largest group first: the work is groups × nodes, independent of the number
 /// of members.
-fn pack(wanted: &[Wanted], rooms: &[Room]) -> (Vec<Placed>, Option<Short>) {
-    let mut rooms = rooms.to_vec();
+fn pack(wanted: &[Wanted], spaces: &[NodeSpace]) -> (Vec<Placed>, Option<Short>) {
+    let mut spaces = spaces.to_vec();
     let mut total = Size::default();
-    for room in &rooms {
-        total.add(&room.free);
+    for space in &spaces {
+        total.add(&space.free);
     }
     let mut order: Vec<&Wanted> = wanted.iter().collect();
     order.sort_by_key(|group| std::cmp::Reverse(share_ppm(&group.size, &total)));
     let (mut placed, mut short) = (Vec::new(), None);
     for group in order {
         let mut left = group.count;
-        let takers = rooms.iter_mut().filter(|room| room.takes(&group.selector));
-        for room in takers {
-            let count = copies(&group.size, &room.free).min(left);
+        let takers = spaces
+            .iter_mut()
+            .filter(|space| space.takes(&group.selector));
+        for space in takers {
+            let count = copies(&group.size, &space.free).min(left);
             if count == 0 {
                 continue;
             }
-            room.free.take(&times(&group.size, count));
+            space.free.take(&times(&group.size, count));
             left -= count;
             placed.push(Placed {
                 group: group.group.clone(),
-                node: room.node.clone(),
+                node: space.node.clone(),
                 count,
             });
             if left == 0 {
@@ -157,7 +164,12 @@ fn share_ppm(size: &Size, total: &Size) -> u128 {
 }
 
 /// Subtracts placed members from nodes and levels.
-pub fn book(wanted: &[Wanted], placed: &[Placed], levels: &mut [Level], rooms: &mut [Room]) {
+pub fn subtract(
+    wanted: &[Wanted],
+    placed: &[Placed],
+    levels: &mut [Level],
+    spaces: &mut [NodeSpace],
+) {
     for part in placed {
         let Some(group) = wanted.iter().find(|it| it.group == part.group) else {
             continue;
@@ -166,9 +178,9 @@ pub fn book(wanted: &[Wanted], placed: &[Placed], levels: &mut [Level], rooms: &
         for level in levels.iter_mut() {
             level.used.add(&size);
         }
-        let room = rooms.iter_mut().find(|room| room.node == part.node);
-        if let Some(room) = room {
-            room.free.take(&size);
+        let space = spaces.iter_mut().find(|space| space.node == part.node);
+        if let Some(space) = space {
+            space.free.take(&size);
         }
     }
 }
@@ -187,7 +199,7 @@ pub struct TooLarge {
 ///
 /// # Errors
 /// The nearest gang that fits.
-pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> Result<(), TooLarge> {
+pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> Result<(), TooLarge> {
     let mut levels = levels.to_vec();
     for level in &mut levels {
         level.used = Size::default();
@@ -202,7 +214,7 @@ pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> Result<(
 }
 
 /// Scales all groups down in proportion, then fills each group. The result was checked to fit.
-fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[Room]) -> BTreeMap<GroupName, u32> {
+fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> BTreeMap<GroupName, u32> {
     let fits = |counts: &[u32]| {
         let mut tried = wanted.to_vec();
         for (group, count) in tried.iter_mut().zip(counts) {

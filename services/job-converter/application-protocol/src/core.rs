@@ -13,7 +13,7 @@ mod timeouts;
 use serde::{Deserialize, Serialize};
 
 pub use application::{Allocation, Application, Effect, Head, Input, Moved, Step};
-pub use gang::{Group, Torn};
+pub use gang::{Group, IncompleteGang};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {

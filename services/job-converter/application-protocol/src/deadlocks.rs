@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 
 use crate::admission::{self, Outcome, Wanted};
-use crate::free_capacity::Room;
+use crate::free_capacity::NodeSpace;
 use crate::groups::TaskGroup;
 use crate::policy::Admission;
 use crate::test_fleet::{app, at, group, node};
@@ -34,9 +34,9 @@ impl Dice {
         }
     }
 
-    fn nodes(&mut self) -> Vec<Room> {
+    fn nodes(&mut self) -> Vec<NodeSpace> {
         let count = self.up_to(5);
-        let node = |number| Room::of(node(&format!("n{number}")), self.size(16, 16));
+        let node = |number| NodeSpace::new(node(&format!("n{number}")), self.size(16, 16));
         (0..count).map(node).collect()
     }
 
@@ -51,20 +51,20 @@ impl Dice {
     }
 }
 
-fn fits(gang: &[Wanted], nodes: &[Room]) -> bool {
+fn fits(gang: &[Wanted], nodes: &[NodeSpace]) -> bool {
     let outcome = admission::admit(gang, &[], nodes, Admission::Atomic);
     matches!(outcome, Outcome::Whole(_))
 }
 
 /// Each gang fits alone, and both do not fit together.
-fn is_contest(pair: &[Vec<Wanted>; 2], nodes: &[Room]) -> bool {
+fn is_contest(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace]) -> bool {
     let both = |first: &[Wanted], second: &[Wanted]| {
         let outcome = admission::admit(first, &[], nodes, Admission::Atomic);
         let Outcome::Whole(placed) = outcome else {
             return false;
         };
         let mut left = nodes.to_vec();
-        admission::book(first, &placed, &mut [], &mut left);
+        admission::subtract(first, &placed, &mut [], &mut left);
         fits(second, &left)
     };
     pair.iter().all(|gang| fits(gang, nodes))
@@ -104,7 +104,7 @@ impl Player {
 
 /// Plays a pair until nothing changes. A complete gang works for one round and releases everything.
 /// True when both gangs have worked.
-fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Dice) -> bool {
+fn play(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace], mode: Admission, chunk: &mut Dice) -> bool {
     let mut players = [("one", 0), ("two", 1)].map(|(name, index)| Player {
         name,
         left: pair[index].clone(),
@@ -123,10 +123,10 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Di
                 player.held.clear();
             }
         }
-        let mut rooms = nodes.to_vec();
-        for room in &mut rooms {
-            let held = players.iter().filter_map(|it| it.held.get(&room.node));
-            held.for_each(|size| room.free.take(size));
+        let mut spaces = nodes.to_vec();
+        for space in &mut spaces {
+            let held = players.iter().filter_map(|it| it.held.get(&space.node));
+            held.for_each(|size| space.free.take(size));
         }
         let waiting = players.iter().filter(|it| it.waits(round));
         let waiting = waiting.map(|player| {
@@ -149,7 +149,7 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Di
         });
         let waiting: Vec<Waiting> = waiting.collect();
         let mut floor = Floor {
-            rooms,
+            spaces,
             empty: nodes.to_vec(),
             levels: BTreeMap::new(),
             now: at(10),

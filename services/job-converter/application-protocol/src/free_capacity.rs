@@ -9,7 +9,7 @@ use crate::groups;
 
 /// Free space of one node in one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct NodeSpace {
     pub node: NodeName,
     pub free: Size,
     /// The node accepts new work.
@@ -17,8 +17,8 @@ pub struct Room {
     pub labels: BTreeMap<String, String>,
 }
 
-impl Room {
-    pub fn of(node: NodeName, free: Size) -> Self {
+impl NodeSpace {
+    pub fn new(node: NodeName, free: Size) -> Self {
         Self {
             node,
             free,
@@ -113,25 +113,25 @@ pub fn copies(size: &Size, free: &Size) -> u32 {
     fewest.unwrap_or(u32::MAX)
 }
 
-fn whole(room: u64, size: u64) -> u32 {
-    let count = room.checked_div(size).unwrap_or(u64::MAX);
+fn whole(space: u64, size: u64) -> u32 {
+    let count = space.checked_div(size).unwrap_or(u64::MAX);
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Types of `size` that do not fit; a type the node does not offer counts as 0.
-pub fn misfits(size: &Size, room: &Size) -> Vec<String> {
+pub fn misfits(size: &Size, space: &Size) -> Vec<String> {
     let fixed = [
-        ("memory", size.memory_bytes, room.memory_bytes),
-        ("cpu", size.cpu_milli, room.cpu_milli),
-        ("gpu", size.gpu_milli, room.gpu_milli),
+        ("memory", size.memory_bytes, space.memory_bytes),
+        ("cpu", size.cpu_milli, space.cpu_milli),
+        ("gpu", size.gpu_milli, space.gpu_milli),
     ];
     let extras = size.extras.iter().map(|(name, it)| {
-        let room = room.extras.get(name).copied().unwrap_or(0);
-        (name.as_str(), *it, room)
+        let space = space.extras.get(name).copied().unwrap_or(0);
+        (name.as_str(), *it, space)
     });
     let found = fixed
         .into_iter()
         .chain(extras)
-        .filter(|(_, size, room)| size > room);
+        .filter(|(_, size, space)| size > space);
     found.map(|(name, _, _)| name.to_owned()).collect()
 }

@@ -12,7 +12,7 @@ use crate::messages::{Termination, ToCore};
 use crate::policy::{Admission, Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task};
-use crate::test_fleet::{Trial, app, at, group, id, node, room, size};
+use crate::test_fleet::{Trial, app, at, group, id, node, size, space};
 use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
 fn policy(style: Style) -> Policy {
@@ -31,7 +31,7 @@ fn two(policy: Policy) -> Trial {
 /// A gang of two members, complete on two nodes and running.
 fn formed(policy: Policy) -> Trial {
     let mut trial = two(policy);
-    trial.pass(vec![room("a", size(2, 0)), room("b", size(2, 0))]);
+    trial.pass(vec![space("a", size(2, 0)), space("b", size(2, 0))]);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     trial
 }
@@ -41,35 +41,35 @@ fn lose(trial: &mut Trial, name: &str) {
 }
 
 #[test]
-fn all_or_nothing_and_then_everything_at_once() {
+fn an_atomic_gang_is_placed_at_once_or_not_at_all() {
     let mut trial = two(Policy::default());
-    trial.pass(vec![room("a", size(3, 0))]);
+    trial.pass(vec![space("a", size(3, 0))]);
     assert!(
         trial.half().allocations.is_empty(),
         "half a gang holds nothing"
     );
     assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
-    trial.pass(vec![room("a", size(4, 0))]);
+    trial.pass(vec![space("a", size(4, 0))]);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     assert_eq!(trial.counters("g"), (2, 0, 0));
 }
 
 #[test]
-fn partial_mode_holds_what_it_gets() {
+fn partial_mode_keeps_partial_placements() {
     let partial = Policy {
         admission: Admission::Partial,
         ..policy(Style::Soft)
     };
     let mut trial = two(partial);
-    trial.pass(vec![room("a", size(3, 0))]);
+    trial.pass(vec![space("a", size(3, 0))]);
     assert_eq!(trial.placeholders().len(), 1);
     assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
-    trial.pass(vec![room("b", size(3, 0))]);
+    trial.pass(vec![space("b", size(3, 0))]);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
 }
 
 #[test]
-fn hard_timeout_ends_in_failed_and_the_id_stays_taken() {
+fn a_hard_timeout_fails_and_the_id_stays_in_use() {
     let hard = Policy {
         gang_admission_timeout_ms: 30_000,
         ..policy(Style::Hard)
@@ -97,7 +97,7 @@ fn soft_timeout_runs_without_the_gang_and_spares_real_asks() {
         ..policy(Style::Soft)
     };
     let mut trial = two(partial);
-    trial.pass(vec![room("a", size(2, 0))]);
+    trial.pass(vec![space("a", size(2, 0))]);
     trial.after(60_000);
     assert_eq!(trial.states(), (Front::Running, Core::Accepted));
     assert!(trial.half().allocations.is_empty() && trial.half().pending.is_empty());
@@ -110,7 +110,10 @@ fn soft_timeout_runs_without_the_gang_and_spares_real_asks() {
         "nobody holds a place for it any more"
     );
     assert_eq!(trial.states(), (Front::Running, Core::Running));
-    assert_eq!(trial.half().in_line(Vec::new()).map(|it| it.app), None);
+    assert_eq!(
+        trial.half().waiting_entry(Vec::new()).map(|it| it.app),
+        None
+    );
 }
 
 #[test]
@@ -132,11 +135,11 @@ fn the_admission_timeout_runs_from_acceptance_without_any_placeholder() {
 }
 
 #[test]
-fn section_5_7_left_over_placeholders_go_before_completed() {
+fn unused_placeholders_end_before_completed() {
     let mut trial = formed(Policy::default());
     trial.task("r1", size(2, 0), Some("g"));
     trial.tick();
-    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
     trial.tell_task("r1", Event::Complete);
     assert_eq!(trial.head().state, Core::Completing);
     assert_eq!(trial.placeholders().len(), 1);
@@ -161,11 +164,11 @@ fn section_5_7_left_over_placeholders_go_before_completed() {
 }
 
 #[test]
-fn section_5_5_a_timeout_of_a_running_gang_takes_only_what_is_left_over() {
+fn a_timeout_of_a_running_gang_releases_only_unused_placeholders() {
     let mut trial = formed(policy(Style::Hard));
     trial.task("r1", size(2, 0), Some("g"));
     trial.tick();
-    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
     trial.after(60_000);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     assert_eq!(trial.counters("g"), (2, 1, 1));
@@ -179,7 +182,7 @@ fn section_5_5_a_timeout_of_a_running_gang_takes_only_what_is_left_over() {
 }
 
 #[test]
-fn section_2_5_a_place_that_comes_too_late_goes_back() {
+fn a_late_allocation_is_released() {
     let mut trial = Trial::plain().begun();
     trial.task("t", size(1, 0), None);
     trial.tick();
@@ -229,7 +232,7 @@ fn the_nearest_gang_that_fits_is_named() {
         Wanted::from(&group("driver", 1, size(4, 0))),
         Wanted::from(&group("worker", 10, size(2, 0))),
     ];
-    let nodes = [room("a", size(7, 0)), room("b", size(7, 0))];
+    let nodes = [space("a", size(7, 0)), space("b", size(7, 0))];
     let refused = admission::feasible(&wanted, &[], &nodes).unwrap_err();
     let missing = 6;
     let group = wanted[1].group.clone();
@@ -243,20 +246,20 @@ fn the_nearest_gang_that_fits_is_named() {
 }
 
 #[test]
-fn selectors_and_closed_nodes_are_kept_to() {
+fn selectors_and_closed_nodes_are_respected() {
     let mut wanted = Wanted::from(&group("g", 1, size(1, 0)));
     wanted.selector.insert("zone".to_owned(), "z".to_owned());
-    let mut rooms = [room("a", size(1, 0)), room("b", size(1, 0))];
+    let mut spaces = [space("a", size(1, 0)), space("b", size(1, 0))];
     let wanted = [wanted];
-    let now = |rooms: &[_]| admission::admit(&wanted, &[], rooms, Admission::Atomic);
-    assert!(matches!(now(&rooms), Outcome::Wait(_)));
-    rooms[1].labels.insert("zone".to_owned(), "z".to_owned());
-    let Outcome::Whole(placed) = now(&rooms) else {
+    let now = |spaces: &[_]| admission::admit(&wanted, &[], spaces, Admission::Atomic);
+    assert!(matches!(now(&spaces), Outcome::Wait(_)));
+    spaces[1].labels.insert("zone".to_owned(), "z".to_owned());
+    let Outcome::Whole(placed) = now(&spaces) else {
         panic!("it fits on b");
     };
     assert_eq!(placed[0].node, node("b"));
-    rooms[1].open = false;
-    assert!(matches!(now(&rooms), Outcome::Wait(_)));
+    spaces[1].open = false;
+    assert!(matches!(now(&spaces), Outcome::Wait(_)));
 }
 
 #[test]
@@ -272,8 +275,8 @@ fn a_large_gang_is_not_starved_by_small_ones() {
     let waiting = [gang("large", 0, 4), gang("small", 10, 1)];
     let answer = |now, cluster| {
         let mut floor = Floor {
-            rooms: vec![room("a", size(3, 0))],
-            empty: vec![room("a", size(cluster, 0))],
+            spaces: vec![space("a", size(3, 0))],
+            empty: vec![space("a", size(cluster, 0))],
             levels: BTreeMap::new(),
             now: at(now),
             fence_ms: 1_000,

@@ -39,7 +39,7 @@ impl TaskGroup {
             node_selector: self.node_selector.clone(),
             ..Wish::default()
         };
-        let mut task = Task::of(id, wish, now);
+        let mut task = Task::new(id, wish, now);
         task.placeholder = true;
         task
     }
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_none_is_one_fault() {
+    fn an_invalid_list_is_one_fault() {
         for text in ["", "[{", "{}", "null"] {
             assert_eq!(parse_text(text).unwrap_err().len(), 1, "{text:?}");
         }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_stays_word_for_word() {
+    fn copied_fields_stay_verbatim() {
         let text = r#"[{"name": "g", "minMember": 2, "minResource": {"memory": "1Gi", "pods": 1},
             "nodeSelector": {"zone": "a"}, "tolerations": [{"key": "k"}]}]"#;
         let groups = parse_text(text).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_placeholder_is_told_apart_within_63_characters() {
+    fn placeholder_names_are_unique_within_63_characters() {
         let app = AppId::new("a".repeat(100)).unwrap();
         let group = |end: &str| GroupName::new("g".repeat(30) + end).unwrap();
         let (one, two) = (group("1"), group("2"));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_name_says_of_what() {
+    fn a_bad_name_states_its_kind() {
         let bad = AppId::new("a/b").unwrap_err();
         assert!(bad.to_string().starts_with("application \"a/b\""), "{bad}");
     }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_made_ready_and_started_in_order_once() {
+    fn managers_are_initialized_and_started_once_in_order() {
         let (all, diary) = three("");
         let enabled = ["jobs".to_owned(), "applications".to_owned()];
         let mut managers = Managers::new(all, Some(&enabled)).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_ends_the_start_and_what_it_had_begun() {
+    fn the_first_error_stops_the_started_managers() {
         for (breaks_at, tried) in [("init", vec!["init"]), ("start", vec!["init", "start"])] {
             let (all, diary) = three(breaks_at);
             let mut managers = Managers::new(all, None).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_is_one_manager_and_a_stranger_is_named() {
+    fn duplicate_and_unknown_managers_are_refused() {
         let (mut all, _) = three("");
         all.extend(three("").0);
         let twice = Managers::new(all, None).err();

@@ -50,7 +50,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    pub fn of(user: UserName) -> Self {
+    pub fn new(user: UserName) -> Self {
         Self {
             queue_name: String::new(),
             pool: None,

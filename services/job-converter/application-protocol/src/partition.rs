@@ -1,7 +1,7 @@
 //! All applications of one partition, and the operations on them.
 //!
 //! Every operation is answered; effects are part of the answer. The state equals the rows except
-//! for [`Book::take_changes`].
+//! for [`Partition::take_changes`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ pub struct Limits {
     /// Tasks of one application, including placeholders.
     pub tasks: usize,
     /// Removed applications whose late confirmations are still accepted.
-    pub buried: usize,
+    pub removed_apps: usize,
 }
 
 impl Default for Limits {
@@ -29,19 +29,19 @@ impl Default for Limits {
         Self {
             applications: 100_000,
             tasks: 200_000,
-            buried: 10_000,
+            removed_apps: 10_000,
         }
     }
 }
 
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct Partition {
     limits: Limits,
     apps: BTreeMap<AppId, Application>,
-    /// Number of applications outside of this copy, see [`Book::apart`].
+    /// Number of applications outside of this copy, see [`Partition::copy_of_one`].
     elsewhere: usize,
     /// Removed applications and their users.
-    buried: VecDeque<(AppId, UserName)>,
+    removed_apps: VecDeque<(AppId, UserName)>,
     changed: BTreeSet<AppId>,
     /// Applications to delete, and removed tasks of other applications.
     gone: BTreeSet<AppId>,
@@ -70,7 +70,7 @@ pub struct Observed {
     pub deleted: bool,
 }
 
-impl Book {
+impl Partition {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -90,14 +90,14 @@ impl Book {
 
     /// A copy with one application; limits still count the others.
     #[must_use]
-    pub fn apart(&self, id: &AppId) -> Self {
+    pub fn copy_of_one(&self, id: &AppId) -> Self {
         let one = self.apps.get(id).cloned();
-        let buried = self.buried.iter().filter(|(app, _)| app == id);
+        let removed_apps = self.removed_apps.iter().filter(|(app, _)| app == id);
         Self {
             limits: self.limits,
             elsewhere: self.apps.len() - usize::from(one.is_some()),
             apps: one.into_iter().map(|it| (id.clone(), it)).collect(),
-            buried: buried.cloned().collect(),
+            removed_apps: removed_apps.cloned().collect(),
             ..Self::default()
         }
     }
@@ -170,11 +170,11 @@ impl Book {
         self.changed.remove(id);
         self.gone_tasks.retain(|(app, _)| app != id);
         self.gone.insert(id.clone());
-        if self.buried.len() >= self.limits.buried {
-            self.buried.pop_front();
+        if self.removed_apps.len() >= self.limits.removed_apps {
+            self.removed_apps.pop_front();
         }
         let user = application.head.metadata.user;
-        self.buried.push_back((id.clone(), user));
+        self.removed_apps.push_back((id.clone(), user));
     }
 
     /// # Errors
@@ -190,7 +190,7 @@ impl Book {
         let Some(application) = self.apps.get_mut(id).filter(|_| is_new) else {
             return Ok(TaskAdded::Existing);
         };
-        application.put(Task::of(task.clone(), wish, now));
+        application.put(Task::new(task.clone(), wish, now));
         self.changed.insert(id.clone());
         Ok(TaskAdded::Created)
     }
@@ -299,14 +299,16 @@ impl Book {
             let state = known.map(|it| it.state);
             return Some(Told::of(step, state));
         }
-        let buried = self.buried_of(id).is_some();
-        buried.then(|| Told::nothing(Reason::ApplicationGone))
+        let removed_apps = self.removed_user(id).is_some();
+        removed_apps.then(|| Told::nothing(Reason::ApplicationGone))
     }
 
     /// User of the last removed application with this id.
-    pub fn buried_of(&self, id: &AppId) -> Option<&UserName> {
-        let mut buried = self.buried.iter().rev();
-        buried.find(|(app, _)| app == id).map(|(_, user)| user)
+    pub fn removed_user(&self, id: &AppId) -> Option<&UserName> {
+        let mut removed_apps = self.removed_apps.iter().rev();
+        removed_apps
+            .find(|(app, _)| app == id)
+            .map(|(_, user)| user)
     }
 
     /// Applies a message of the core. Messages for removed applications are answered here, or their

@@ -125,7 +125,7 @@ mod tests {
     use crate::test_fleet::{at, group, size, submission};
 
     #[test]
-    fn no_timer_is_beyond_what_can_be_read_back() {
+    fn every_timer_reads_back() {
         let longest = u64::MAX.to_string();
         let text: Vec<String> = TIMEOUTS.map(|key| format!("{key}={longest}")).into();
         let text = text.join(" ");

@@ -8,7 +8,7 @@ use crate::frontend::Input;
 use crate::messages::{Termination, ToCore, ToFront};
 use crate::policy::{Admission, Policy, Style, WhenShort};
 use crate::task::Event;
-use crate::test_fleet::{Trial, group, id, node, room, size};
+use crate::test_fleet::{Trial, group, id, node, size, space};
 
 #[derive(Debug, Clone, Copy)]
 enum Happens {
@@ -99,9 +99,9 @@ fn happen(trial: &mut Trial, what: Happens) {
             trial.place(&name(number), NODES[usize::from(on)]);
         }
         Happens::Pass(a, b, open) if submitted => {
-            let mut rooms = vec![room("a", size(a, 0)), room("b", size(b, 0))];
-            rooms[0].open = open;
-            trial.pass(rooms);
+            let mut spaces = vec![space("a", size(a, 0)), space("b", size(b, 0))];
+            spaces[0].open = open;
+            trial.pass(spaces);
         }
         Happens::Lose(number) if submitted => {
             let node = node(NODES[usize::from(number)]);
@@ -184,15 +184,15 @@ fn sums_add_up(half: &core::Application) {
 /// A complete gang whose placeholders are all replaced by tasks.
 fn at_work(trial: Trial, members: u32) -> Trial {
     let mut trial = trial.begun();
-    let rooms = || NODES.map(|name| room(name, size(2, 0))).to_vec();
-    trial.pass(rooms());
+    let spaces = || NODES.map(|name| space(name, size(2, 0))).to_vec();
+    trial.pass(spaces());
     for number in 0..4 {
         if u32::from(number) < members {
             trial.task(&name(number), size(2, 0), Some("g"));
         }
     }
     trial.tick();
-    trial.pass(rooms());
+    trial.pass(spaces());
     trial
 }
 

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_6_quantities() {
+    fn quantities_parse_with_their_suffixes() {
         for (text, amount) in [
             ("0", Some(0)),
             ("512M", Some(512_000_000)),

@@ -12,7 +12,7 @@ use crate::frontend::{Effect, Input, State as Front};
 use crate::groups;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
 use crate::metadata::Metadata;
-use crate::partition::{Book, Limits};
+use crate::partition::{Limits, Partition};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task, Wish};
@@ -21,13 +21,13 @@ use crate::test_fleet::{Trial, ann, app, ask, at, group, id, metadata, node, siz
 fn in_queue(queue: &str) -> Metadata {
     Metadata {
         queue_name: queue.to_owned(),
-        ..Metadata::of(ann())
+        ..Metadata::new(ann())
     }
 }
 
 #[test]
-fn s01_duplicate_application() {
-    let mut book = Book::new(Limits::default());
+fn a_duplicate_application_is_not_changed() {
+    let mut book = Partition::new(Limits::default());
     let name = app("app00001");
     let added = book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();
     assert_eq!(added, Added::Created);
@@ -47,8 +47,8 @@ fn s01_duplicate_application() {
 }
 
 #[test]
-fn s02_removal_guard() {
-    let mut book = Book::new(Limits::default());
+fn live_tasks_prevent_a_removal() {
+    let mut book = Partition::new(Limits::default());
     let names = [1, 2, 3].map(|number| app(&format!("app0000{number}")));
     for name in &names {
         book.add("jobs", name, in_queue("root.a"), at(1)).unwrap();
@@ -82,11 +82,11 @@ fn s02_removal_guard() {
 }
 
 #[test]
-fn s03_task_bookkeeping() {
-    let mut book = Book::new(Limits::default());
+fn tasks_are_added_once_and_forgotten() {
+    let mut book = Partition::new(Limits::default());
     let name = app("app00001");
     book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();
-    let count = |book: &Book| book.get(&name).unwrap().tasks.len();
+    let count = |book: &Partition| book.get(&name).unwrap().tasks.len();
     let wish = Wish::default;
     let one = book.add_task(&name, &id("1"), wish(), at(1));
     assert_eq!(one, Ok(TaskAdded::Created));
@@ -110,7 +110,7 @@ fn warnings(trial: &Trial) -> usize {
 }
 
 #[test]
-fn s04_failing_twice() {
+fn failing_twice_fails_the_application() {
     let mut trial = Trial::plain();
     trial.tick();
     for name in ["new", "pending", "scheduling", "allocated"] {
@@ -155,7 +155,7 @@ fn s04_failing_twice() {
 }
 
 #[test]
-fn s05_completing_an_ask_that_was_never_allocated() {
+fn completing_a_waiting_task_withdraws_its_ask() {
     let mut trial = Trial::plain();
     trial.task("t", Size::default(), None);
     trial.to_core.clear();
@@ -173,7 +173,7 @@ fn s05_completing_an_ask_that_was_never_allocated() {
 
 /// An allocation and a kill may cross each other.
 #[test]
-fn a_place_for_a_task_that_is_ending_goes_back_with_its_end() {
+fn an_allocation_for_an_ending_task_is_released_with_its_end() {
     let mut trial = Trial::plain();
     trial.task("t", Size::default(), None);
     let mut trial = trial.begun();
@@ -186,7 +186,7 @@ fn a_place_for_a_task_that_is_ending_goes_back_with_its_end() {
 }
 
 #[test]
-fn s06_policy_parameters() {
+fn policy_parameters_parse() {
     for (text, seconds, style) in [
         (
             "placeholderTimeoutInSeconds=50   gangSchedulingStyle=Hard",
@@ -268,7 +268,7 @@ fn reread<T: serde::Serialize + serde::de::DeserializeOwned>(kept: &T) -> T {
 }
 
 #[test]
-fn s20_recovery_of_the_application() {
+fn an_application_recovers_from_its_rows() {
     let vector = |memory_bytes, cores: u64| Size {
         memory_bytes,
         cpu_milli: cores * 1_000,
@@ -317,8 +317,8 @@ fn s20_recovery_of_the_application() {
 }
 
 #[test]
-fn a_task_of_a_dead_application_is_told_why_it_died() {
-    let mut book = Book::new(Limits::default());
+fn a_task_for_a_dead_application_is_refused_with_its_failure() {
+    let mut book = Partition::new(Limits::default());
     let name = app("app-1");
     let (groups, policy) = (vec![group("g", 1, size(1, 0))], Policy::default());
     book.add("jobs", &name, metadata(groups, policy), at(1))
@@ -351,8 +351,8 @@ fn a_task_of_a_dead_application_is_told_why_it_died() {
 }
 
 #[test]
-fn a_confirmation_of_what_is_gone_is_answered() {
-    let mut book = Book::new(Limits::default());
+fn a_confirmation_for_a_removed_application_is_answered() {
+    let mut book = Partition::new(Limits::default());
     let name = app("app-1");
     assert!(book.confirm(&name, &id("t"), at(1)).is_none());
     book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();

@@ -43,7 +43,7 @@ fn compare<S: std::fmt::Debug + Copy, E: std::fmt::Debug + Copy>(
 }
 
 #[test]
-fn section_3_1_front_applications() {
+fn frontend_transitions_match_the_table() {
     let legal = "
         Submit: New>Submitted
         Recover: New>Recovering
@@ -68,7 +68,7 @@ fn section_3_1_front_applications() {
 }
 
 #[test]
-fn section_3_2_tasks() {
+fn task_transitions_match_the_table() {
     let legal = "
         Init: New>Pending
         Submit: Pending>Scheduling
@@ -85,7 +85,7 @@ fn section_3_2_tasks() {
 }
 
 #[test]
-fn section_3_4_core_applications() {
+fn core_transitions_match_the_table() {
     let legal = "
         Reject: New>Rejected
         Run: New>Accepted, Resuming>Accepted, Accepted>Running
@@ -162,7 +162,7 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
 }
 
 #[test]
-fn section_3_5_news_of_the_core_means_one_event_here() {
+fn each_core_message_is_one_frontend_event() {
     use core::State as Core;
     use frontend::State::{Failing, Reserving, Resuming, Running};
     for (from, state, to, applied) in [

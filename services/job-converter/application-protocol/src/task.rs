@@ -190,7 +190,7 @@ pub struct Task {
 
 impl Task {
     /// A real task in the state its runtime object has reached.
-    pub fn of(id: TaskId, wish: Wish, now: Timestamp) -> Self {
+    pub fn new(id: TaskId, wish: Wish, now: Timestamp) -> Self {
         let (state, node) = match &wish.runtime {
             Runtime::Unassigned => (State::New, None),
             Runtime::Assigned { node } => (State::Allocated, Some(node.clone())),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 
 use crate::core;
-use crate::free_capacity::Room;
+use crate::free_capacity::NodeSpace;
 use crate::frontend::{self, Effect, Input};
 use crate::groups::TaskGroup;
 use crate::ids::{AppId, GroupName, TaskId};
@@ -60,7 +60,7 @@ pub fn metadata(task_groups: Vec<TaskGroup>, policy: Policy) -> Metadata {
         task_groups,
         scheduling_policy_parameters: policy,
         creation_time: Some(at(0)),
-        ..Metadata::of(ann())
+        ..Metadata::new(ann())
     }
 }
 
@@ -134,7 +134,7 @@ impl Trial {
             task_group_name: group.map(|name| GroupName::new(name).unwrap()),
             ..Wish::default()
         };
-        self.front.put(task::Task::of(id(name), wish, self.now));
+        self.front.put(task::Task::new(id(name), wish, self.now));
     }
 
     pub fn tell(&mut self, input: Input) -> Option<Reason> {
@@ -241,16 +241,16 @@ impl Trial {
     }
 
     /// One admission pass over these nodes, then one replacement pass.
-    pub fn pass(&mut self, rooms: Vec<Room>) {
+    pub fn pass(&mut self, spaces: Vec<NodeSpace>) {
         let mut floor = Floor {
-            rooms,
-            empty: vec![room("large", size(100, 100))],
+            spaces,
+            empty: vec![space("large", size(100, 100))],
             levels: BTreeMap::new(),
             now: self.now,
             fence_ms: 60_000,
         };
         let core = self.core.as_mut().expect("it was submitted");
-        let waiting: Vec<_> = core.in_line(Vec::new()).into_iter().collect();
+        let waiting: Vec<_> = core.waiting_entry(Vec::new()).into_iter().collect();
         for (_, answer) in line(&waiting, &mut floor) {
             use crate::admission::Outcome::{Part, Whole};
             if let Answer::Admission(Whole(placed) | Part { placed, .. }) = answer {
@@ -265,7 +265,7 @@ impl Trial {
             }
         }
         let core = self.core.as_mut().expect("as above");
-        let step = core.replace(&mut floor.rooms, self.now);
+        let step = core.replace(&mut floor.spaces, self.now);
         self.said(step);
         self.pump();
     }
@@ -300,6 +300,6 @@ impl Trial {
     }
 }
 
-pub fn room(name: &str, free: Size) -> Room {
-    Room::of(node(name), free)
+pub fn space(name: &str, free: Size) -> NodeSpace {
+    NodeSpace::new(node(name), free)
 }

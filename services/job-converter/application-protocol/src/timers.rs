@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_due_goes_first_and_only_once() {
+    fn the_earliest_timer_fires_first_and_once() {
         let at = Timestamp::from_unix_ms;
         let mut armed = Armed::default();
         armed.arm(Timer::Placeholder, at(20));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn section_3_6_defaults() {
+    fn timers_have_their_defaults() {
         for (timer, ms) in [
             (Timer::FrontTick, 1_000),
             (Timer::Placeholder, 900_000),

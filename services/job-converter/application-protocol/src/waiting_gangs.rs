@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::Timestamp;
 
 use crate::admission::{self, Outcome, TooLarge, Wanted};
-use crate::free_capacity::{Level, Room};
+use crate::free_capacity::{Level, NodeSpace};
 use crate::ids::AppId;
 use crate::policy::Admission;
 
@@ -27,9 +27,9 @@ pub struct Waiting {
 
 #[derive(Debug, Clone)]
 pub struct Floor {
-    pub rooms: Vec<Room>,
+    pub spaces: Vec<NodeSpace>,
     /// The same nodes without any work.
-    pub empty: Vec<Room>,
+    pub empty: Vec<NodeSpace>,
     pub levels: BTreeMap<String, Level>,
     pub now: Timestamp,
     /// Milliseconds for which a gang that does not fit may be overtaken.
@@ -74,10 +74,10 @@ impl Floor {
     fn answer(&mut self, gang: &Waiting) -> Answer {
         let path = gang.path.iter().filter_map(|name| self.levels.get(name));
         let mut levels: Vec<Level> = path.cloned().collect();
-        let outcome = admission::admit(&gang.wanted, &levels, &self.rooms, gang.mode);
+        let outcome = admission::admit(&gang.wanted, &levels, &self.spaces, gang.mode);
         match &outcome {
             Outcome::Whole(placed) | Outcome::Part { placed, .. } => {
-                admission::book(&gang.wanted, placed, &mut levels, &mut self.rooms);
+                admission::subtract(&gang.wanted, placed, &mut levels, &mut self.spaces);
                 let changed = levels.into_iter().map(|level| (level.name.clone(), level));
                 self.levels.extend(changed);
             }

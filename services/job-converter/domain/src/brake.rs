@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_forgives_and_a_service_is_never_given_up() {
+    fn progress_clears_failures_and_a_service_is_never_given_up() {
         let mut brake = Brake::default();
         for now in (0..1_000_000).step_by(100_000) {
             brake.strike(now, &Pace::SERVICE);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_keeps_the_count_and_holds_anew() {
+    fn a_restart_keeps_the_count_and_holds_again() {
         let brake = Brake::restored(3, 50, &Pace::JOB);
         assert_eq!(brake.held_until_ms(), Some(50 + 4_000));
         assert!(!Brake::restored(0, 50, &Pace::JOB).is_held(50));

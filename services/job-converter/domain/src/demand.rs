@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn work_without_remaining_tasks_asks_for_nothing() {
+    fn work_without_remaining_tasks_requests_nothing() {
         assert_eq!(convert(4, 0, None, None, None), None);
         let held = convert(4, 10, Some(70), Some(0), None).unwrap();
         assert_eq!((held.max_processes, held.remaining_tasks), (0, 10));
@@ -78,14 +78,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_million_tasks_make_few_news(total in 1..1_000_000_u64) {
+        fn a_million_tasks_change_the_demand_seldom(total in 1..1_000_000_u64) {
             let steps: std::collections::BTreeSet<u64> =
                 (0..=total).step_by((total / 5000).max(1) as usize).map(coarse_count).collect();
             prop_assert!(steps.len() <= 64 + 2 * 20);
         }
 
         #[test]
-        fn coarse_is_near(value in 1..u64::from(u32::MAX)) {
+        fn rounded_counts_are_near(value in 1..u64::from(u32::MAX)) {
             let count = coarse_count(value);
             prop_assert!(count >= value && count <= value + value / 2);
             let ms = coarse_ms(value);
@@ -93,7 +93,7 @@ mod tests {
         }
 
         #[test]
-        fn a_mean_that_trembles_is_no_news(value in 8..1_000_000_u64) {
+        fn a_mean_between_two_steps_does_not_alternate(value in 8..1_000_000_u64) {
             let said = steady_ms(value, None);
             prop_assert_eq!(steady_ms(value + value / 10, Some(said)), said);
             prop_assert_eq!(steady_ms(value - value / 10, Some(said)), said);

@@ -18,4 +18,4 @@ pub use brake::{Brake, Pace};
 pub use demand::{Want, convert};
 pub use ranges::Ranges;
 pub use status::{Facts, State, status};
-pub use tasks::{Ending, Leased, Recorded, TaskBook};
+pub use tasks::{Ending, Leased, Recorded, TaskTable};

@@ -48,7 +48,7 @@ pub struct Known<P> {
 
 /// Known work of one orchestrator, independent of all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Book<P> {
+pub struct MapState<P> {
     mark: Option<Mark>,
     /// Superseded lineages, oldest first.
     past: Vec<String>,
@@ -78,7 +78,7 @@ pub enum Outcome {
     },
 }
 
-impl<P> Default for Book<P> {
+impl<P> Default for MapState<P> {
     fn default() -> Self {
         Self {
             mark: None,
@@ -88,7 +88,7 @@ impl<P> Default for Book<P> {
     }
 }
 
-impl<P: Piece> Book<P> {
+impl<P: Piece> MapState<P> {
     /// From rows.
     pub fn restored(mark: Option<Mark>, past: Vec<String>) -> Self {
         Self {

@@ -19,7 +19,7 @@ use hayward_vocabulary::{AllocationId, NodeName};
 pub use endings::{Ending, ending};
 pub use failover::Failover;
 pub use retries::{Counted, Record, Retries, SKEW_MS, account};
-pub use terms::{Now, Patience, Place, Terms};
+pub use terms::{Now, Patience, ProcessorId, Terms};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -36,7 +36,7 @@ pub enum State {
 
 /// The process that occupies a processor: not ended and not vacating.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct Occupant {
     pub allocation: AllocationId,
     pub host: NodeName,
     /// It runs, or ends by itself.
@@ -68,7 +68,7 @@ struct Request {
 
 #[derive(Debug, Clone, Default)]
 pub struct Processor {
-    seat: Option<Seat>,
+    occupant: Option<Occupant>,
     /// Allocations that have not ended.
     alive: usize,
     last_host: Option<NodeName>,
@@ -86,8 +86,8 @@ pub struct Processor {
 
 impl Processor {
     pub fn state(&self) -> State {
-        match (&self.seat, self.over) {
-            (Some(seat), _) if seat.running => State::Running,
+        match (&self.occupant, self.over) {
+            (Some(occupant), _) if occupant.running => State::Running,
             (Some(_), _) => State::Pending,
             (None, Some(Over::Failed)) => State::Failed,
             (None, Some(Over::Completed)) => State::Completed,
@@ -108,8 +108,8 @@ impl Processor {
     pub fn last_host(&self) -> Option<&NodeName> {
         self.last_host.as_ref()
     }
-    pub fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    pub fn occupant(&self) -> Option<&Occupant> {
+        self.occupant.as_ref()
     }
     /// Requests nothing, because it waits for a failover or for its old processes.
     fn is_held(&self) -> bool {
@@ -117,7 +117,7 @@ impl Processor {
     }
     /// Host of the open request.
     pub fn wanted_host(&self) -> Option<&NodeName> {
-        let open = self.seat.is_none() && self.over.is_none() && !self.is_held();
+        let open = self.occupant.is_none() && self.over.is_none() && !self.is_held();
         self.request.host.as_ref().filter(|_| open)
     }
 }
@@ -149,7 +149,7 @@ pub struct Processors {
     /// Slots with unwritten rows.
     changed: BTreeSet<usize>,
     /// Unwritten timeline entries.
-    told: Vec<String>,
+    events: Vec<String>,
 }
 
 impl Processors {
@@ -161,7 +161,7 @@ impl Processors {
             closed: BTreeSet::new(),
             breach: None,
             changed: BTreeSet::new(),
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -176,8 +176,8 @@ impl Processors {
         std::mem::take(&mut self.changed)
     }
     /// Takes the unwritten timeline entries.
-    pub fn take_told(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.told)
+    pub fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.events)
     }
 
     /// Restores a processor from its row.
@@ -231,40 +231,40 @@ impl Processors {
     }
 
     /// Sets the observed process of a slot and the number of live allocations.
-    pub fn stands(&mut self, slot: usize, seat: Option<Seat>, alive: usize) {
+    pub fn set_occupant(&mut self, slot: usize, occupant: Option<Occupant>, alive: usize) {
         let Some(it) = self.all.get_mut(slot) else {
             return;
         };
         it.alive = alive;
-        if it.seat == seat {
+        if it.occupant == occupant {
             return;
         }
-        if let Some(seat) = &seat {
-            let known = it.seat.as_ref().map(|before| &before.allocation);
-            if known != Some(&seat.allocation) {
-                self.closed.remove(&seat.host);
+        if let Some(occupant) = &occupant {
+            let known = it.occupant.as_ref().map(|before| &before.allocation);
+            if known != Some(&occupant.allocation) {
+                self.closed.remove(&occupant.host);
             }
-            it.renews &= seat.stale;
+            it.renews &= occupant.stale;
             if let Some(over) = it.over.take() {
                 // An action placed a failed processor, so it is active again.
                 it.returns = over == Over::Failed;
                 self.changed.insert(slot);
             }
-            if seat.running {
+            if occupant.running {
                 // The record is cleared, so that the next failure is the first.
                 if std::mem::take(&mut it.returns) {
                     it.record = None;
                     self.changed.insert(slot);
                 }
-                let moved = it.last_host.as_ref() != Some(&seat.host);
+                let moved = it.last_host.as_ref() != Some(&occupant.host);
                 if moved || it.failover.is_some() {
                     self.changed.insert(slot);
                 }
-                it.last_host = Some(seat.host.clone());
+                it.last_host = Some(occupant.host.clone());
                 it.failover = None;
             }
         }
-        it.seat = seat;
+        it.occupant = occupant;
     }
 
     /// The host is lost or accepts no new processes.
@@ -280,7 +280,7 @@ impl Processors {
         now: Now,
     ) {
         let Some(it) = self.all.get(slot) else { return };
-        if it.seat.is_some() || it.over.is_some() || it.is_held() {
+        if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
         self.lost(slot, Some((allocation, host)), now);
@@ -288,7 +288,7 @@ impl Processors {
 
     /// The process was lost through no fault of its own: a failover with standbys, else any host.
     fn lost(&mut self, slot: usize, what: Option<(&AllocationId, &NodeName)>, now: Now) {
-        let is_active = self.terms.place(slot).replica.is_none();
+        let is_active = self.terms.id_at(slot).replica.is_none();
         if is_active && self.terms.fails_over() {
             self.fail_over(slot, what, now);
         } else {
@@ -296,7 +296,7 @@ impl Processors {
         }
     }
 
-    /// The process ended. Call [`Self::stands`] first with the process that remains.
+    /// The process ended. Call [`Self::set_occupant`] first with the process that remains.
     pub fn ended(
         &mut self,
         slot: usize,
@@ -306,7 +306,7 @@ impl Processors {
     ) {
         let Some(it) = self.all.get(slot) else { return };
         // A move: the successor runs already.
-        if it.seat.is_some() || it.over.is_some() || it.is_held() {
+        if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
         match ending {
@@ -314,7 +314,7 @@ impl Processors {
                 let it = &mut self.all[slot];
                 (it.over, it.record, it.failover) = (Some(Over::Completed), None, None);
                 self.changed.insert(slot);
-                self.tell(slot, "has completed");
+                self.record_event(slot, "has completed");
             }
             Ending::Completed | Ending::Failure => self.failed(slot, (allocation, host), now),
             Ending::LaunchFailed | Ending::Lost => self.lost(slot, Some((allocation, host)), now),
@@ -342,7 +342,7 @@ impl Processors {
                 self.all[slot].over = Some(Over::Failed);
                 self.all[slot].failover = None;
                 self.changed.insert(slot);
-                self.tell(slot, &format!("has failed: {}", retries.in_words()));
+                self.record_event(slot, &format!("has failed: {}", retries.in_words()));
                 return;
             }
             Counted::Uncounted => 0,
@@ -352,7 +352,7 @@ impl Processors {
                 record.last_delay_ms
             }
         };
-        let is_active = self.terms.place(slot).replica.is_none();
+        let is_active = self.terms.id_at(slot).replica.is_none();
         if let Some(preferred) = preferred.clone()
             && is_active
             && self.terms.fails_over()
@@ -380,14 +380,14 @@ impl Processors {
         if it.is_held() {
             return nothing;
         }
-        if let Some(seat) = &it.seat {
+        if let Some(occupant) = &it.occupant {
             // An active with standbys is bound to its host. If the node is lost, the scheduler must
             // not place it before a standby is chosen.
-            let is_active = self.terms.place(slot).replica.is_none();
+            let is_active = self.terms.id_at(slot).replica.is_none();
             let pinned = is_active && self.terms.fails_over();
             return Ask {
                 wanted: true,
-                host: pinned.then(|| seat.host.clone()),
+                host: pinned.then(|| occupant.host.clone()),
             };
         }
         if it.over.is_some() || waits || now_ms < it.request.not_before_ms {
@@ -402,12 +402,12 @@ impl Processors {
     /// Handles expired requests and standbys that have ended.
     pub fn tick(&mut self, patience: Patience, now: Now) {
         for slot in 0..self.all.len() {
-            self.go_on_over(slot, patience, now);
-            self.go_on_anew(slot, now);
+            self.continue_failover(slot, patience, now);
+            self.restart_stopped(slot, now);
             if !self.is_expired(slot, patience, now.monotonic_ms) {
                 continue;
             }
-            let is_active = self.terms.place(slot).replica.is_none();
+            let is_active = self.terms.id_at(slot).replica.is_none();
             if is_active && self.terms.fails_over() {
                 // Chooses again, without the hosts used before.
                 self.choose(slot, now);
@@ -424,7 +424,7 @@ impl Processors {
             .failover
             .as_ref()
             .is_some_and(|it| it.waits_for.is_some());
-        let open = it.seat.is_none() && it.over.is_none() && !it.is_held() && !waits;
+        let open = it.occupant.is_none() && it.over.is_none() && !it.is_held() && !waits;
         let asks = it.request.host.is_some();
         open && asks && now_ms.saturating_sub(it.request.since_ms) > patience.request_ms
     }
@@ -432,7 +432,7 @@ impl Processors {
     /// Next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
     pub fn due_ms(&self, patience: Patience, now_ms: u64) -> Option<u64> {
         let due = |it: &Processor| {
-            if it.seat.is_some() || it.over.is_some() {
+            if it.occupant.is_some() || it.over.is_some() {
                 return None;
             }
             if let Some(failover) = it.failover.as_ref().filter(|it| it.waits_for.is_some()) {
@@ -465,7 +465,7 @@ impl Processors {
         if retries.fail_service
             && let Some(slot) = first_failed
         {
-            let (place, why) = (self.terms.place(slot), retries.in_words());
+            let (place, why) = (self.terms.id_at(slot), retries.in_words());
             return Some(End::Failed(format!("processor {place} has failed: {why}")));
         }
         let actives = 0..self.terms.instances as usize;
@@ -484,9 +484,9 @@ impl Processors {
         })
     }
 
-    fn tell(&mut self, slot: usize, what: &str) {
-        let place = self.terms.place(slot);
-        self.told.push(format!("processor {place} {what}"));
+    fn record_event(&mut self, slot: usize, what: &str) {
+        let place = self.terms.id_at(slot);
+        self.events.push(format!("processor {place} {what}"));
     }
 }
 

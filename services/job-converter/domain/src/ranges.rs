@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(steps in prop::collection::vec(step(), 0..80)) {
+        fn ranges_behave_like_a_set(steps in prop::collection::vec(step(), 0..80)) {
             let (mut ranges, mut plain) = (Ranges::default(), BTreeSet::new());
             for step in steps {
                 match step {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cancelled_is_gone_when_its_last_process_is() {
+    fn cancelled_work_ends_with_its_last_process() {
         let cancelled = Facts {
             cancelled: true,
             alive: 1,

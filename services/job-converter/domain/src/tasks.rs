@@ -45,7 +45,7 @@ pub enum Recorded {
 
 /// The tasks of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskBook {
+pub struct TaskTable {
     total: u64,
     max_attempts: u32,
     waiting: Ranges,
@@ -59,7 +59,7 @@ pub struct TaskBook {
     spent_us: u64,
 }
 
-impl TaskBook {
+impl TaskTable {
     pub fn new(total: u64, max_attempts: u32) -> Self {
         Self {
             total,

@@ -12,19 +12,19 @@ use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use super::Applications;
 use super::endings::{self, End};
-use super::record::{Half, Slot, Standing, read_work};
+use super::record::{AppRecord, HeldAllocation, Slot, read_work};
 
 /// A change of an allocation that belongs to an application.
-pub enum Heard {
-    Is(Box<AllocationEntry>),
-    Left(AllocationId, WorkId),
+pub enum AllocationChange {
+    Set(Box<AllocationEntry>),
+    Removed(AllocationId, WorkId),
 }
 
-impl Heard {
+impl AllocationChange {
     fn work(&self) -> &WorkId {
         match self {
-            Self::Is(entry) => &entry.work,
-            Self::Left(_, work) => work,
+            Self::Set(entry) => &entry.work,
+            Self::Removed(_, work) => work,
         }
     }
 }
@@ -36,105 +36,105 @@ pub fn owns(work: &WorkId) -> bool {
 impl Applications {
     /// All new allocations are recorded before any end is handled. A task that replaces a
     /// placeholder is thus known before the placeholder ends.
-    pub fn hear(&mut self, news: Vec<Heard>, moment: &Moment) {
+    pub fn absorb_allocations(&mut self, changes: Vec<AllocationChange>, moment: &Moment) {
         let now = moment.now;
         let mut apps: BTreeSet<AppId> = BTreeSet::new();
         let mut over = Vec::new();
         let mut moved = Vec::new();
-        for heard in news {
-            let Some((uuid, slot)) = read_work(heard.work()) else {
+        for change in changes {
+            let Some((uuid, slot)) = read_work(change.work()) else {
                 continue;
             };
             let Some(id) = self.by_number.get(&uuid).cloned() else {
                 continue;
             };
-            let Some(half) = self.halves.get_mut(&id) else {
+            let Some(record) = self.records.get_mut(&id) else {
                 continue;
             };
-            match heard {
-                Heard::Is(entry) => {
+            match change {
+                AllocationChange::Set(entry) => {
                     let ended = entry.state == AllocationState::Ended;
-                    half.stands(&entry, slot, ended);
+                    record.record_allocation(&entry, slot, ended);
                     if ended {
                         over.push((id.clone(), slot, entry));
                     } else {
                         moved.push((id.clone(), entry));
                     }
                 }
-                Heard::Left(allocation, _) => half.buried(&allocation, slot),
+                AllocationChange::Removed(allocation, _) => record.buried(&allocation, slot),
             }
             apps.insert(id);
         }
         for id in &apps {
-            self.touch(id);
+            self.mark_dirty(id);
             self.bind(id, now);
         }
         for (id, entry) in moved {
-            self.task_moved(&id, &entry, now);
+            self.allocation_changed(&id, &entry, now);
         }
         for (id, slot, entry) in over {
             self.ended(&id, slot, &entry, now);
         }
         for id in apps {
-            self.gone_places(&id, now);
+            self.handle_removed_allocations(&id, now);
         }
     }
 
     /// First full update of a term: allocations it does not contain do not exist.
-    pub fn first_heard(&mut self, known: impl Fn(&AllocationId) -> bool, moment: &Moment) {
-        self.heard = true;
-        for half in self.halves.values_mut() {
-            for settled in half.settled.values_mut() {
+    pub fn absorb_first_full(&mut self, known: impl Fn(&AllocationId) -> bool, moment: &Moment) {
+        self.synced = true;
+        for record in self.records.values_mut() {
+            for settled in record.settled.values_mut() {
                 settled.retain(&known);
             }
         }
-        let ids: Vec<AppId> = self.halves.keys().cloned().collect();
+        let ids: Vec<AppId> = self.records.keys().cloned().collect();
         for id in ids {
-            self.touch(&id).all = true;
-            if let Some(half) = self.halves.get_mut(&id) {
-                half.vacated = half.beside.keys().cloned().collect();
+            self.mark_dirty(&id).all = true;
+            if let Some(record) = self.records.get_mut(&id) {
+                record.unallocated = record.tasks.keys().cloned().collect();
             }
-            self.gone_places(&id, moment.now);
+            self.handle_removed_allocations(&id, moment.now);
         }
     }
 
     /// Handles allocations that were removed before their end was observed.
-    pub(super) fn gone_places(&mut self, id: &AppId, now: Timestamp) {
-        if !self.heard {
+    pub(super) fn handle_removed_allocations(&mut self, id: &AppId, now: Timestamp) {
+        if !self.synced {
             return;
         }
-        let half = self.halves.get_mut(id);
-        let vacated = half.map(|half| std::mem::take(&mut half.vacated));
-        for task in vacated.unwrap_or_default() {
-            let Some(half) = self.halves.get_mut(id) else {
+        let record = self.records.get_mut(id);
+        let unallocated = record.map(|record| std::mem::take(&mut record.unallocated));
+        for task in unallocated.unwrap_or_default() {
+            let Some(record) = self.records.get_mut(id) else {
                 return;
             };
-            let place = half.place(&task);
-            if place.is_none_or(|place| half.standing.contains_key(place)) {
+            let place = record.place(&task);
+            if place.is_none_or(|place| record.allocations.contains_key(place)) {
                 continue;
             }
-            half.leave(&task);
-            self.touch(id).keys.insert(task.clone());
-            self.no_longer(id, &task, End::unheard(), now);
+            record.leave(&task);
+            self.mark_dirty(id).keys.insert(task.clone());
+            self.process_gone(id, &task, End::unobserved(), now);
         }
     }
 
-    fn task_moved(&mut self, id: &AppId, entry: &AllocationEntry, now: Timestamp) {
-        let Some(half) = self.halves.get(id) else {
+    fn allocation_changed(&mut self, id: &AppId, entry: &AllocationEntry, now: Timestamp) {
+        let Some(record) = self.records.get(id) else {
             return;
         };
-        let standing = half.standing.get(&entry.id);
-        let Some(task) = standing.and_then(|it| it.bound.clone()) else {
+        let held = record.allocations.get(&entry.id);
+        let Some(task) = held.and_then(|it| it.bound.clone()) else {
             return;
         };
-        let front = self.book.get(id).and_then(|it| it.tasks.get(&task));
+        let front = self.partition.get(id).and_then(|it| it.tasks.get(&task));
         let (state, placeholder) =
             front.map_or((None, false), |it| (Some(it.state), it.placeholder));
         if placeholder {
             return;
         }
         if entry.state == AllocationState::Running && state == Some(task::State::Allocated) {
-            self.task(id, &task, task::Event::Bind, now);
+            self.step_task_and_deliver(id, &task, task::Event::Bind, now);
         }
         // Two-phase release: the process is asked to end, and its end is confirmed.
         if let Some(vacate) = &entry.vacate
@@ -145,29 +145,29 @@ impl Applications {
                 key: task,
                 termination,
             };
-            self.core(id, input, now);
+            self.step_core_and_deliver(id, input, now);
         }
     }
 
     fn ended(&mut self, id: &AppId, slot: Slot, entry: &AllocationEntry, now: Timestamp) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
         if let Slot::Group(group) = slot {
-            let settled = half.settled.entry(group).or_default();
+            let settled = record.settled.entry(group).or_default();
             if !settled.insert(entry.id.clone()) {
-                half.left(&entry.id);
+                record.remove_allocation(&entry.id);
                 return;
             }
         }
-        self.touch(id);
-        let Some(half) = self.halves.get_mut(id) else {
+        self.mark_dirty(id);
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let Some(task) = half.unbind(&entry.id) else {
+        let Some(task) = record.unbind(&entry.id) else {
             return;
         };
-        let end = End::of(entry);
+        let end = End::from_allocation(entry);
         match slot {
             Slot::Group(_) => {
                 let reason = entry.vacate.as_ref().map(|it| it.reason);
@@ -175,26 +175,26 @@ impl Applications {
                 self.placeholder_ended(id, &task, (by_us, end.termination()), now);
             }
             Slot::Task(_) => {
-                if let Some(beside) = half.beside.get_mut(&task) {
-                    beside.exit.clone_from(&entry.exit);
+                if let Some(info) = record.tasks.get_mut(&task) {
+                    info.exit.clone_from(&entry.exit);
                 }
-                self.touch(id).keys.insert(task.clone());
-                self.no_longer(id, &task, end, now);
+                self.mark_dirty(id).keys.insert(task.clone());
+                self.process_gone(id, &task, end, now);
             }
             Slot::Queue => {}
         }
     }
 
     /// The process of a task has ended.
-    fn no_longer(&mut self, id: &AppId, task: &TaskId, end: End, now: Timestamp) {
-        let front = self.book.get(id).and_then(|it| it.tasks.get(task));
+    fn process_gone(&mut self, id: &AppId, task: &TaskId, end: End, now: Timestamp) {
+        let front = self.partition.get(id).and_then(|it| it.tasks.get(task));
         let Some(state) = front.map(|it| it.state) else {
             // The task was forgotten; its allocation is released now.
             let input = core::Input::Front(ToCore::ReleaseAllocation {
                 key: task.clone(),
                 termination: Termination::StoppedByRm,
             });
-            self.core(id, input, now);
+            self.step_core_and_deliver(id, input, now);
             return;
         };
         if front.is_some_and(|it| it.placeholder) {
@@ -203,68 +203,70 @@ impl Applications {
         }
         match end {
             _ if state.is_terminated() => {}
-            _ if state == task::State::Killing => self.task(id, task, task::Event::Killed, now),
-            End::Well => self.task(id, task, task::Event::Complete, now),
+            _ if state == task::State::Killing => {
+                self.step_task_and_deliver(id, task, task::Event::Killed, now)
+            }
+            End::Well => self.step_task_and_deliver(id, task, task::Event::Complete, now),
             End::Failed(failure) => {
-                if let Some(told) = self.book.task_failed(id, task, failure, now) {
-                    self.touch(id).keys.insert(task.clone());
-                    self.obey(id, told.step.effects, now);
+                if let Some(reported) = self.partition.task_failed(id, task, failure, now) {
+                    self.mark_dirty(id).keys.insert(task.clone());
+                    self.run_effects(id, reported.step.effects, now);
                 }
             }
             End::Taken(termination, why) => {
-                if let Some(half) = self.halves.get_mut(id) {
+                if let Some(record) = self.records.get_mut(id) {
                     let message = format!("it lost its allocation: {why}");
-                    half.warn(now, Some(task.clone()), message);
+                    record.warn(now, Some(task.clone()), message);
                 }
                 let key = task.clone();
-                self.core(id, core::Input::Lost { key, termination }, now);
+                self.step_core_and_deliver(id, core::Input::Lost { key, termination }, now);
             }
         }
     }
 
     /// Marks applications whose verdicts changed.
-    pub fn judged(&mut self, works: &[WorkId]) {
+    pub fn verdicts_changed(&mut self, works: &[WorkId]) {
         for work in works {
             if let Some((uuid, slot)) = read_work(work)
                 && let Some(id) = self.by_number.get(&uuid).cloned()
             {
-                let half = self.halves.get(&id);
+                let record = self.records.get(&id);
                 let task = match slot {
-                    Slot::Task(number) => half.and_then(|it| it.by_number.get(&number).cloned()),
+                    Slot::Task(number) => record.and_then(|it| it.by_number.get(&number).cloned()),
                     Slot::Group(_) | Slot::Queue => None,
                 };
-                self.touch(&id).keys.extend(task);
+                self.mark_dirty(&id).keys.extend(task);
             }
         }
     }
 
     /// Applies verdicts: whether a queue admits a new application, and which tasks are refused.
-    pub(super) fn listen<'a>(
+    pub(super) fn absorb_verdicts<'a>(
         &mut self,
         id: &AppId,
-        said: impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
+        verdict_of: impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
         now: Timestamp,
     ) {
-        let Some(half) = self.halves.get(id) else {
+        let Some(record) = self.records.get(id) else {
             return;
         };
-        let Some(core) = &half.core else { return };
+        let Some(core) = &record.core else { return };
         if core.head.state == core::State::New && !core.head.accepted {
-            if let Some(answer) = half.admitted(&said) {
-                self.core(id, core::Input::Admitted(answer), now);
+            if let Some(answer) = record.admitted(&verdict_of) {
+                self.step_core_and_deliver(id, core::Input::Admitted(answer), now);
             }
             return;
         }
         // Only marked tasks need a check: changed verdicts and new asks mark theirs.
-        let touched = self.touched.get(id);
-        let all = touched.filter(|it| it.all).map(|_| core.pending.keys());
-        let some = touched.filter(|it| !it.all).map(|it| it.keys.iter());
+        let dirty = self.dirty.get(id);
+        let all = dirty.filter(|it| it.all).map(|_| core.pending.keys());
+        let some = dirty.filter(|it| !it.all).map(|it| it.keys.iter());
         let (all, some) = (all.into_iter().flatten(), some.into_iter().flatten());
         let asked = all.chain(some.filter(|key| core.pending.contains_key(*key)));
-        let waiting = asked.filter(|key| half.place(key).is_none());
+        let waiting = asked.filter(|key| record.place(key).is_none());
         let refused = waiting.filter_map(|key| {
-            let number = half.beside.get(key)?.number?;
-            let verdict = said(&half.work(Slot::Task(number)))?;
+            let number = record.tasks.get(key)?.number?;
+            let verdict = verdict_of(&record.work(Slot::Task(number)))?;
             verdict
                 .refused
                 .then(|| (key.clone(), verdict.detail.clone()))
@@ -272,43 +274,44 @@ impl Applications {
         let refused: Vec<(TaskId, String)> = refused.collect();
         for (key, reason) in refused {
             let ask = ToCore::ReleaseAsk { key: key.clone() };
-            self.core(id, core::Input::Front(ask), now);
+            self.step_core_and_deliver(id, core::Input::Front(ask), now);
             let step = self
-                .book
+                .partition
                 .core(id, ToFront::AskRejected { key, reason }, now);
-            self.touch(id).all = true;
-            self.obey(id, step.effects, now);
+            self.mark_dirty(id).all = true;
+            self.run_effects(id, step.effects, now);
         }
     }
 }
 
-impl Half {
-    fn stands(&mut self, entry: &AllocationEntry, slot: Slot, ended: bool) {
+impl AppRecord {
+    fn record_allocation(&mut self, entry: &AllocationEntry, slot: Slot, ended: bool) {
         let settled = match slot {
             Slot::Group(group) => self.settled.get(&group),
             Slot::Task(_) | Slot::Queue => None,
         };
         let known = settled.is_some_and(|it| it.contains(&entry.id));
-        let bound = self.holders.get(&entry.id).cloned();
-        if !known || self.standing.contains_key(&entry.id) {
-            let standing = Standing {
+        let bound = self.task_by_allocation.get(&entry.id).cloned();
+        if !known || self.allocations.contains_key(&entry.id) {
+            let held = HeldAllocation {
                 slot,
                 node: entry.node.clone(),
                 bound,
                 ended,
             };
-            self.standing.insert(entry.id.clone(), standing);
+            self.allocations.insert(entry.id.clone(), held);
         }
     }
 
     /// Removes an allocation; its task is checked after the whole update is applied.
-    fn left(&mut self, allocation: &AllocationId) {
-        self.standing.remove(allocation);
-        self.vacated.extend(self.holders.get(allocation).cloned());
+    fn remove_allocation(&mut self, allocation: &AllocationId) {
+        self.allocations.remove(allocation);
+        self.unallocated
+            .extend(self.task_by_allocation.get(allocation).cloned());
     }
 
     fn buried(&mut self, allocation: &AllocationId, slot: Slot) {
-        self.left(allocation);
+        self.remove_allocation(allocation);
         if let Slot::Group(group) = slot
             && let Some(settled) = self.settled.get_mut(&group)
         {
@@ -320,7 +323,7 @@ impl Half {
     /// groups, the queue must have a verdict.
     fn admitted<'a>(
         &self,
-        said: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
+        verdict_of: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
     ) -> Option<Result<(), String>> {
         let groups = &self.core.as_ref()?.head.submission.task_groups;
         let groups = (0..u32::try_from(groups.len()).ok()?).map(Slot::Group);
@@ -330,11 +333,11 @@ impl Half {
         }
         let mut all = true;
         for slot in slots {
-            let verdict = said(&self.work(slot));
+            let verdict = verdict_of(&self.work(slot));
             if let Some(verdict) = verdict.filter(|it| it.refused) {
                 return Some(Err(verdict.detail.clone()));
             }
-            all &= verdict.is_some() || self.standing.values().any(|it| it.slot == slot);
+            all &= verdict.is_some() || self.allocations.values().any(|it| it.slot == slot);
         }
         all.then_some(Ok(()))
     }

@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 
 use hayward_job_converter_application_protocol::admission::Placed;
 use hayward_job_converter_application_protocol::core;
-use hayward_job_converter_application_protocol::free_capacity::Room;
+use hayward_job_converter_application_protocol::free_capacity::NodeSpace;
 use hayward_job_converter_application_protocol::ids::{AppId, GroupName, TaskId};
 use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};
 
 use super::Applications;
-use super::record::{Half, Slot};
+use super::record::{AppRecord, Slot};
 
-impl Half {
+impl AppRecord {
     /// Allocations that are not bound to a task.
     fn unbound(&self) -> Vec<(AllocationId, Slot, NodeName)> {
-        let free = self.standing.iter().filter(|(_, it)| {
+        let free = self.allocations.iter().filter(|(_, it)| {
             // A task may have ended before its allocation was first observed.
             it.bound.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
         });
@@ -27,42 +27,43 @@ impl Half {
     }
 
     /// Unbinds allocations whose placeholder the core has released.
-    fn release_given_up(&mut self) {
+    fn unbind_released(&mut self) {
         let core = self.core.as_ref();
         let keeps = |key: &TaskId| core.is_some_and(|core| core.allocations.contains_key(key));
-        for standing in self.standing.values_mut() {
-            if let (Slot::Group(_), Some(key)) = (standing.slot, &standing.bound)
+        for held in self.allocations.values_mut() {
+            if let (Slot::Group(_), Some(key)) = (held.slot, &held.bound)
                 && !keeps(key)
             {
-                if let Some(place) = self.beside.get_mut(key).and_then(|it| it.place.take()) {
-                    self.holders.remove(&place);
+                if let Some(place) = self.tasks.get_mut(key).and_then(|it| it.place.take()) {
+                    self.task_by_allocation.remove(&place);
                 }
-                standing.bound = None;
+                held.bound = None;
             }
         }
     }
 
     pub fn bind(&mut self, task: &TaskId, allocation: &AllocationId) {
-        if let Some(standing) = self.standing.get_mut(allocation) {
-            standing.bound = Some(task.clone());
+        if let Some(held) = self.allocations.get_mut(allocation) {
+            held.bound = Some(task.clone());
         }
         self.leave(task);
-        let beside = self.beside.entry(task.clone()).or_default();
-        beside.place = Some(allocation.clone());
-        self.holders.insert(allocation.clone(), task.clone());
+        let info = self.tasks.entry(task.clone()).or_default();
+        info.place = Some(allocation.clone());
+        self.task_by_allocation
+            .insert(allocation.clone(), task.clone());
     }
 
     /// Removes the task's allocation.
     pub fn leave(&mut self, task: &TaskId) {
-        let beside = self.beside.get_mut(task);
-        if let Some(place) = beside.and_then(|it| it.place.take()) {
-            self.holders.remove(&place);
+        let info = self.tasks.get_mut(task);
+        if let Some(place) = info.and_then(|it| it.place.take()) {
+            self.task_by_allocation.remove(&place);
         }
     }
 
     /// Removes an ended allocation and returns its task.
     pub fn unbind(&mut self, allocation: &AllocationId) -> Option<TaskId> {
-        let task = self.standing.remove(allocation)?.bound?;
+        let task = self.allocations.remove(allocation)?.bound?;
         if self.place(&task) == Some(allocation) {
             self.leave(&task);
         }
@@ -82,7 +83,7 @@ impl Half {
     }
 
     /// The placeholder still exists and is assigned to this task.
-    fn is_for(&self, placeholder: &TaskId, task: &TaskId) -> bool {
+    fn is_assigned_to(&self, placeholder: &TaskId, task: &TaskId) -> bool {
         let core = self.core.as_ref();
         let held = core.and_then(|core| core.allocations.get(placeholder));
         let successor = held.and_then(|held| held.successor.as_ref());
@@ -98,11 +99,15 @@ impl Half {
 impl Applications {
     /// Binds free allocations to the tasks and placeholders that wait.
     pub(super) fn bind(&mut self, id: &AppId, now: Timestamp) {
-        if let Some(half) = self.halves.get_mut(id) {
-            half.release_given_up();
+        if let Some(record) = self.records.get_mut(id) {
+            record.unbind_released();
         }
-        let free = self.halves.get(id).map(Half::unbound).unwrap_or_default();
-        let successors = self.halves.get(id).map(Half::successors);
+        let free = self
+            .records
+            .get(id)
+            .map(AppRecord::unbound)
+            .unwrap_or_default();
+        let successors = self.records.get(id).map(AppRecord::successors);
         let successors = successors.unwrap_or_default();
         for (allocation, slot, node) in free {
             match slot {
@@ -122,31 +127,34 @@ impl Applications {
         (allocation, node): (AllocationId, NodeName),
         now: Timestamp,
     ) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let Some(task) = half.by_number.get(&number).cloned() else {
+        let Some(task) = record.by_number.get(&number).cloned() else {
             return;
         };
-        if let Some(placeholder) = successors.get(&task).filter(|it| half.is_for(it, &task)) {
-            half.bind(&task, &allocation);
-            let core = half.core.as_mut();
+        if let Some(placeholder) = successors
+            .get(&task)
+            .filter(|it| record.is_assigned_to(it, &task))
+        {
+            record.bind(&task, &allocation);
+            let core = record.core.as_mut();
             let held = core.and_then(|core| core.allocations.get_mut(placeholder));
             if let Some((_, on)) = held.and_then(|held| held.successor.as_mut()) {
                 *on = node;
             }
             self.replaced(id, placeholder.clone(), now);
-        } else if half
+        } else if record
             .core
             .as_ref()
             .is_some_and(|it| it.pending.contains_key(&task))
         {
-            half.bind(&task, &allocation);
+            record.bind(&task, &allocation);
             let key = task.clone();
-            if !self.core(id, core::Input::Placed { key, node }, now)
-                && let Some(half) = self.halves.get_mut(id)
+            if !self.step_core_and_deliver(id, core::Input::Placed { key, node }, now)
+                && let Some(record) = self.records.get_mut(id)
             {
-                half.unbind_only(&task, &allocation);
+                record.undo_binding(&task, &allocation);
             }
         }
     }
@@ -158,24 +166,24 @@ impl Applications {
         (allocation, node): (AllocationId, NodeName),
         now: Timestamp,
     ) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let (Some(group), Some(core)) = (half.group_name(number), half.core.as_mut()) else {
+        let (Some(group), Some(core)) = (record.group_name(number), record.core.as_mut()) else {
             return;
         };
         let mut asks = core.pending.values();
         let waits = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&group));
         if let Some(key) = waits.map(|ask| ask.key.clone()) {
-            half.bind(&key, &allocation);
+            record.bind(&key, &allocation);
             let input = core::Input::Placed {
                 key: key.clone(),
                 node,
             };
-            if !self.core(id, input, now)
-                && let Some(half) = self.halves.get_mut(id)
+            if !self.step_core_and_deliver(id, input, now)
+                && let Some(record) = self.records.get_mut(id)
             {
-                half.unbind_only(&key, &allocation);
+                record.undo_binding(&key, &allocation);
             }
         } else if core.lost().iter().any(|lost| lost.group == group) {
             self.repair(id, (group, node), &allocation, now);
@@ -190,10 +198,10 @@ impl Applications {
         allocation: &AllocationId,
         now: Timestamp,
     ) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let Some(core) = half.core.as_mut() else {
+        let Some(core) = record.core.as_mut() else {
             return;
         };
         let before: Vec<TaskId> = core.allocations.keys().cloned().collect();
@@ -209,18 +217,18 @@ impl Applications {
             .find(|key| before.binary_search(key).is_err())
             .cloned();
         if let Some(key) = new {
-            half.bind(&key, allocation);
+            record.bind(&key, allocation);
         }
-        self.say(id, step, now);
+        self.deliver_core_step(id, step, now);
     }
 
     /// Chooses placeholders for waiting tasks. The scheduler checks nodes, so every placeholder's
     /// node is acceptable here.
     pub(super) fn choose(&mut self, id: &AppId, now: Timestamp) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let Some(core) = half.core.as_mut() else {
+        let Some(core) = record.core.as_mut() else {
             return;
         };
         if !core.pending.values().any(|ask| core.is_replaceable(ask)) {
@@ -228,13 +236,13 @@ impl Applications {
         }
         let held = core.allocations.values().filter(|it| it.ask.placeholder);
         let nodes: std::collections::BTreeSet<NodeName> = held.map(|it| it.node.clone()).collect();
-        let mut rooms: Vec<Room> = nodes
+        let mut rooms: Vec<NodeSpace> = nodes
             .into_iter()
-            .map(|node| Room::of(node, Size::default()))
+            .map(|node| NodeSpace::new(node, Size::default()))
             .collect();
         let step = core.replace(&mut rooms, now);
         if !step.effects.is_empty() {
-            self.say(id, step, now);
+            self.deliver_core_step(id, step, now);
         }
     }
 
@@ -246,10 +254,10 @@ impl Applications {
         (by_us, termination): (bool, Termination),
         now: Timestamp,
     ) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let Some(core) = half.core.as_mut() else {
+        let Some(core) = record.core.as_mut() else {
             return;
         };
         let Some(held) = core.allocations.get(key) else {
@@ -263,31 +271,31 @@ impl Applications {
         // The group shrank and the scheduler removed its newest allocation. Another allocation of
         // the group is spare; the placeholder is bound to it.
         let group = core.allocations[key].ask.group.clone();
-        let number = half.group_number(group.as_ref().map(GroupName::as_str));
-        let spare = half.unbound().into_iter().find(|(_, slot, _)| {
+        let number = record.group_number(group.as_ref().map(GroupName::as_str));
+        let spare = record.unbound().into_iter().find(|(_, slot, _)| {
             let Slot::Group(of) = slot else { return false };
             Some(*of) == number
         });
         if let (true, Some((allocation, _, node))) = (by_us, spare) {
-            half.bind(key, &allocation);
-            let core = half.core.as_mut();
+            record.bind(key, &allocation);
+            let core = record.core.as_mut();
             if let Some(held) = core.and_then(|core| core.allocations.get_mut(key)) {
                 held.node = node;
             }
-            self.touch(id).keys.insert(key.clone());
+            self.mark_dirty(id).keys.insert(key.clone());
             return;
         }
-        self.touch(id).all = true;
+        self.mark_dirty(id).all = true;
         let key = key.clone();
-        self.core(id, core::Input::Lost { key, termination }, now);
+        self.step_core_and_deliver(id, core::Input::Lost { key, termination }, now);
     }
 }
 
-impl Half {
+impl AppRecord {
     /// Undoes a binding that the core refused.
-    fn unbind_only(&mut self, task: &TaskId, allocation: &AllocationId) {
-        if let Some(standing) = self.standing.get_mut(allocation) {
-            standing.bound = None;
+    fn undo_binding(&mut self, task: &TaskId, allocation: &AllocationId) {
+        if let Some(held) = self.allocations.get_mut(allocation) {
+            held.bound = None;
         }
         self.leave(task);
     }

@@ -16,9 +16,9 @@ use hayward_vocabulary::UserName;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::parse::Of;
-use super::record::{Half, Program};
-use super::view::{self, Filter, Said};
+use super::parse::TaskContext;
+use super::record::{AppRecord, Program};
+use super::view::{self, Filter};
 use super::{Applications, Verdicts, demand};
 use crate::config;
 use crate::store::Rows;
@@ -32,16 +32,16 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    pub fn show(&self, id: &AppId, whose: &Whose) -> Result<ApplicationView, Refusal> {
-        self.applications.show(id, whose, self.verdicts)
+    pub fn show(&self, id: &AppId, owner: &OwnerFilter) -> Result<ApplicationView, Refusal> {
+        self.applications.show(id, owner, self.verdicts)
     }
 }
 
 /// One request to applications; it sends its own answer.
-pub type Act = Box<dyn FnOnce(Access<'_>) + Send>;
+pub type ApplicationCommand = Box<dyn FnOnce(Access<'_>) + Send>;
 
 /// Owner that the application must have; `None`: any.
-pub type Whose = Option<String>;
+pub type OwnerFilter = Option<String>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
@@ -136,18 +136,23 @@ pub enum Remove {
 }
 
 impl Applications {
-    fn theirs(&self, id: &AppId, whose: &Whose) -> Result<&Half, Refusal> {
-        let half = self.halves.get(id);
-        let may = |half: &&Half| whose.as_ref().is_none_or(|user| user == half.user.as_str());
-        half.filter(may)
+    fn owned(&self, id: &AppId, owner: &OwnerFilter) -> Result<&AppRecord, Refusal> {
+        let record = self.records.get(id);
+        let may = |record: &&AppRecord| {
+            owner
+                .as_ref()
+                .is_none_or(|user| user == record.user.as_str())
+        };
+        record
+            .filter(may)
             .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
     }
 
     /// Task groups and queue of an application, which its tasks depend on.
-    pub fn of_tasks(&self, id: &AppId, whose: &Whose) -> Result<Of, Refusal> {
-        self.theirs(id, whose)?;
-        let known = self.book.get(id);
-        Ok(Of {
+    pub fn task_context(&self, id: &AppId, owner: &OwnerFilter) -> Result<TaskContext, Refusal> {
+        self.owned(id, owner)?;
+        let known = self.partition.get(id);
+        Ok(TaskContext {
             groups: known.map_or_else(Vec::new, |it| it.head.metadata.task_groups.clone()),
             in_queue: known.is_some_and(demand::asks_for_admission),
         })
@@ -162,16 +167,20 @@ impl Applications {
         moment: &Moment,
     ) -> Result<(bool, Vec<String>), Refusal> {
         let user: UserName = metadata.user.clone();
-        if self.halves.get(id).is_some_and(|half| half.user != user) {
+        if self
+            .records
+            .get(id)
+            .is_some_and(|record| record.user != user)
+        {
             return Err(Refusal::Taken(id.clone()));
         }
         let members = metadata.task_groups.iter();
         let members: usize = members.map(|it| it.min_member as usize).sum();
-        if !self.halves.contains_key(id) {
-            self.counted.has_room_for_application(&user, members)?;
+        if !self.records.contains_key(id) {
+            self.quota.check_application(&user, members)?;
         }
         match self
-            .book
+            .partition
             .add(config::APPLICATIONS, id, metadata, moment.now)?
         {
             Added::Existing { ignored_fields } => {
@@ -179,15 +188,15 @@ impl Applications {
                 Ok((false, fields.collect()))
             }
             Added::Created => {
-                self.counted.enter(&user, members);
-                let mut half = Half::new(uuid, user);
-                half.counted = members;
+                self.quota.enter(&user, members);
+                let mut record = AppRecord::new(uuid, user);
+                record.counted = members;
                 for message in warnings {
-                    half.warn(moment.now, None, message);
+                    record.warn(moment.now, None, message);
                 }
                 self.by_number.insert(uuid, id.clone());
-                self.halves.insert(id.clone(), half);
-                self.touch(id);
+                self.records.insert(id.clone(), record);
+                self.mark_dirty(id);
                 Ok((true, Vec::new()))
             }
         }
@@ -196,12 +205,12 @@ impl Applications {
     pub fn remove(
         &mut self,
         id: &AppId,
-        whose: &Whose,
+        owner: &OwnerFilter,
         how: Remove,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        self.theirs(id, whose)?;
-        match self.book.remove(id, how == Remove::ByForce) {
+        self.owned(id, owner)?;
+        match self.partition.remove(id, how == Remove::ByForce) {
             // Withdrawing the demand ends its processes.
             Ok(_) => {
                 self.withdraw(id, batch);
@@ -216,27 +225,27 @@ impl Applications {
     pub fn add_task(
         &mut self,
         (id, task): (&AppId, &TaskId),
-        whose: &Whose,
+        owner: &OwnerFilter,
         what: (Wish, Program),
         moment: &Moment,
     ) -> Result<bool, Refusal> {
         let one = vec![(task.clone(), what)];
-        Ok(self.add_tasks(id, whose, one, moment)?.contains(&true))
+        Ok(self.add_tasks(id, owner, one, moment)?.contains(&true))
     }
 
     /// True for each task that would be new; an error when not all could be added.
     pub fn would_add(
         &self,
         id: &AppId,
-        whose: &Whose,
+        owner: &OwnerFilter,
         tasks: &[&TaskId],
     ) -> Result<Vec<bool>, Refusal> {
-        let user = &self.theirs(id, whose)?.user;
-        let new = self.book.new_among(id, tasks.iter().copied());
+        let user = &self.owned(id, owner)?.user;
+        let new = self.partition.new_among(id, tasks.iter().copied());
         let new = new.map_err(|refused| not_added(id, refused))?;
-        self.counted.has_room(user, new)?;
+        self.quota.check_tasks(user, new)?;
         let known = |task: &&&TaskId| {
-            self.book
+            self.partition
                 .get(id)
                 .is_some_and(|it| it.tasks.contains_key(**task))
         };
@@ -247,23 +256,23 @@ impl Applications {
     pub fn add_tasks(
         &mut self,
         id: &AppId,
-        whose: &Whose,
+        owner: &OwnerFilter,
         tasks: Vec<(TaskId, (Wish, Program))>,
         moment: &Moment,
     ) -> Result<Vec<bool>, Refusal> {
-        let user = self.theirs(id, whose)?.user.clone();
+        let user = self.owned(id, owner)?.user.clone();
         let names: Vec<&TaskId> = tasks.iter().map(|(task, _)| task).collect();
-        self.would_add(id, whose, &names)?;
+        self.would_add(id, owner, &names)?;
         let mut entered = Vec::with_capacity(tasks.len());
         for (task, (wish, program)) in tasks {
-            let added = self.book.add_task(id, &task, wish, moment.now);
+            let added = self.partition.add_task(id, &task, wish, moment.now);
             let added = added.map_err(|refused| not_added(id, refused))?;
             let is_new = added == answers::TaskAdded::Created;
-            if let Some(half) = self.halves.get_mut(id).filter(|_| is_new) {
-                half.enter(&task, program);
-                half.counted += 1;
-                self.counted.recount(&user, (0, 1));
-                self.touch(id).keys.insert(task);
+            if let Some(record) = self.records.get_mut(id).filter(|_| is_new) {
+                record.enter(&task, program);
+                record.counted += 1;
+                self.quota.recount(&user, (0, 1));
+                self.mark_dirty(id).keys.insert(task);
             }
             entered.push(is_new);
         }
@@ -271,31 +280,34 @@ impl Applications {
     }
 
     fn is_placeholder(&self, id: &AppId, task: &TaskId) -> bool {
-        let known = self.book.get(id).and_then(|it| it.tasks.get(task));
+        let known = self.partition.get(id).and_then(|it| it.tasks.get(task));
         known.is_some_and(|it| it.placeholder)
     }
 
     /// Unknown tasks are no error, and placeholders count as unknown.
-    pub fn remove_task(&mut self, (id, task): (&AppId, &TaskId), whose: &Whose) {
-        if self.theirs(id, whose).is_ok() && !self.is_placeholder(id, task) {
-            self.book.remove_task(id, task);
-            self.touch(id).keys.insert(task.clone());
+    pub fn remove_task(&mut self, (id, task): (&AppId, &TaskId), owner: &OwnerFilter) {
+        if self.owned(id, owner).is_ok() && !self.is_placeholder(id, task) {
+            self.partition.remove_task(id, task);
+            self.mark_dirty(id).keys.insert(task.clone());
         }
     }
 
     pub fn tell(
         &mut self,
         id: &AppId,
-        whose: &Whose,
+        owner: &OwnerFilter,
         input: frontend::Input,
         moment: &Moment,
     ) -> Result<Told, Refusal> {
-        self.theirs(id, whose)?;
+        self.owned(id, owner)?;
         let missing = || Refusal::NoSuchApplication(id.clone());
-        let told = self.book.tell(id, input, moment.now).ok_or_else(missing)?;
-        self.touch(id).all = true;
-        let answer = answer(&told);
-        self.obey(id, told.step.effects, moment.now);
+        let reported = self
+            .partition
+            .tell(id, input, moment.now)
+            .ok_or_else(missing)?;
+        self.mark_dirty(id).all = true;
+        let answer = answer(&reported);
+        self.run_effects(id, reported.step.effects, moment.now);
         Ok(answer)
     }
 
@@ -303,20 +315,20 @@ impl Applications {
     pub fn complete_task(
         &mut self,
         (id, task): (&AppId, &TaskId),
-        whose: &Whose,
+        owner: &OwnerFilter,
         moment: &Moment,
     ) -> Result<Told, Refusal> {
-        self.theirs(id, whose)?;
+        self.owned(id, owner)?;
         let gives_back = self.is_placeholder(id, task);
-        let told = self
-            .book
+        let reported = self
+            .partition
             .tell_task(id, task, task::Event::Complete, moment.now);
-        let told = told.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
-        self.touch(id).keys.insert(task.clone());
+        let reported = reported.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
+        self.mark_dirty(id).keys.insert(task.clone());
         // The demand of its group shrinks.
-        self.touch(id).all |= gives_back;
-        let answer = answer(&told);
-        self.obey(id, told.step.effects, moment.now);
+        self.mark_dirty(id).all |= gives_back;
+        let answer = answer(&reported);
+        self.run_effects(id, reported.step.effects, moment.now);
         Ok(answer)
     }
 
@@ -324,60 +336,65 @@ impl Applications {
     pub fn confirm(
         &mut self,
         (id, task): (&AppId, &TaskId),
-        whose: &Whose,
+        owner: &OwnerFilter,
         moment: &Moment,
     ) -> Result<Told, Refusal> {
-        if self.halves.contains_key(id) {
-            self.theirs(id, whose)?;
-        } else if let Some(user) = whose
-            && self.book.buried_of(id).map(UserName::as_str) != Some(user.as_str())
+        if self.records.contains_key(id) {
+            self.owned(id, owner)?;
+        } else if let Some(user) = owner
+            && self.partition.removed_user(id).map(UserName::as_str) != Some(user.as_str())
         {
             return Err(Refusal::NoSuchApplication(id.clone()));
         }
-        let told = self.book.confirm(id, task, moment.now);
-        let told = told.ok_or_else(|| Refusal::NoSuchApplication(id.clone()))?;
-        let answer = answer(&told);
-        if self.halves.contains_key(id) {
-            self.touch(id).keys.insert(task.clone());
-            self.obey(id, told.step.effects, moment.now);
+        let reported = self.partition.confirm(id, task, moment.now);
+        let reported = reported.ok_or_else(|| Refusal::NoSuchApplication(id.clone()))?;
+        let answer = answer(&reported);
+        if self.records.contains_key(id) {
+            self.mark_dirty(id).keys.insert(task.clone());
+            self.run_effects(id, reported.step.effects, moment.now);
         }
         Ok(answer)
     }
 
-    pub fn show(&self, id: &AppId, whose: &Whose, said: Said) -> Result<ApplicationView, Refusal> {
-        let half = self.theirs(id, whose)?;
+    pub fn show(
+        &self,
+        id: &AppId,
+        owner: &OwnerFilter,
+        verdicts: &Verdicts,
+    ) -> Result<ApplicationView, Refusal> {
+        let record = self.owned(id, owner)?;
         let missing = || Refusal::NoSuchApplication(id.clone());
-        let front = self.book.get(id).ok_or_else(missing)?;
-        Ok(view::of(half, front, said))
+        let front = self.partition.get(id).ok_or_else(missing)?;
+        Ok(view::application(record, front, verdicts))
     }
 
     pub fn show_task(
         &self,
         (id, task): (&AppId, &TaskId),
-        whose: &Whose,
+        owner: &OwnerFilter,
     ) -> Result<TaskAccepted, Refusal> {
-        let half = self.theirs(id, whose)?;
-        let front = self.book.get(id);
+        let record = self.owned(id, owner)?;
+        let front = self.partition.get(id);
         let known = front.and_then(|it| it.tasks.get(task));
         let known = known.filter(|it| !it.placeholder);
         let missing = || Refusal::NoSuchTask(id.clone(), task.clone());
         Ok(TaskAccepted {
             application_id: id.to_string(),
-            task: view::task(half, known.ok_or_else(missing)?),
+            task: view::task(record, known.ok_or_else(missing)?),
         })
     }
 
     /// Sorted by id.
     pub fn list(&self, filter: &Filter) -> ApplicationList {
-        view::list(&self.book, &self.halves, filter)
+        view::list(&self.partition, &self.records, filter)
     }
 }
 
-fn answer<S: Serialize>(told: &answers::Told<S>) -> Told {
+fn answer<S: Serialize>(reported: &answers::Told<S>) -> Told {
     Told {
-        applied: told.applied,
-        reason: told.reason.as_ref().map(written),
-        state: told.state.as_ref().map(written),
+        applied: reported.applied,
+        reason: reported.reason.as_ref().map(written),
+        state: reported.state.as_ref().map(written),
     }
 }
 

@@ -15,21 +15,21 @@ use hayward_vocabulary::{
     AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
 
-use super::record::{Half, Slot};
+use super::record::{AppRecord, Slot};
 
 /// All groups of an application form one gang.
 const GANG: &str = "gang";
 
 /// Entry of a task that may have a process; `linked` is its placeholder.
-pub fn of_task(
-    half: &Half,
+pub fn task_entry(
+    record: &AppRecord,
     front: &frontend::Application,
     (task, linked): (&TaskId, Option<&TaskId>),
     stop_grace_ms: u64,
 ) -> Option<DemandEntry> {
-    let core = half.core.as_ref()?;
-    let beside = half.beside.get(task)?;
-    let number = beside.number?;
+    let core = record.core.as_ref()?;
+    let info = record.tasks.get(task)?;
+    let number = info.number?;
     let state = front.tasks.get(task).map(|it| it.state);
     if state.is_some_and(|state| state.is_terminated() || state == State::Killing) {
         return None;
@@ -58,9 +58,9 @@ pub fn of_task(
     let wish = front.tasks.get(task).map(|it| it.wish.clone());
     let wish = wish.unwrap_or_default();
     let priority = ask.priority;
-    let mut entry = blank(half, Slot::Task(number), ask.size.clone());
+    let mut entry = blank(record, Slot::Task(number), ask.size.clone());
     entry.submitted_at = ask.created_at;
-    entry.queued = queued(half, front, priority).map(|queued| {
+    entry.queued = queued(record, front, priority).map(|queued| {
         Box::new(Queued {
             originator: wish.originator,
             required_node: wish.placing.required_node,
@@ -71,27 +71,27 @@ pub fn of_task(
     });
     entry.machines = wish.placing.machines;
     entry.apart = wish.placing.apart.map(|spread| Apart {
-        group: half.whole(),
+        group: record.whole(),
         by_label: spread.by_label,
     });
     entry.part = Some(Part {
-        replaces: linked.and_then(|it| half.place(it)).cloned(),
+        replaces: linked.and_then(|it| record.place(it)).cloned(),
     });
-    entry.launch = launch(half, front, task, stop_grace_ms);
+    entry.launch = launch(record, front, task, stop_grace_ms);
     Some(entry)
 }
 
 /// Entry of a group that needs placeholders.
-pub fn of_group(
-    half: &Half,
+pub fn group_entry(
+    record: &AppRecord,
     front: &frontend::Application,
     number: u32,
     group: &TaskGroup,
 ) -> Option<DemandEntry> {
-    let wanted = wanted(half, front, group);
-    let core = half.core.as_ref()?;
+    let wanted = wanted(record, front, group);
+    let core = record.core.as_ref()?;
     let slot = Slot::Group(number);
-    let mut entry = blank(half, slot, group.min_resource.clone());
+    let mut entry = blank(record, slot, group.min_resource.clone());
     if wanted == 0 {
         return None;
     }
@@ -105,7 +105,7 @@ pub fn of_group(
         name: GANG.to_owned(),
         min: if atomic { wanted } else { 0 },
     });
-    entry.queued = queued(half, front, metadata.priority).map(|queued| {
+    entry.queued = queued(record, front, metadata.priority).map(|queued| {
         Box::new(Queued {
             gang,
             preempts: metadata.preempts,
@@ -113,23 +113,23 @@ pub fn of_group(
             ..queued
         })
     });
-    entry.settled = half.settled.get(&number).cloned().unwrap_or_default();
+    entry.settled = record.settled.get(&number).cloned().unwrap_or_default();
     Some(entry)
 }
 
 /// Entry that asks whether the queue admits an application without groups. It requests no process.
-pub fn of_queue(half: &Half, front: &frontend::Application) -> Option<DemandEntry> {
-    let core = half.core.as_ref()?;
+pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<DemandEntry> {
+    let core = record.core.as_ref()?;
     let asked = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
-    let judged = core.head.accepted || core.head.state != core::State::New;
-    if !asked || judged || front.head.state.is_dead() {
+    let verdicts_changed = core.head.accepted || core.head.state != core::State::New;
+    if !asked || verdicts_changed || front.head.state.is_dead() {
         return None;
     }
-    let mut entry = blank(half, Slot::Queue, Size::default());
+    let mut entry = blank(record, Slot::Queue, Size::default());
     entry.submitted_at = core.head.submitted_at;
     entry.max_processes = 0;
     entry.remaining_tasks = 0;
-    entry.queued = queued(half, front, front.head.metadata.priority).map(Box::new);
+    entry.queued = queued(record, front, front.head.metadata.priority).map(Box::new);
     Some(entry)
 }
 
@@ -142,8 +142,8 @@ pub fn asks_for_admission(front: &frontend::Application) -> bool {
 }
 
 /// Placeholders that the group holds, waits for, or has to replace.
-fn wanted(half: &Half, front: &frontend::Application, group: &TaskGroup) -> u64 {
-    let Some(core) = half.core.as_ref() else {
+fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) -> u64 {
+    let Some(core) = record.core.as_ref() else {
         return 0;
     };
     if front.head.state.is_dead() || core.head.state.is_over() {
@@ -166,11 +166,11 @@ fn wanted(half: &Half, front: &frontend::Application, group: &TaskGroup) -> u64 
     (asked.count() + held.count()) as u64 + lost
 }
 
-fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
+fn blank(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
     DemandEntry {
-        work: half.work(slot),
+        work: record.work(slot),
         kind: WorkKind::Job,
-        user: half.user.clone(),
+        user: record.user.clone(),
         class: None,
         submitted_at: hayward_vocabulary::Timestamp::default(),
         size,
@@ -195,13 +195,13 @@ fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
 }
 
 /// Queue, pool and priority; `None` for an application without queue, pool and gang.
-fn queued(half: &Half, front: &frontend::Application, priority: i32) -> Option<Queued> {
+fn queued(record: &AppRecord, front: &frontend::Application, priority: i32) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
     asks_for_admission(front).then(|| Queued {
         pool: metadata.pool.clone(),
         queue,
-        application: Some(half.whole().to_string()),
+        application: Some(record.whole().to_string()),
         priority,
         groups: metadata.groups.clone(),
         tags: metadata.tags.clone(),
@@ -210,12 +210,12 @@ fn queued(half: &Half, front: &frontend::Application, priority: i32) -> Option<Q
 }
 
 fn launch(
-    half: &Half,
+    record: &AppRecord,
     front: &frontend::Application,
     task: &TaskId,
     stop_grace_ms: u64,
 ) -> Option<Launch> {
-    let program = half.beside.get(task)?.program.as_ref()?;
+    let program = record.tasks.get(task)?.program.as_ref()?;
     let mut environment = program.environment.clone();
     // Variables of Hayward override those of the user.
     let said = [

@@ -20,7 +20,7 @@ pub enum End {
 }
 
 impl End {
-    pub fn of(entry: &AllocationEntry) -> Self {
+    pub fn from_allocation(entry: &AllocationEntry) -> Self {
         let exit = entry.exit.as_ref();
         let vacate = entry.vacate.as_ref();
         let how = || exit.map_or_else(|| "the exit is unknown".to_owned(), how_it_ended);
@@ -37,7 +37,7 @@ impl End {
     }
 
     /// The allocation was removed before its end was observed.
-    pub fn unheard() -> Self {
+    pub fn unobserved() -> Self {
         Self::Taken(Termination::Unknown, "the exit is unknown".to_owned())
     }
 

@@ -15,7 +15,7 @@ use hayward_vocabulary::Timestamp;
 use super::{Applications, demand};
 
 /// A message between the machines.
-enum Said {
+enum Message {
     ToCore(ToCore),
     ToFront(ToFront),
     /// A task that was asked to end has no process.
@@ -24,25 +24,36 @@ enum Said {
 
 impl Applications {
     /// Carries out the effects of a frontend step.
-    pub(super) fn obey(&mut self, id: &AppId, effects: Vec<Effect>, now: Timestamp) {
+    pub(super) fn run_effects(&mut self, id: &AppId, effects: Vec<Effect>, now: Timestamp) {
         let mut queue = VecDeque::new();
-        self.read_front(id, effects, now, &mut queue);
-        self.carry(id, queue, now);
+        self.queue_frontend_effects(id, effects, now, &mut queue);
+        self.deliver(id, queue, now);
     }
 
     /// Applies an input to the core and delivers what follows; true when it was accepted.
-    pub(super) fn core(&mut self, id: &AppId, input: core::Input, now: Timestamp) -> bool {
+    pub(super) fn step_core_and_deliver(
+        &mut self,
+        id: &AppId,
+        input: core::Input,
+        now: Timestamp,
+    ) -> bool {
         let mut queue = VecDeque::new();
         let applied = self.step_core(id, input, now, &mut queue);
-        self.carry(id, queue, now);
+        self.deliver(id, queue, now);
         applied
     }
 
     /// Applies an event to a task and delivers what follows.
-    pub(super) fn task(&mut self, id: &AppId, task: &TaskId, event: task::Event, now: Timestamp) {
-        if let Some(told) = self.book.tell_task(id, task, event, now) {
-            self.touch(id).keys.insert(task.clone());
-            self.obey(id, told.step.effects, now);
+    pub(super) fn step_task_and_deliver(
+        &mut self,
+        id: &AppId,
+        task: &TaskId,
+        event: task::Event,
+        now: Timestamp,
+    ) {
+        if let Some(reported) = self.partition.tell_task(id, task, event, now) {
+            self.mark_dirty(id).keys.insert(task.clone());
+            self.run_effects(id, reported.step.effects, now);
         }
     }
 
@@ -52,35 +63,39 @@ impl Applications {
             keys: vec![placeholder],
             termination: Termination::PlaceholderReplaced,
         };
-        self.carry(id, VecDeque::from([Said::ToFront(news)]), now);
+        self.deliver(id, VecDeque::from([Message::ToFront(news)]), now);
     }
 
-    fn carry(&mut self, id: &AppId, mut queue: VecDeque<Said>, now: Timestamp) {
-        while let Some(said) = queue.pop_front() {
-            match said {
-                Said::ToCore(ToCore::Submit(submission)) => {
-                    let Some(half) = self.halves.get_mut(id).filter(|it| it.core.is_none()) else {
+    fn deliver(&mut self, id: &AppId, mut queue: VecDeque<Message>, now: Timestamp) {
+        while let Some(message) = queue.pop_front() {
+            match message {
+                Message::ToCore(ToCore::Submit(submission)) => {
+                    let Some(record) = self.records.get_mut(id).filter(|it| it.core.is_none())
+                    else {
                         continue;
                     };
-                    let asks = self.book.get(id).is_some_and(demand::asks_for_admission);
-                    half.core = Some(core::Application::new(submission, now));
-                    self.touch(id).all = true;
+                    let asks = self
+                        .partition
+                        .get(id)
+                        .is_some_and(demand::asks_for_admission);
+                    record.core = Some(core::Application::new(submission, now));
+                    self.mark_dirty(id).all = true;
                     // A queue admits its applications first; without a queue each task is judged
                     // alone.
                     if !asks {
                         self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
                     }
                 }
-                Said::ToCore(message) => {
-                    self.note_to_core(id, &message);
+                Message::ToCore(message) => {
+                    self.mark_core_message(id, &message);
                     self.step_core(id, core::Input::Front(message), now, &mut queue);
                 }
-                Said::ToFront(news) => self.tell_front(id, news, now, &mut queue),
-                Said::Stopped(task) => {
+                Message::ToFront(news) => self.deliver_to_frontend(id, news, now, &mut queue),
+                Message::Stopped(task) => {
                     let event = task::Event::Killed;
-                    if let Some(told) = self.book.tell_task(id, &task, event, now) {
-                        self.touch(id).keys.insert(task);
-                        self.read_front(id, told.step.effects, now, &mut queue);
+                    if let Some(reported) = self.partition.tell_task(id, &task, event, now) {
+                        self.mark_dirty(id).keys.insert(task);
+                        self.queue_frontend_effects(id, reported.step.effects, now, &mut queue);
                     }
                 }
             }
@@ -92,9 +107,9 @@ impl Applications {
         id: &AppId,
         input: core::Input,
         now: Timestamp,
-        queue: &mut VecDeque<Said>,
+        queue: &mut VecDeque<Message>,
     ) -> bool {
-        let Some(core) = self.halves.get_mut(id).and_then(|it| it.core.as_mut()) else {
+        let Some(core) = self.records.get_mut(id).and_then(|it| it.core.as_mut()) else {
             return false;
         };
         let groups = core.head.groups.clone();
@@ -102,37 +117,37 @@ impl Applications {
         let after = core.head.groups.iter();
         let counted = after.filter(|(name, group)| groups.get(*name) != Some(*group));
         let counted: Vec<GroupName> = counted.map(|(name, _)| name.clone()).collect();
-        let touched = self.touch(id);
-        touched.groups.extend(counted);
-        touched.all |= !step.moved.is_empty();
+        let dirty = self.mark_dirty(id);
+        dirty.groups.extend(counted);
+        dirty.all |= !step.moved.is_empty();
         let applied = step.applied();
-        self.read_core(id, step, now, queue);
+        self.queue_core_effects(id, step, now, queue);
         applied
     }
 
-    pub(super) fn say(&mut self, id: &AppId, step: core::Step, now: Timestamp) {
+    pub(super) fn deliver_core_step(&mut self, id: &AppId, step: core::Step, now: Timestamp) {
         let mut queue = VecDeque::new();
-        self.touch(id).all = true;
-        self.read_core(id, step, now, &mut queue);
-        self.carry(id, queue, now);
+        self.mark_dirty(id).all = true;
+        self.queue_core_effects(id, step, now, &mut queue);
+        self.deliver(id, queue, now);
     }
 
-    fn read_core(
+    fn queue_core_effects(
         &mut self,
         id: &AppId,
         step: core::Step,
         now: Timestamp,
-        queue: &mut VecDeque<Said>,
+        queue: &mut VecDeque<Message>,
     ) {
         for effect in step.effects {
             match effect {
                 core::Effect::ToFront(ToFront::Release {
                     keys,
                     termination: Termination::PlaceholderReplaced,
-                }) => self.touch(id).keys.extend(keys),
-                core::Effect::ToFront(news) => queue.push_back(Said::ToFront(news)),
+                }) => self.mark_dirty(id).keys.extend(keys),
+                core::Effect::ToFront(news) => queue.push_back(Message::ToFront(news)),
                 core::Effect::Replacing { ask, .. } => {
-                    self.touch(id).keys.insert(ask);
+                    self.mark_dirty(id).keys.insert(ask);
                 }
                 core::Effect::PlaceholderMismatch { ask, types, .. } => {
                     let text = format!(
@@ -140,33 +155,33 @@ impl Applications {
                          group hold; they are released and it is placed on its own",
                         types.join(", ")
                     );
-                    if let Some(half) = self.halves.get_mut(id)
-                        && half.warnings.last().is_none_or(|it| it.message != text)
+                    if let Some(record) = self.records.get_mut(id)
+                        && record.warnings.last().is_none_or(|it| it.message != text)
                     {
-                        half.warn(now, Some(ask), text);
+                        record.warn(now, Some(ask), text);
                     }
                 }
             }
         }
     }
 
-    fn tell_front(
+    fn deliver_to_frontend(
         &mut self,
         id: &AppId,
         news: ToFront,
         now: Timestamp,
-        queue: &mut VecDeque<Said>,
+        queue: &mut VecDeque<Message>,
     ) {
-        let touched = self.touch(id);
+        let dirty = self.mark_dirty(id);
         match &news {
             ToFront::Release { keys, .. } | ToFront::ReleaseAsks { keys, .. } => {
-                touched.keys.extend(keys.iter().cloned());
+                dirty.keys.extend(keys.iter().cloned());
             }
             ToFront::Allocated { key, .. } | ToFront::AskRejected { key, .. } => {
-                touched.keys.insert(key.clone());
+                dirty.keys.insert(key.clone());
             }
-            ToFront::Repaired { ask, .. } => drop(touched.keys.insert(ask.key.clone())),
-            _ => touched.all = true,
+            ToFront::Repaired { ask, .. } => drop(dirty.keys.insert(ask.key.clone())),
+            _ => dirty.all = true,
         }
         let effects = match news {
             // A completed application stays readable until it expires or is removed.
@@ -181,72 +196,74 @@ impl Applications {
                 self.forget(id);
                 return;
             }
-            news => self.book.core(id, news, now).effects,
+            news => self.partition.core(id, news, now).effects,
         };
-        self.read_front(id, effects, now, queue);
+        self.queue_frontend_effects(id, effects, now, queue);
     }
 
     /// The core has completed. The application failed when no task succeeded.
     fn completed(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
-        let Some(front) = self.book.get(id) else {
+        let Some(front) = self.partition.get(id) else {
             return Vec::new();
         };
-        let input = match (front.head.state, front.came_to_nothing()) {
+        let input = match (front.head.state, front.failure_without_success()) {
             (frontend::State::Running, Some(message)) => {
-                return self.came_to_nothing(id, &message, now);
+                return self.fail_without_success(id, &message, now);
             }
             (frontend::State::Running, None) => frontend::Input::Complete,
             (frontend::State::Failing, _) => frontend::Input::Fail { reason: None },
             _ => return Vec::new(),
         };
-        let told = self.book.tell(id, input, now);
-        told.map(|it| it.step.effects).unwrap_or_default()
+        let reported = self.partition.tell(id, input, now);
+        reported.map(|it| it.step.effects).unwrap_or_default()
     }
 
-    fn came_to_nothing(&mut self, id: &AppId, message: &str, now: Timestamp) -> Vec<Effect> {
+    fn fail_without_success(&mut self, id: &AppId, message: &str, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         for state in [core::State::Failing, core::State::Failed] {
             let message = Some(message.to_owned());
-            let step = self.book.core(id, ToFront::Updated { state, message }, now);
+            let step = self
+                .partition
+                .core(id, ToFront::Updated { state, message }, now);
             effects.extend(step.effects);
         }
         effects
     }
 
-    fn read_front(
+    fn queue_frontend_effects(
         &mut self,
         id: &AppId,
         effects: Vec<Effect>,
         now: Timestamp,
-        queue: &mut VecDeque<Said>,
+        queue: &mut VecDeque<Message>,
     ) {
-        let Some(half) = self.halves.get_mut(id) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
         for effect in effects {
             match effect {
-                Effect::ToCore(message) => queue.push_back(Said::ToCore(message)),
+                Effect::ToCore(message) => queue.push_back(Message::ToCore(message)),
                 // A running process ends when its demand is withdrawn; its end arrives as an
                 // update.
-                Effect::Stop { task } if half.place(&task).is_none() => {
-                    queue.push_back(Said::Stopped(task));
+                Effect::Stop { task } if record.place(&task).is_none() => {
+                    queue.push_back(Message::Stopped(task));
                 }
-                Effect::Warn { task, message } => half.warn(now, Some(task), message),
+                Effect::Warn { task, message } => record.warn(now, Some(task), message),
                 // The scheduler starts what it granted.
                 Effect::Stop { .. } | Effect::Start { .. } | Effect::Drop => {}
             }
         }
     }
 
-    fn note_to_core(&mut self, id: &AppId, message: &ToCore) {
-        let touched = self.touch(id);
+    fn mark_core_message(&mut self, id: &AppId, message: &ToCore) {
+        let dirty = self.mark_dirty(id);
         match message {
-            ToCore::Ask(ask) => drop(touched.keys.insert(ask.key.clone())),
+            ToCore::Ask(ask) => drop(dirty.keys.insert(ask.key.clone())),
             ToCore::ReleaseAllocation { key, .. } | ToCore::Confirm { key, .. } => {
-                touched.keys.insert(key.clone());
+                dirty.keys.insert(key.clone());
             }
             // The ask may have been linked with a placeholder.
-            ToCore::ReleaseAsk { .. } | ToCore::Submit(_) | ToCore::Remove => touched.all = true,
+            ToCore::ReleaseAsk { .. } | ToCore::Submit(_) | ToCore::Remove => dirty.all = true,
         }
     }
 }

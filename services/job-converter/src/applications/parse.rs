@@ -24,7 +24,7 @@ const MOST_OF_A_GANG: u64 = 1 << 56;
 const NOT_SERVED: [&str; 3] = ["nodeSelector", "affinity", "topologySpreadConstraints"];
 
 /// Parsed submission; `warnings` lists what a lenient submission dropped.
-pub struct Read {
+pub struct Parsed {
     pub metadata: Metadata,
     pub warnings: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub fn application(
     given: &ApplicationSubmission,
     (user, groups): (UserName, &Groups),
     (strict, most_members): (bool, usize),
-) -> Result<Read, Vec<FieldFault>> {
+) -> Result<Parsed, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if given.queue_name.len() > LONGEST_QUEUE || given.queue_name.contains('\0') {
         faults.push(fault("/queueName", "is not a valid queue name"));
@@ -76,8 +76,8 @@ pub fn application(
         faults.extend(pointed);
     } else {
         // A lenient submission drops the whole list and continues without a gang.
-        let told = pointed.map(|it| format!("TaskGroupsError {}: {}", it.pointer, it.detail));
-        warnings.extend(told);
+        let reported = pointed.map(|it| format!("TaskGroupsError {}: {}", it.pointer, it.detail));
+        warnings.extend(reported);
     }
     if !faults.is_empty() {
         return Err(faults);
@@ -87,7 +87,7 @@ pub fn application(
     let metadata = Metadata {
         groups: groups.names().to_vec(),
         task_groups,
-        ..told(given, user)
+        ..plain_fields(given, user)
     };
     if metadata.asks_for_recovery() {
         warnings.push(format!(
@@ -95,11 +95,11 @@ pub fn application(
              placed by the rules"
         ));
     }
-    Ok(Read { metadata, warnings })
+    Ok(Parsed { metadata, warnings })
 }
 
 /// Fields that need no validation.
-fn told(given: &ApplicationSubmission, user: UserName) -> Metadata {
+fn plain_fields(given: &ApplicationSubmission, user: UserName) -> Metadata {
     Metadata {
         queue_name: given.queue_name.clone(),
         pool: given.pool.clone(),
@@ -109,7 +109,7 @@ fn told(given: &ApplicationSubmission, user: UserName) -> Metadata {
         preemptable: given.preemptable.unwrap_or(true),
         owner_references: given.owner_references.clone(),
         scheduling_policy_parameters: Policy::parse(&given.scheduling_policy_parameters),
-        ..Metadata::of(user)
+        ..Metadata::new(user)
     }
 }
 
@@ -160,7 +160,7 @@ fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
 }
 
 /// Task groups and queue of an application, which its tasks depend on.
-pub struct Of {
+pub struct TaskContext {
     pub groups: Vec<TaskGroup>,
     /// The application uses a pool with queues.
     pub in_queue: bool,
@@ -184,7 +184,7 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
         ("/preempts", given.preempts.is_some()),
         ("/preemptable", given.preemptable.is_some()),
     ];
-    for (pointer, _) in of_queues.iter().filter(|(_, said)| *said && !in_queue) {
+    for (pointer, _) in of_queues.iter().filter(|(_, is_set)| *is_set && !in_queue) {
         let text = "works in queues only; give the application a `queueName` or a `pool`";
         faults.push(fault(*pointer, text));
     }
@@ -194,7 +194,7 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
         ("/apart", apart.is_some()),
     ];
     let in_group = given.task_group_name.is_some();
-    for (pointer, _) in of_places.iter().filter(|(_, said)| *said && in_group) {
+    for (pointer, _) in of_places.iter().filter(|(_, is_set)| *is_set && in_group) {
         let text = "a task of a group replaces one of its placeholders: leave this out, \
                     or `taskGroupName`";
         faults.push(fault(*pointer, text));
@@ -217,7 +217,7 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
 /// All faults.
 pub fn task(
     given: &TaskSubmission,
-    of: &Of,
+    of: &TaskContext,
     traceparent: Option<String>,
 ) -> Result<(Wish, Program), Vec<FieldFault>> {
     let directory = given.working_directory.as_ref();
@@ -287,12 +287,12 @@ mod tests {
 
     use super::*;
 
-    fn of(groups: Vec<TaskGroup>) -> Of {
+    fn of(groups: Vec<TaskGroup>) -> TaskContext {
         let in_queue = !groups.is_empty();
-        Of { groups, in_queue }
+        TaskContext { groups, in_queue }
     }
 
-    fn read(body: Value, strict: bool) -> Result<Read, Vec<FieldFault>> {
+    fn read(body: Value, strict: bool) -> Result<Parsed, Vec<FieldFault>> {
         let given: ApplicationSubmission = serde_json::from_value(body).unwrap();
         application(
             &given,
@@ -321,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gang_of_more_than_is_kept_is_refused_whole() {
+    fn a_gang_above_the_limit_is_refused() {
         let group = json!({ "name": "a", "minMember": 101, "minResource": { "cpu": "1" } });
         let faults = read(json!({ "taskGroups": [group] }), true).err().unwrap();
         assert_eq!(faults[0].pointer, "/taskGroups");
     }
 
     #[test]
-    fn what_no_machine_has_and_what_nobody_waits_for_is_refused() {
+    fn amounts_and_timeouts_beyond_the_limits_are_refused() {
         let most = u64::MAX.to_string();
         let group = |memory: &str, members: u32| {
             let resource = json!({ "memory": memory });

@@ -10,7 +10,7 @@ use super::commands::Refusal;
 use crate::config::Settings;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Theirs {
+struct UserUsage {
     /// Applications, including ended ones until they are removed or expire.
     applications: usize,
     /// Live tasks, and gang members that are not created yet.
@@ -18,16 +18,16 @@ struct Theirs {
 }
 
 #[derive(Debug, Clone)]
-pub struct Counted {
+pub struct Quota {
     tasks: usize,
     /// Users with at least one application.
-    users: BTreeMap<UserName, Theirs>,
+    users: BTreeMap<UserName, UserUsage>,
     most_tasks: usize,
     most_tasks_of_user: usize,
     most_applications_of_user: usize,
 }
 
-impl Counted {
+impl Quota {
     pub fn new(settings: &Settings) -> Self {
         Self {
             tasks: 0,
@@ -44,18 +44,21 @@ impl Counted {
     }
 
     /// Checks the quota for one more application with so many members.
-    pub fn has_room_for_application(&self, user: &UserName, members: usize) -> Result<(), Refusal> {
-        let (has, limit) = (self.of(user).applications, self.most_applications_of_user);
+    pub fn check_application(&self, user: &UserName, members: usize) -> Result<(), Refusal> {
+        let (has, limit) = (
+            self.usage(user).applications,
+            self.most_applications_of_user,
+        );
         if has >= limit {
             let user = user.clone();
             return Err(Refusal::UserHasMost { user, has, limit });
         }
-        self.has_room(user, members)
+        self.check_tasks(user, members)
     }
 
     /// Checks the quota for so many more tasks.
-    pub fn has_room(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
-        let (has, limit) = (self.of(user).tasks, self.most_tasks_of_user);
+    pub fn check_tasks(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
+        let (has, limit) = (self.usage(user).tasks, self.most_tasks_of_user);
         if has.saturating_add(more) > limit {
             let user = user.clone();
             return Err(Refusal::UserFull { user, has, limit });
@@ -67,36 +70,36 @@ impl Counted {
 
     /// Counts a new application with its tasks.
     pub fn enter(&mut self, user: &UserName, tasks: usize) {
-        self.change(user, |theirs| theirs.applications += 1);
+        self.change(user, |usage| usage.applications += 1);
         self.recount(user, (0, tasks));
     }
 
     pub fn leave(&mut self, user: &UserName, tasks: usize) {
         self.recount(user, (tasks, 0));
-        self.change(user, |theirs| {
-            theirs.applications = theirs.applications.saturating_sub(1);
+        self.change(user, |usage| {
+            usage.applications = usage.applications.saturating_sub(1);
         });
     }
 
     /// Replaces the number of tasks of one application.
     pub fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
         self.tasks = (self.tasks + now).saturating_sub(before);
-        self.change(user, |theirs| {
-            theirs.tasks = (theirs.tasks + now).saturating_sub(before);
+        self.change(user, |usage| {
+            usage.tasks = (usage.tasks + now).saturating_sub(before);
         });
     }
 
-    fn of(&self, user: &UserName) -> Theirs {
+    fn usage(&self, user: &UserName) -> UserUsage {
         self.users.get(user).copied().unwrap_or_default()
     }
 
-    fn change(&mut self, user: &UserName, how: impl FnOnce(&mut Theirs)) {
-        let mut theirs = self.of(user);
-        how(&mut theirs);
-        if theirs == Theirs::default() {
+    fn change(&mut self, user: &UserName, how: impl FnOnce(&mut UserUsage)) {
+        let mut usage = self.usage(user);
+        how(&mut usage);
+        if usage == UserUsage::default() {
             self.users.remove(user);
         } else {
-            self.users.insert(user.clone(), theirs);
+            self.users.insert(user.clone(), usage);
         }
     }
 }
@@ -106,24 +109,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_left_is_not_counted_and_nothing_stays_of_who_has_none() {
+    fn removed_applications_are_not_counted() {
         let settings = Settings {
             max_user_applications: 1,
             max_user_application_tasks: 3,
             ..Settings::default()
         };
-        let mut counted = Counted::new(&settings);
+        let mut counted = Quota::new(&settings);
         let (ann, bob): (UserName, UserName) = ("ann".parse().unwrap(), "bob".parse().unwrap());
         counted.enter(&ann, 2);
-        let told = counted.has_room_for_application(&ann, 0).unwrap_err();
-        assert!(told.to_string().contains("max_user_applications"), "{told}");
-        assert!(counted.has_room_for_application(&bob, 3).is_ok());
-        assert!(counted.has_room(&ann, 1).is_ok());
-        assert!(counted.has_room(&ann, 2).is_err());
+        let reported = counted.check_application(&ann, 0).unwrap_err();
+        assert!(
+            reported.to_string().contains("max_user_applications"),
+            "{reported}"
+        );
+        assert!(counted.check_application(&bob, 3).is_ok());
+        assert!(counted.check_tasks(&ann, 1).is_ok());
+        assert!(counted.check_tasks(&ann, 2).is_err());
         counted.recount(&ann, (2, 1));
-        assert!(counted.has_room(&ann, 2).is_ok());
+        assert!(counted.check_tasks(&ann, 2).is_ok());
         counted.leave(&ann, 1);
-        assert!(counted.has_room_for_application(&ann, 3).is_ok());
+        assert!(counted.check_application(&ann, 3).is_ok());
         assert!(counted.users.is_empty() && counted.tasks == 0);
     }
 }

@@ -15,21 +15,21 @@ use uuid::Uuid;
 const WARNINGS: usize = 16;
 
 #[derive(Clone)]
-pub struct Half {
+pub struct AppRecord {
     pub uuid: Uuid,
     pub user: UserName,
     /// `None` until the frontend has submitted the application.
     pub core: Option<core::Application>,
     /// Number, program and allocation of each task and placeholder.
-    pub beside: BTreeMap<TaskId, Beside>,
+    pub tasks: BTreeMap<TaskId, TaskInfo>,
     pub by_number: BTreeMap<u32, TaskId>,
     pub next_number: u32,
     /// Current allocations, as rm-scheduler publishes them.
-    pub standing: BTreeMap<AllocationId, Standing>,
+    pub allocations: BTreeMap<AllocationId, HeldAllocation>,
     /// Task of each allocation, including allocations restored from rows.
-    pub holders: BTreeMap<AllocationId, TaskId>,
+    pub task_by_allocation: BTreeMap<AllocationId, TaskId>,
     /// Tasks whose allocation was removed; checked when the update is applied.
-    pub vacated: Vec<TaskId>,
+    pub unallocated: Vec<TaskId>,
     /// Settled placeholder allocations, by group number.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
@@ -47,7 +47,7 @@ pub struct Half {
 
 /// One allocation of an application.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct HeldAllocation {
     pub slot: Slot,
     pub node: NodeName,
     /// The placeholder or task that holds it.
@@ -66,7 +66,7 @@ pub enum Slot {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
+pub struct TaskInfo {
     /// Tasks only: number in the work id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
@@ -122,7 +122,7 @@ pub struct TaskRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<core::Allocation>,
     #[serde(flatten)]
-    pub beside: Beside,
+    pub info: TaskInfo,
 }
 
 impl TaskRow {
@@ -133,7 +133,7 @@ impl TaskRow {
 
 /// Changes of one application that may need new rows or entries.
 #[derive(Debug, Default)]
-pub struct Touched {
+pub struct Dirty {
     /// All tasks changed.
     pub all: bool,
     pub keys: BTreeSet<TaskId>,
@@ -141,18 +141,18 @@ pub struct Touched {
     pub groups: BTreeSet<GroupName>,
 }
 
-impl Half {
+impl AppRecord {
     pub fn new(uuid: Uuid, user: UserName) -> Self {
         Self {
             uuid,
             user,
             core: None,
-            beside: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             by_number: BTreeMap::new(),
             next_number: 0,
-            standing: BTreeMap::new(),
-            holders: BTreeMap::new(),
-            vacated: Vec::new(),
+            allocations: BTreeMap::new(),
+            task_by_allocation: BTreeMap::new(),
+            unallocated: Vec::new(),
             settled: BTreeMap::new(),
             warnings: Vec::new(),
             counted: 0,
@@ -185,12 +185,12 @@ impl Half {
         let number = self.next_number;
         self.next_number += 1;
         self.by_number.insert(number, id.clone());
-        let beside = Beside {
+        let info = TaskInfo {
             number: Some(number),
             program: Some(program),
-            ..Beside::default()
+            ..TaskInfo::default()
         };
-        self.beside.insert(id.clone(), beside);
+        self.tasks.insert(id.clone(), info);
     }
 
     /// The core is active, but has no asks and no allocations.
@@ -203,7 +203,7 @@ impl Half {
     }
 
     pub fn place(&self, id: &TaskId) -> Option<&AllocationId> {
-        self.beside.get(id)?.place.as_ref()
+        self.tasks.get(id)?.place.as_ref()
     }
 
     pub fn warn(&mut self, at: Timestamp, task: Option<TaskId>, message: String) {
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_of_a_part_reads_back() {
-        let half = Half::new(Uuid::from_u128(77), "ann".parse().unwrap());
+    fn a_work_id_reads_back() {
+        let record = AppRecord::new(Uuid::from_u128(77), "ann".parse().unwrap());
         for slot in [Slot::Task(3), Slot::Group(0), Slot::Queue] {
-            assert_eq!(read_work(&half.work(slot)), Some((half.uuid, slot)));
+            assert_eq!(read_work(&record.work(slot)), Some((record.uuid, slot)));
         }
         for other in ["job_1", "app_1.1", "app_x.g1"] {
             assert_eq!(read_work(&WorkId::new(other).unwrap()), None, "{other}");

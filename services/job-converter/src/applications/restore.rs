@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use hayward_job_converter_application_protocol::core;
 use hayward_job_converter_application_protocol::frontend;
 use hayward_job_converter_application_protocol::ids::TaskId;
-use hayward_job_converter_application_protocol::partition::Book;
+use hayward_job_converter_application_protocol::partition::Partition;
 use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
-use super::record::{Half, HeadRow, TaskRow, hash};
+use super::record::{AppRecord, HeadRow, TaskRow, hash};
 use super::{Applications, limits};
 use crate::config::Settings;
 use crate::store::applications::{HeadText, TaskText};
@@ -31,16 +31,16 @@ impl Applications {
         let mut fronts = Vec::with_capacity(heads.len());
         for head in heads {
             let tasks = by_app.remove(&head.uuid).unwrap_or_default();
-            let (front, mut half) = one(head, tasks)?;
-            half.counted = front.expected();
-            all.counted.enter(&half.user, half.counted);
+            let (front, mut record) = one(head, tasks)?;
+            record.counted = front.expected();
+            all.quota.enter(&record.user, record.counted);
             let id = front.head.id.clone();
-            all.by_number.insert(half.uuid, id.clone());
-            all.halves.insert(id.clone(), half);
-            all.touch(&id).all = true;
+            all.by_number.insert(record.uuid, id.clone());
+            all.records.insert(id.clone(), record);
+            all.mark_dirty(&id).all = true;
             fronts.push(front);
         }
-        all.book = Book::loaded(limits(settings), fronts);
+        all.partition = Partition::loaded(limits(settings), fronts);
         Ok(all)
     }
 }
@@ -48,16 +48,16 @@ impl Applications {
 fn one(
     head: HeadText,
     tasks: Vec<TaskText>,
-) -> Result<(frontend::Application, Half), serde_json::Error> {
+) -> Result<(frontend::Application, AppRecord), serde_json::Error> {
     use serde::de::Error as _;
     let row: HeadRow = serde_json::from_str(&head.body)?;
     let user = UserName::new(head.user).map_err(serde_json::Error::custom)?;
-    let mut half = Half::new(head.uuid, user);
-    half.next_number = row.next_number;
-    half.settled = row.settled.into_owned();
-    half.warnings = row.warnings.into_owned();
-    half.written = head.body;
-    half.core = row.core.map(|core| core::Application {
+    let mut record = AppRecord::new(head.uuid, user);
+    record.next_number = row.next_number;
+    record.settled = row.settled.into_owned();
+    record.warnings = row.warnings.into_owned();
+    record.written = head.body;
+    record.core = row.core.map(|core| core::Application {
         head: core.into_owned(),
         pending: BTreeMap::new(),
         allocations: BTreeMap::new(),
@@ -67,19 +67,21 @@ fn one(
         let id = TaskId::new(text.id).map_err(serde_json::Error::custom)?;
         let row: TaskRow = serde_json::from_str(&text.body)?;
         known.extend(row.task);
-        if let Some(core) = half.core.as_mut() {
+        if let Some(core) = record.core.as_mut() {
             core.pending.extend(row.ask.map(|ask| (id.clone(), ask)));
             core.allocations
                 .extend(row.held.map(|held| (id.clone(), held)));
         }
-        if let Some(number) = row.beside.number {
-            half.by_number.insert(number, id.clone());
+        if let Some(number) = row.info.number {
+            record.by_number.insert(number, id.clone());
         }
-        let place = row.beside.place.clone();
-        half.holders.extend(place.map(|place| (place, id.clone())));
-        half.written_tasks.insert(id.clone(), hash(&text.body));
-        half.beside.insert(id, row.beside);
+        let place = row.info.place.clone();
+        record
+            .task_by_allocation
+            .extend(place.map(|place| (place, id.clone())));
+        record.written_tasks.insert(id.clone(), hash(&text.body));
+        record.tasks.insert(id, row.info);
     }
     let front = frontend::Application::loaded(row.front.into_owned(), known);
-    Ok((front, half))
+    Ok((front, record))
 }

@@ -12,22 +12,19 @@ use hayward_job_converter_application_protocol::frontend;
 use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::log::StateLog;
-use hayward_job_converter_application_protocol::partition::Book;
+use hayward_job_converter_application_protocol::partition::Partition;
 use hayward_job_converter_application_protocol::task::Task;
-use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::WorkId;
 
 use super::commands::{code, written};
-use super::demand;
-use super::record::{Half, Slot};
+use super::record::{AppRecord, Slot};
+use super::{Verdicts, demand};
 
 /// Tasks and placeholders in one view, at most.
 const SHOWN: usize = 1_000;
 const REASONS: usize = 16;
 /// Applications read by one request, at most.
 const LOOKED_AT: usize = 20_000;
-
-pub type Said<'a> = &'a BTreeMap<String, VerdictEntry>;
 
 /// Filter and page of a list.
 #[derive(Debug, Clone, Default)]
@@ -40,33 +37,37 @@ pub struct Filter {
     pub after: Option<AppId>,
 }
 
-pub fn of(half: &Half, front: &frontend::Application, said: Said) -> ApplicationView {
+pub fn application(
+    record: &AppRecord,
+    front: &frontend::Application,
+    verdicts: &Verdicts,
+) -> ApplicationView {
     let head = &front.head;
-    let core = half.core.as_ref();
+    let core = record.core.as_ref();
     let real = || front.tasks.values().filter(|it| !it.placeholder);
     let mut task_states: BTreeMap<String, u64> = BTreeMap::new();
     for task in real() {
-        *task_states.entry(word(&task.state)).or_default() += 1;
+        *task_states.entry(debug_name(&task.state)).or_default() += 1;
     }
     let timers = core.map(|core| serde_json::to_value(&core.head.timers).unwrap_or_default());
     ApplicationView {
         id: head.id.to_string(),
-        user: half.user.clone(),
+        user: record.user.clone(),
         queue_name: head.metadata.queue_name.clone(),
         pool: head.metadata.pool.clone(),
         priority: head.metadata.priority,
         tags: head.metadata.tags.clone(),
         created_at: head.metadata.creation_time.unwrap_or_default(),
-        state: word(&head.state),
-        scheduling_state: core.map(|core| word(&core.head.state)),
+        state: debug_name(&head.state),
+        scheduling_state: core.map(|core| debug_name(&core.head.state)),
         failure: head.failure.as_ref().map(failure),
-        task_groups: groups(half, &head.metadata.task_groups),
-        tasks: real().take(SHOWN).map(|it| task(half, it)).collect(),
+        task_groups: groups(record, &head.metadata.task_groups),
+        tasks: real().take(SHOWN).map(|it| task(record, it)).collect(),
         task_states,
-        placeholders: placeholders(half),
-        state_log: log(half, front),
-        warnings: half.warnings.iter().map(warning).collect(),
-        why: why(half, front, said),
+        placeholders: placeholders(record),
+        state_log: log(record, front),
+        warnings: record.warnings.iter().map(warning).collect(),
+        why: why(record, front, verdicts),
         timers: timers
             .and_then(|it| serde_json::from_value(it).ok())
             .unwrap_or_default(),
@@ -84,10 +85,10 @@ fn warning(it: &super::record::Warning) -> ApplicationWarning {
 
 /// All states, by wire name.
 pub fn states() -> Vec<String> {
-    frontend::State::ALL.iter().map(word).collect()
+    frontend::State::ALL.iter().map(debug_name).collect()
 }
 
-fn word(state: &impl Debug) -> String {
+fn debug_name(state: &impl Debug) -> String {
     format!("{state:?}")
 }
 
@@ -98,8 +99,8 @@ fn failure(failure: &frontend::Failure) -> ApplicationFailure {
     }
 }
 
-fn groups(half: &Half, groups: &[TaskGroup]) -> Vec<GroupView> {
-    let core = half.core.as_ref();
+fn groups(record: &AppRecord, groups: &[TaskGroup]) -> Vec<GroupView> {
+    let core = record.core.as_ref();
     let one = |(at, group): (u32, &TaskGroup)| {
         let counters = core.and_then(|core| core.head.groups.get(&group.name));
         let counters = counters.copied().unwrap_or_default();
@@ -123,32 +124,32 @@ fn groups(half: &Half, groups: &[TaskGroup]) -> Vec<GroupView> {
             timedout: counters.timedout,
             pending: u32::try_from(pending).unwrap_or(u32::MAX),
             held: u32::try_from(held).unwrap_or(u32::MAX),
-            work: half.work(Slot::Group(at)),
+            work: record.work(Slot::Group(at)),
         }
     };
     (0..).zip(groups).map(one).collect()
 }
 
-pub fn task(half: &Half, task: &Task) -> ApplicationTaskView {
-    let beside = half.beside.get(&task.id);
-    let number = beside.and_then(|it| it.number).unwrap_or_default();
+pub fn task(record: &AppRecord, task: &Task) -> ApplicationTaskView {
+    let info = record.tasks.get(&task.id);
+    let number = info.and_then(|it| it.number).unwrap_or_default();
     ApplicationTaskView {
         id: task.id.to_string(),
         alias: task.alias().to_owned(),
-        state: word(&task.state),
+        state: debug_name(&task.state),
         task_group_name: task.wish.task_group_name.as_ref().map(ToString::to_string),
         size: task.wish.size.clone(),
         priority: task.wish.priority,
         node: task.node.clone(),
-        allocation: beside.and_then(|it| it.place.clone()),
-        work: half.work(Slot::Task(number)),
-        exit: beside.and_then(|it| it.exit.clone()),
+        allocation: info.and_then(|it| it.place.clone()),
+        work: record.work(Slot::Task(number)),
+        exit: info.and_then(|it| it.exit.clone()),
         failure: task.failure.as_ref().map(failure),
     }
 }
 
-fn placeholders(half: &Half) -> Vec<PlaceholderView> {
-    let Some(core) = &half.core else {
+fn placeholders(record: &AppRecord) -> Vec<PlaceholderView> {
+    let Some(core) = &record.core else {
         return Vec::new();
     };
     let held = core.allocations.values().filter(|it| it.ask.placeholder);
@@ -161,7 +162,7 @@ fn placeholders(half: &Half) -> Vec<PlaceholderView> {
             .map(ToString::to_string)
             .unwrap_or_default(),
         node: Some(held.node.clone()),
-        allocation: half.place(&held.ask.key).cloned(),
+        allocation: record.place(&held.ask.key).cloned(),
         replaced_by: held.successor.as_ref().map(|(ask, _)| ask.key.to_string()),
     });
     let waiting = core.pending.values().filter(|it| it.placeholder);
@@ -179,9 +180,9 @@ fn placeholders(half: &Half) -> Vec<PlaceholderView> {
     held.chain(waiting).take(SHOWN).collect()
 }
 
-fn log(half: &Half, front: &frontend::Application) -> Vec<StateLogEntry> {
+fn log(record: &AppRecord, front: &frontend::Application) -> Vec<StateLogEntry> {
     let mut all = entries(&front.head.log, "application");
-    if let Some(core) = &half.core {
+    if let Some(core) = &record.core {
         all.extend(entries(&core.head.log, "scheduling"));
     }
     all.sort_by_key(|entry| entry.at);
@@ -191,15 +192,15 @@ fn log(half: &Half, front: &frontend::Application) -> Vec<StateLogEntry> {
 fn entries<S: Debug>(log: &StateLog<S>, machine: &str) -> Vec<StateLogEntry> {
     let entries = log.entries.iter().map(|entry| StateLogEntry {
         at: entry.at,
-        state: word(&entry.state),
+        state: debug_name(&entry.state),
         machine: machine.to_owned(),
     });
     entries.collect()
 }
 
 /// Verdicts of waiting groups, then of waiting tasks.
-fn why(half: &Half, front: &frontend::Application, said: Said) -> Vec<WaitView> {
-    let Some(core) = &half.core else {
+fn why(record: &AppRecord, front: &frontend::Application, verdicts: &Verdicts) -> Vec<WaitView> {
+    let Some(core) = &record.core else {
         return Vec::new();
     };
     let mut waiting: Vec<(String, WorkId)> = Vec::new();
@@ -209,59 +210,64 @@ fn why(half: &Half, front: &frontend::Application, said: Said) -> Vec<WaitView> 
         if asked
             || (core.head.state == hayward_job_converter_application_protocol::core::State::New)
         {
-            waiting.push((group.name.to_string(), half.work(Slot::Group(at))));
+            waiting.push((group.name.to_string(), record.work(Slot::Group(at))));
         }
     }
-    if demand::of_queue(half, front).is_some() {
+    if demand::queue_entry(record, front).is_some() {
         let metadata = &front.head.metadata;
         let pool = metadata.pool.clone().unwrap_or_default();
         let queue = Some(metadata.queue_name.clone()).filter(|it| !it.is_empty());
-        waiting.push((queue.unwrap_or(pool), half.work(Slot::Queue)));
+        waiting.push((queue.unwrap_or(pool), record.work(Slot::Queue)));
     }
     let tasks = core.pending.values().filter(|it| !it.placeholder);
     for ask in tasks.take(REASONS) {
-        let number = half.beside.get(&ask.key).and_then(|it| it.number);
-        let work = number.map(|number| half.work(Slot::Task(number)));
+        let number = record.tasks.get(&ask.key).and_then(|it| it.number);
+        let work = number.map(|number| record.work(Slot::Task(number)));
         waiting.extend(work.map(|work| (ask.key.to_string(), work)));
     }
     if front.head.state.is_dead() {
         waiting.clear();
     }
-    let told = waiting.into_iter().take(REASONS);
-    told.map(|(of, work)| match said.get(work.as_str()) {
-        Some(verdict) => WaitView {
-            of,
-            reason: written(&verdict.reason),
-            detail: verdict.detail.clone(),
-            refused: verdict.refused,
-            unblock: verdict.unblock.clone(),
-            work,
-        },
-        None => WaitView {
-            of,
-            reason: NOT_YET_CONSIDERED.to_owned(),
-            detail: "the scheduler has not considered it yet".to_owned(),
-            refused: false,
-            unblock: None,
-            work,
-        },
-    })
-    .collect()
+    let reported = waiting.into_iter().take(REASONS);
+    reported
+        .map(|(of, work)| match verdicts.get(work.as_str()) {
+            Some(verdict) => WaitView {
+                of,
+                reason: written(&verdict.reason),
+                detail: verdict.detail.clone(),
+                refused: verdict.refused,
+                unblock: verdict.unblock.clone(),
+                work,
+            },
+            None => WaitView {
+                of,
+                reason: NOT_YET_CONSIDERED.to_owned(),
+                detail: "the scheduler has not considered it yet".to_owned(),
+                refused: false,
+                unblock: None,
+                work,
+            },
+        })
+        .collect()
 }
 
 /// Other users' applications are skipped first, so that no cursor names one.
-pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> ApplicationList {
+pub fn list(
+    partition: &Partition,
+    records: &BTreeMap<AppId, AppRecord>,
+    filter: &Filter,
+) -> ApplicationList {
     use std::ops::Bound::{Excluded, Unbounded};
     let after = filter.after.as_ref().map_or(Unbounded, Excluded);
-    let mine = |half: &Half| {
+    let mine = |record: &AppRecord| {
         let user = filter.user.as_deref();
-        user.is_none_or(|user| user == half.user.as_str())
+        user.is_none_or(|user| user == record.user.as_str())
     };
-    let own = halves.range::<AppId, _>((after, Unbounded));
-    let own = own.filter(|(_, half)| mine(half));
+    let own = records.range::<AppId, _>((after, Unbounded));
+    let own = own.filter(|(_, record)| mine(record));
     let mut items = Vec::new();
     let mut last = None;
-    for (looked_at, (id, half)) in own.enumerate() {
+    for (looked_at, (id, record)) in own.enumerate() {
         if items.len() == filter.limit || looked_at == LOOKED_AT {
             let next_cursor = last;
             return ApplicationList {
@@ -271,12 +277,12 @@ pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> App
             };
         }
         last = Some(id.to_string());
-        let Some(front) = book.get(id) else {
+        let Some(front) = partition.get(id) else {
             continue;
         };
         let state = filter.state.as_deref();
-        if state.is_none_or(|state| state == word(&front.head.state)) {
-            items.push(summary(half, front));
+        if state.is_none_or(|state| state == debug_name(&front.head.state)) {
+            items.push(summary(record, front));
         }
     }
     ApplicationList {
@@ -286,19 +292,22 @@ pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> App
     }
 }
 
-fn summary(half: &Half, front: &frontend::Application) -> ApplicationSummary {
+fn summary(record: &AppRecord, front: &frontend::Application) -> ApplicationSummary {
     let placeholder = |wanted: bool| {
-        let core = half.core.as_ref();
+        let core = record.core.as_ref();
         let held = core.into_iter().flat_map(|core| core.allocations.values());
         held.filter(|it| it.ask.placeholder == wanted).count() as u64
     };
     let tasks = front.tasks.values().filter(|it| !it.placeholder);
     ApplicationSummary {
         id: front.head.id.to_string(),
-        user: half.user.clone(),
+        user: record.user.clone(),
         queue_name: front.head.metadata.queue_name.clone(),
-        state: word(&front.head.state),
-        scheduling_state: half.core.as_ref().map(|core| word(&core.head.state)),
+        state: debug_name(&front.head.state),
+        scheduling_state: record
+            .core
+            .as_ref()
+            .map(|core| debug_name(&core.head.state)),
         tasks: tasks.count() as u64,
         placed: placeholder(false),
         placeholders: placeholder(true),

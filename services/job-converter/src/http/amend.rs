@@ -100,7 +100,9 @@ pub async fn show_service_submission(
     app.publisher.readable()?;
     let (uuid, _) = work::owner(&app, &caller, (WorkKind::Service, &id))?;
     let lost = |error| Problem::unavailable("the submission cannot be read now", error);
-    let found = store::work::standing(&app.pool, uuid).await.map_err(lost)?;
+    let found = store::work::current_submission(&app.pool, uuid)
+        .await
+        .map_err(lost)?;
     let found = found.ok_or_else(|| Problem::not_found(&id))?;
     let service = serde_json::from_str(&found.submission).map_err(Problem::internal)?;
     let generation = u64::try_from(found.generation).unwrap_or(0);

@@ -23,20 +23,20 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, revision, work};
-use crate::applications::{Access, Act, Refusal, Remove, Whose, parse};
+use crate::applications::{Access, ApplicationCommand, OwnerFilter, Refusal, Remove, parse};
 use crate::command::Command;
 use crate::work::validate;
 
 /// Applies a command to an application and waits for its commit. A dry run applies it to a copy
 /// (A10).
-async fn ask<T: Send + 'static>(
+async fn run_command<T: Send + 'static>(
     app: &App,
     of: AppId,
     act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     answered(
         app.handle
-            .ask(|reply| Command::Applications(of, told(act, reply)))
+            .ask(|reply| Command::Applications(of, answering(act, reply)))
             .await?,
     )
 }
@@ -54,7 +54,7 @@ fn put_answer(new: bool, place: &str, at: u64) -> (StatusCode, HeaderMap) {
 }
 
 /// Status of a command or its dry run.
-fn told_status(Trial { dry_run }: Trial) -> StatusCode {
+fn command_status(Trial { dry_run }: Trial) -> StatusCode {
     if dry_run {
         StatusCode::OK
     } else {
@@ -63,22 +63,22 @@ fn told_status(Trial { dry_run }: Trial) -> StatusCode {
 }
 
 /// Reads applications; a dry run may read too (A10).
-async fn look<T: Send + 'static>(
+async fn read_applications<T: Send + 'static>(
     app: &App,
     act: impl FnOnce(&Access<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     let act = |access: &mut Access<'_>| act(access);
     answered(
         app.handle
-            .ask(|reply| Command::Looked(told(act, reply)))
+            .ask(|reply| Command::ReadApplications(answering(act, reply)))
             .await?,
     )
 }
 
-fn told<T: Send + 'static>(
+fn answering<T: Send + 'static>(
     act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
     reply: Reply<Result<T, Refusal>>,
-) -> Act {
+) -> ApplicationCommand {
     Box::new(move |mut access| {
         let answer = act(&mut access);
         access.batch.answer(reply, answer);
@@ -92,12 +92,12 @@ fn answered<T>(done: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Prob
 }
 
 /// Owner whose applications the caller may read.
-fn readable(caller: &Caller) -> Result<Whose, Problem> {
+fn readable(caller: &Caller) -> Result<OwnerFilter, Problem> {
     Ok(work::only(caller)?.map(str::to_owned))
 }
 
 /// Owner whose applications the caller may change.
-fn changeable(caller: &Caller) -> Result<Whose, Problem> {
+fn changeable(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let any = caller.has(&Scope::Operator);
     Ok((!any).then(|| caller.name.clone()))
@@ -147,15 +147,15 @@ pub async fn add_application(
     Json(given): Json<ApplicationSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<ApplicationView>), Problem> {
     let (id, user) = (app_id(&id)?, user(&caller)?);
-    let how = (
+    let options = (
         strictness.strict.unwrap_or(true),
-        app.room.settings.max_application_tasks,
+        app.shared.settings.max_application_tasks,
     );
     let read =
-        parse::application(&given, (user, &caller.groups), how).map_err(validate::problem)?;
+        parse::application(&given, (user, &caller.groups), options).map_err(validate::problem)?;
     let given = (read.metadata, read.warnings);
     let place = format!("/v1/applications/{}", id.as_str());
-    let done = ask(&app, id.clone(), move |access| {
+    let done = run_command(&app, id.clone(), move |access| {
         let (new, ignored) = access
             .applications
             .add(&id, given, fresh_uuid(), access.moment)?;
@@ -192,8 +192,8 @@ pub async fn show_application(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<ApplicationView>, Problem> {
-    let (id, whose) = (app_id(&id)?, readable(&caller)?);
-    let view = look(&app, move |access| access.show(&id, &whose)).await?;
+    let (id, owner) = (app_id(&id)?, readable(&caller)?);
+    let view = read_applications(&app, move |access| access.show(&id, &owner)).await?;
     Ok(Json(view.value))
 }
 
@@ -240,7 +240,7 @@ pub async fn list_applications(
 ) -> Result<Json<ApplicationList>, Problem> {
     let bound = asked.bound();
     let filter = filter(&caller, asked)?;
-    let list = look(&app, move |access| Ok(access.applications.list(&filter)));
+    let list = read_applications(&app, move |access| Ok(access.applications.list(&filter)));
     let Committed { value, revision } = list.await?;
     let mut list = ApplicationList { revision, ..value };
     list.next_cursor = list.next_cursor.map(|last| bound.cursor(last));
@@ -325,14 +325,16 @@ pub async fn remove_application(
     Path(id): Path<String>,
     Query(force): Query<Force>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
-    let how = if force.force.unwrap_or(false) {
+    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
+    let options = if force.force.unwrap_or(false) {
         Remove::ByForce
     } else {
         Remove::Strictly
     };
-    let done = ask(&app, id.clone(), move |access| {
-        access.applications.remove(&id, &whose, how, access.batch)
+    let done = run_command(&app, id.clone(), move |access| {
+        access
+            .applications
+            .remove(&id, &owner, options, access.batch)
     });
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
 }
@@ -361,14 +363,14 @@ pub async fn tell_application(
     Query(trial): Query<Trial>,
     Json(told): Json<Transition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
-    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
+    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
     let input = input(told)?;
-    let done = ask(&app, id.clone(), move |access| {
-        access.applications.tell(&id, &whose, input, access.moment)
+    let done = run_command(&app, id.clone(), move |access| {
+        access.applications.tell(&id, &owner, input, access.moment)
     });
     let done = done.await?;
     Ok((
-        told_status(trial),
+        command_status(trial),
         revision(done.revision),
         Json(done.value),
     ))
@@ -412,11 +414,11 @@ pub async fn confirm_release(
     let id = AppId::new(given.application_id).map_err(|bad| {
         Problem::new(Code::Invalid, "invalid id").at("/applicationId", bad.to_string())
     })?;
-    let whose = changeable(&caller)?;
+    let owner = changeable(&caller)?;
     let task = tasks::task_id(&key)?;
-    let done = ask(&app, id.clone(), move |access| {
+    let done = run_command(&app, id.clone(), move |access| {
         let which: (&AppId, &TaskId) = (&id, &task);
-        access.applications.confirm(which, &whose, access.moment)
+        access.applications.confirm(which, &owner, access.moment)
     });
     let Committed {
         value,

@@ -15,7 +15,7 @@ use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 use super::App;
 use super::work;
 use crate::store;
-use crate::work::projections::word;
+use crate::work::projections::wire_name;
 
 fn explain(
     app: &App,
@@ -24,36 +24,39 @@ fn explain(
 ) -> Result<Json<Explanation>, Problem> {
     app.publisher.readable()?;
     let (_, user) = work::owner(app, caller, (kind, id))?;
-    let view = work::look(app, &user, id)?;
+    let view = work::read_view(app, &user, id)?;
     let verdict = if view.state.is_final() {
         None
     } else {
         verdict(app, id)
     };
-    Ok(Json(match verdict.map(|it| told_to(caller, it)) {
+    Ok(Json(match verdict.map(|it| redact_receipts(caller, it)) {
         Some((verdict, _)) if is_held_back(&view, &verdict) => Explanation {
-            reason: word(&WaitReason::BackingOff),
-            ..told_by_state(view)
+            reason: wire_name(&WaitReason::BackingOff),
+            ..from_view(view)
         },
         Some((verdict, others_lost)) => Explanation {
             id: view.id,
             state: view.state,
-            reason: word(&verdict.reason),
+            reason: wire_name(&verdict.reason),
             detail: verdict.detail,
             numbers: verdict.numbers,
-            also: verdict.also.iter().map(word).collect(),
+            also: verdict.also.iter().map(wire_name).collect(),
             unblock: verdict.unblock,
             receipts: verdict.receipts,
             others_lost,
             work: Some(verdict.work),
             since: Some(verdict.since),
         },
-        None => told_by_state(view),
+        None => from_view(view),
     }))
 }
 
 /// Receipts of users the caller may not see are summed up without names (S12).
-fn told_to(caller: &Caller, mut verdict: VerdictEntry) -> (VerdictEntry, Option<OthersLost>) {
+fn redact_receipts(
+    caller: &Caller,
+    mut verdict: VerdictEntry,
+) -> (VerdictEntry, Option<OthersLost>) {
     let mut lost = OthersLost::default();
     verdict.receipts.retain_mut(|receipt| {
         let knows = |user: &UserName| caller.knows(user.as_str());
@@ -79,7 +82,7 @@ fn is_held_back(view: &WorkView, verdict: &VerdictEntry) -> bool {
 
 /// Services: the verdict of the first instance that has one.
 fn verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
-    let verdicts = app.room.verdicts.read();
+    let verdicts = app.shared.verdicts.read();
     let instances = format!("{id}.");
     verdicts.get(id.as_str()).cloned().or_else(|| {
         let (key, verdict) = verdicts.range(instances.clone()..).next()?;
@@ -87,13 +90,13 @@ fn verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
     })
 }
 
-fn told_by_state(view: WorkView) -> Explanation {
+fn from_view(view: WorkView) -> Explanation {
     let (reason, numbers) = match view.refusal {
         Some(refusal) => (refusal.reason, refusal.numbers),
         None if view.state == WorkState::Waiting => {
             (NOT_YET_CONSIDERED.to_owned(), BTreeMap::new())
         }
-        None => (word(&view.state), BTreeMap::new()),
+        None => (wire_name(&view.state), BTreeMap::new()),
     };
     Explanation {
         detail: view
@@ -131,7 +134,10 @@ async fn timeline(
         revision: u64::try_from(start.revision).unwrap_or(0),
         event: "submitted".to_owned(),
     }];
-    for row in store::history::of(&app.pool, uuid).await.map_err(lost)? {
+    for row in store::history::events(&app.pool, uuid)
+        .await
+        .map_err(lost)?
+    {
         events.push(TimelineEvent {
             at: Timestamp::from_unix_ms(row.at_ms),
             revision: u64::try_from(row.revision).unwrap_or(0),
@@ -286,12 +292,13 @@ mod tests {
     }
 
     fn told(principal: Principal) -> (String, Option<OthersLost>) {
-        let (verdict, lost) = told_to(&Caller(principal.into()), verdict());
+        let (verdict, lost) = redact_receipts(&Caller(principal.into()), verdict());
         (serde_json::to_string(&verdict.receipts).unwrap(), lost)
     }
 
+    /// Security rule (S12).
     #[test]
-    fn s12_receipts_tell_amounts_of_others_and_names_of_who_belongs_together() {
+    fn receipts_name_only_users_the_caller_may_see() {
         let ann = Principal::new("ann", [Scope::Submitter]);
         let (text, lost) = told(ann.clone());
         assert!(!text.contains("ben") && !text.contains("cy"), "{text}");

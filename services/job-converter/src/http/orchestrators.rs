@@ -18,8 +18,8 @@ use serde_json::value::RawValue;
 use super::amend::etag;
 use super::{App, revision};
 use crate::command::Command;
-use crate::orchestrators::commands::{Act, Limits, Put};
-use crate::orchestrators::{MOST, parse};
+use crate::orchestrators::commands::{Limits, OrchestratorCommand, Put};
+use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
 
 /// Creates an orchestrator, or replaces the users it may charge. The answer has a token. Existing
 /// work continues.
@@ -51,13 +51,17 @@ pub async fn create_orchestrator(
     caller.require(&[Scope::Operator])?;
     parse::order(&order)?;
     let (name, users, anyone) = (order.name.clone(), order.users.clone(), order.anyone);
-    let make = |reply| Command::Orchestrator(Box::new(Act::Create(order, reply)));
+    let make = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Create(order, reply)));
     let committed = app.handle.ask(make).await?;
     let view = committed.value?;
     if trial.dry_run {
-        return Ok((revision(committed.revision), Json(as_of_now(&app, view))).into_response());
+        return Ok((
+            revision(committed.revision),
+            Json(with_current_state(&app, view)),
+        )
+            .into_response());
     }
-    let token = app.runners.for_orchestrator(&name, &users, anyone);
+    let token = app.runner_tokens.for_orchestrator(&name, &users, anyone);
     let place = [
         (header::LOCATION, format!("/v1/orchestrators/{name}")),
         (header::ETAG, format!("\"{}\"", committed.revision)),
@@ -92,9 +96,9 @@ pub async fn renew_orchestrator_credentials(
 ) -> Result<Json<OrchestratorCreated>, Problem> {
     caller.require(&[Scope::Orchestrator(name.clone())])?;
     app.publisher.leading()?;
-    let view = look(&app, &name)?;
+    let view = read_view(&app, &name)?;
     let token = app
-        .runners
+        .runner_tokens
         .for_orchestrator(&name, &view.users, view.anyone);
     Ok(Json(OrchestratorCreated {
         name,
@@ -136,9 +140,13 @@ pub async fn list_orchestrators(
     caller.require(&[Scope::Operator, Scope::Viewer])?;
     app.publisher.readable()?;
     let list = Listing::of("/v1/orchestrators");
-    let (found, revision) = app.publisher.page(ORCHESTRATORS, "", None, MOST);
+    let (found, revision) = app
+        .publisher
+        .page(ORCHESTRATORS, "", None, MAX_ORCHESTRATORS);
     let (found, next_cursor) = page.of(&list, found, |(name, _)| name.clone())?;
-    let views = found.into_iter().map(|(_, view)| as_of_now(&app, view));
+    let views = found
+        .into_iter()
+        .map(|(_, view)| with_current_state(&app, view));
     Ok(Json(OrchestratorList {
         orchestrators: views.collect(),
         next_cursor,
@@ -168,7 +176,7 @@ pub async fn show_orchestrator(
     app.publisher.readable()?;
     let version = app.publisher.generation(ORCHESTRATORS, name.as_str());
     let version = version.map(|it| (header::ETAG, etag(it)));
-    let view = as_of_now(&app, look(&app, &name)?);
+    let view = with_current_state(&app, read_view(&app, &name)?);
     Ok((version.into_iter().collect(), Json(view)))
 }
 
@@ -192,11 +200,11 @@ pub async fn remove_orchestrator(
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator, Scope::Orchestrator(name.clone())])?;
     let act = name.clone();
-    let remove = |reply| Command::Orchestrator(Box::new(Act::Remove(act, reply)));
+    let remove = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Remove(act, reply)));
     let committed = app.handle.ask(remove).await?;
     committed.value?;
     if !trial.dry_run {
-        app.room.heard.write().remove(&name);
+        app.shared.last_maps.write().remove(&name);
     }
     Ok((StatusCode::NO_CONTENT, revision(committed.revision)))
 }
@@ -236,12 +244,12 @@ pub async fn put_work_map(
         map,
         limits: Limits::default(),
     };
-    let put = |reply| Command::Orchestrator(Box::new(Act::Put(put, reply)));
+    let put = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Put(put, reply)));
     let committed = app.handle.ask(put).await?;
     let mut answer = committed.value?;
     answer.revision = committed.revision;
     if answer.applied && !trial.dry_run {
-        app.room.heard.write().insert(name, app.clock.now());
+        app.shared.last_maps.write().insert(name, app.clock.now());
     }
     Ok((revision(committed.revision), Json(answer)))
 }
@@ -271,23 +279,23 @@ pub async fn follow_orchestrated(
     let itself = Scope::Orchestrator(name.clone());
     caller.require(&[Scope::Operator, Scope::Viewer, itself])?;
     app.publisher.leading()?;
-    look(&app, &name)?;
+    read_view(&app, &name)?;
     endpoint::answer(&app.publisher, ORCHESTRATED, name.as_str(), &since, false).await
 }
 
-fn look(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {
+fn read_view(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {
     let view = app.publisher.get(ORCHESTRATORS, "", name.as_str());
     view.ok_or_else(|| Problem::not_found(name))
 }
 
 /// Adds fields that are not published because they change all the time.
-fn as_of_now(app: &App, mut view: OrchestratorView) -> OrchestratorView {
+fn with_current_state(app: &App, mut view: OrchestratorView) -> OrchestratorView {
     view.counts = counts(app, &view.name);
-    let heard = app.room.heard.read().get(&view.name).copied();
+    let heard = app.shared.last_maps.read().get(&view.name).copied();
     let last: Option<Timestamp> = heard.max(view.accepted_at);
     let age = last.map(|last| app.clock.now().unix_ms() - last.unix_ms());
     view.age_ms = age.map(|age| u64::try_from(age).unwrap_or(0));
-    let limit = app.room.settings.orchestrator_silent_ms;
+    let limit = app.shared.settings.orchestrator_silent_ms;
     view.silent = view.age_ms.is_some_and(|age| age > limit);
     view.note = match view.age_ms {
         None => Some("it has put no map yet".to_owned()),

@@ -36,7 +36,7 @@ pub async fn follow_demand(
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Whose {
+pub struct OwnerFilter {
     /// The `cursor` of the last answer. Without it, or with an unknown one, the answer has all
     /// entries.
     #[param(required = false, nullable = false)]
@@ -53,7 +53,7 @@ pub struct Whose {
 /// Jobs, services and reservations of a user: all entries, or the changes since a cursor.
 #[utoipa::path(
     get, path = "/v1/jobs/publication", operation_id = "follow_jobs", tag = "publication",
-    params(Whose),
+    params(OwnerFilter),
     responses(
         (status = 200, description = "changes, or none after the wait", body = Update<WorkView>),
         (status = 403, description = "owned by another user", body = Problem,
@@ -63,15 +63,15 @@ pub struct Whose {
 pub async fn follow_jobs(
     State(app): State<App>,
     caller: Caller,
-    Query(Whose { since, wait, user }): Query<Whose>,
+    Query(OwnerFilter { since, wait, user }): Query<OwnerFilter>,
 ) -> Result<Response, Problem> {
     let only = work::only(&caller)?;
-    let whose = user.as_ref().map_or(caller.name.as_str(), UserName::as_str);
-    if only.is_some_and(|only| only != whose) {
+    let owner = user.as_ref().map_or(caller.name.as_str(), UserName::as_str);
+    if only.is_some_and(|only| only != owner) {
         return Err(Problem::forbidden(
             "only operators and viewers may see work of other users",
         ));
     }
     let since = endpoint::Since { since, wait };
-    endpoint::answer(&app.publisher, JOBS, whose, &since, false).await
+    endpoint::answer(&app.publisher, JOBS, owner, &since, false).await
 }

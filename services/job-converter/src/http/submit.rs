@@ -26,7 +26,7 @@ use super::orchestrators::still_listed;
 use super::{App, revision};
 use crate::command::Command;
 use crate::command::{Accepted, Submit};
-use crate::model::Once;
+use crate::model::RequestKey;
 use crate::work::What;
 use crate::work::intake::{Origin, Prepared, job_of, prepare};
 use crate::work::validate;
@@ -38,7 +38,7 @@ pub const MOST_IN_BULK: usize = 1_000;
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct How {
+pub struct SubmitOptions {
     /// Validates and answers with the view the work would have, without accepting it (A10).
     #[serde(default)]
     #[param(required = false)]
@@ -49,7 +49,7 @@ pub struct How {
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct HowMany {
+pub struct BulkOptions {
     /// Validates without accepting any job. Results without an error would be accepted (A10).
     #[serde(default)]
     #[param(required = false)]
@@ -63,7 +63,7 @@ pub struct HowMany {
 /// Submits a job.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same job"), How),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same job"), SubmitOptions),
     request_body = JobSubmission,
     responses(
         (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
@@ -77,7 +77,7 @@ pub struct HowMany {
 pub async fn submit_job(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
-    Query(how): Query<How>,
+    Query(options): Query<SubmitOptions>,
     Json(job): Json<JobSubmission>,
 ) -> Result<Response, Problem> {
     let sender = Sender {
@@ -85,14 +85,14 @@ pub async fn submit_job(
         key,
         headers,
     };
-    submit(&app, &sender, how, job).await
+    submit(&app, &sender, options, job).await
 }
 
 /// Submits up to 1,000 jobs; each is accepted or refused on its own.
 #[utoipa::path(
     post, path = "/v1/jobs/bulk", operation_id = "submit_jobs", tag = "jobs",
     params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same jobs"),
-        HowMany),
+        BulkOptions),
     request_body = BulkSubmission,
     responses(
         (status = 200, description = "with `dry_run`: the same, without accepting anything",
@@ -105,35 +105,35 @@ pub async fn submit_job(
 pub async fn submit_jobs(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
-    Query(how): Query<HowMany>,
+    Query(options): Query<BulkOptions>,
     Json(bulk): Json<BulkSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
-    let (items, whole) = prepared_jobs(&app, &origin, bulk, how.atomic)?;
+    let (items, whole) = prepared_jobs(&app, &origin, bulk, options.atomic)?;
     // An atomic request is another request than a plain one.
-    let route = if how.atomic {
+    let route = if options.atomic {
         "/v1/jobs/bulk?atomic"
     } else {
         "/v1/jobs/bulk"
     };
     let submit = Box::new(Submit {
-        once: once(&origin, &key, route, &whole),
+        request_key: request_key(&origin, &key, route, &whole),
         items,
         bulk: true,
-        dry_run: how.dry_run,
+        dry_run: options.dry_run,
     });
     let committed = app
         .handle
         .ask(|reply| Command::Submit(submit, reply))
         .await?;
     let accepted = committed.value?;
-    let status = if how.dry_run {
+    let status = if options.dry_run {
         StatusCode::OK
     } else {
         StatusCode::CREATED
     };
     let headers = revision(committed.revision);
-    Ok(told(status, headers, &accepted))
+    Ok(stored_answer(status, headers, &accepted))
 }
 
 type Items = Vec<Result<Box<Prepared>, String>>;
@@ -177,7 +177,7 @@ fn prepared_jobs(
 #[utoipa::path(
     post, path = "/v1/services", operation_id = "submit_service", tag = "services",
     params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same service"),
-        How),
+        SubmitOptions),
     request_body = ServiceSubmission,
     responses(
         (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
@@ -191,7 +191,7 @@ fn prepared_jobs(
 pub async fn submit_service(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
-    Query(how): Query<How>,
+    Query(options): Query<SubmitOptions>,
     Json(service): Json<ServiceSubmission>,
 ) -> Result<Response, Problem> {
     let sender = Sender {
@@ -199,13 +199,13 @@ pub async fn submit_service(
         key,
         headers,
     };
-    submit(&app, &sender, how, service).await
+    submit(&app, &sender, options, service).await
 }
 
 /// Submits a reservation.
 #[utoipa::path(
     post, path = "/v1/reservations", operation_id = "submit_reservation", tag = "reservations",
-    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same reservation"), How),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same reservation"), SubmitOptions),
     request_body = ReservationSubmission,
     responses(
         (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
@@ -219,7 +219,7 @@ pub async fn submit_service(
 pub async fn submit_reservation(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
-    Query(how): Query<How>,
+    Query(options): Query<SubmitOptions>,
     Json(reservation): Json<ReservationSubmission>,
 ) -> Result<Response, Problem> {
     let sender = Sender {
@@ -227,7 +227,7 @@ pub async fn submit_reservation(
         key,
         headers,
     };
-    submit(&app, &sender, how, reservation).await
+    submit(&app, &sender, options, reservation).await
 }
 
 /// One kind of work that users submit.
@@ -249,7 +249,7 @@ impl Submission for JobSubmission {
     }
 
     fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<What, Problem> {
-        let runner = app.runners.for_job(user, id)?;
+        let runner = app.runner_tokens.for_job(user, id)?;
         Ok(job_of(self, runner))
     }
 }
@@ -290,29 +290,29 @@ struct Sender {
 async fn submit<S: Submission>(
     app: &App,
     sender: &Sender,
-    how: How,
+    options: SubmitOptions,
     submission: S,
 ) -> Result<Response, Problem> {
     let origin = origin(app, &sender.caller, &sender.headers)?;
     checked(|| submission.validate()).map_err(validate::problem)?;
     let text = written(&submission)?;
-    let once = once(&origin, &sender.key, S::ROUTE, &text);
+    let request_key = request_key(&origin, &sender.key, S::ROUTE, &text);
     let prepared = prepared(app, &origin, submission, text)?;
-    accept(app, S::ROUTE, (once, prepared), how).await
+    accept(app, S::ROUTE, (request_key, prepared), options).await
 }
 
 async fn accept(
     app: &App,
     route: &str,
-    (once, prepared): (Once, Prepared),
-    how: How,
+    (request_key, prepared): (RequestKey, Prepared),
+    options: SubmitOptions,
 ) -> Result<Response, Problem> {
-    let view = how.dry_run.then(|| prepared.view.clone());
+    let view = options.dry_run.then(|| prepared.view.clone());
     let submit = Box::new(Submit {
-        once,
+        request_key,
         items: vec![Ok(Box::new(prepared))],
         bulk: false,
-        dry_run: how.dry_run,
+        dry_run: options.dry_run,
     });
     let committed = app
         .handle
@@ -323,16 +323,16 @@ async fn accept(
     if let Some(view) = view {
         return Ok((StatusCode::OK, headers, Json(view)).into_response());
     }
-    let told_of: Submitted = serde_json::from_str(&accepted.answer).map_err(Problem::internal)?;
-    let place = format!("{route}/{}", told_of.id);
+    let submitted: Submitted = serde_json::from_str(&accepted.answer).map_err(Problem::internal)?;
+    let place = format!("{route}/{}", submitted.id);
     let place = HeaderValue::try_from(place).map_err(Problem::internal)?;
     headers.insert(header::LOCATION, place);
     // The first generation; only services have later ones (A3).
     headers.insert(header::ETAG, etag(1));
-    Ok(told(StatusCode::CREATED, headers, &accepted))
+    Ok(stored_answer(StatusCode::CREATED, headers, &accepted))
 }
 
-fn told(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Response {
+fn stored_answer(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Response {
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
@@ -350,7 +350,7 @@ fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Pro
     let user = UserName::new(caller.name.as_str())
         .map_err(|error| Problem::forbidden(format!("this token names no user: {error}")))?;
     let traceparent = traceparent(headers);
-    let stop_grace_ms = app.room.settings.stop_grace_ms;
+    let stop_grace_ms = app.shared.settings.stop_grace_ms;
     Ok(Origin {
         user,
         actor: caller.actor.clone(),
@@ -395,16 +395,16 @@ pub fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
 }
 
 /// Keys are separate for each user and each actor.
-fn once(origin: &Origin, key: &Key, route: &str, text: &str) -> Once {
+fn request_key(origin: &Origin, key: &Key, route: &str, text: &str) -> RequestKey {
     let user = &origin.user;
     let caller = match &origin.actor {
         Some(actor) => format!("{actor} for {user}"),
         None => user.to_string(),
     };
-    let whose = digest(&Method::POST, &caller, key.as_str().as_bytes());
+    let owner = digest(&Method::POST, &caller, key.as_str().as_bytes());
     let request = digest(&Method::POST, route, text.as_bytes());
-    Once {
-        key: half(&whose),
+    RequestKey {
+        key: half(&owner),
         request: half(&request),
     }
 }

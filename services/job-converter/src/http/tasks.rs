@@ -59,7 +59,7 @@ pub async fn lease_tasks(
             .collect(),
         None => Vec::new(),
     };
-    let lease_ms = app.room.settings.task_lease_ms;
+    let lease_ms = app.shared.settings.task_lease_ms;
     Ok((
         revision(revision_now),
         Json(LeaseAnswer {
@@ -103,7 +103,7 @@ pub async fn report_tasks(
         wait_ms: 0,
     };
     let (grant, revision_now) = lease(&app, &caller, job, request).await?;
-    let lease_ms = app.room.settings.task_lease_ms;
+    let lease_ms = app.shared.settings.task_lease_ms;
     let answer = LeaseAnswer {
         tasks: Vec::new(),
         lease_ms,
@@ -131,7 +131,7 @@ async fn lease(
     }
     let wait = Duration::from_millis(request.wait_ms.min(LONGEST_WAIT_MS));
     let deadline = tokio::time::Instant::now() + wait;
-    let mut changes = app.room.tasks.subscribe(uuid);
+    let mut changes = app.shared.tasks.subscribe(uuid);
     loop {
         let again = LeaseRequest {
             finished: Vec::new(),
@@ -246,7 +246,7 @@ pub async fn list_tasks(
     let (rows, next_cursor) = page(&app, &caller, &id, &asked).await?;
     let tasks = rows
         .into_iter()
-        .map(seen)
+        .map(task_view)
         .collect::<Result<_, _>>()
         .map_err(Problem::internal)?;
     Ok(Json(TaskList {
@@ -256,7 +256,7 @@ pub async fn list_tasks(
     }))
 }
 
-fn seen(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
+fn task_view(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
     Ok(TaskView {
         task: row.task.unsigned_abs(),
         attempt: row.attempt.unsigned_abs(),

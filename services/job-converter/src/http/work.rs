@@ -27,7 +27,7 @@ const LONGEST_WAIT: u64 = 25;
 /// Entries read from memory at once.
 const AT_ONCE: usize = 200;
 /// Entries one request reads, at most; a page may end early and has a cursor then.
-const MOST_LOOKED_AT: usize = 5_000;
+const MAX_ENTRIES_READ: usize = 5_000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -63,7 +63,7 @@ impl Filter {
 pub enum Until {
     /// The work has ended.
     #[default]
-    Final,
+    FinalWork,
     /// The work runs or has ended.
     Running,
 }
@@ -100,10 +100,10 @@ pub fn owner(
     let missing = || Problem::not_found(id);
     let (found, uuid, instance) = read_id(id).ok_or_else(missing)?;
     let user = app
-        .room
+        .shared
         .owners
         .read()
-        .of(uuid)
+        .owner(uuid)
         .cloned()
         .ok_or_else(missing)?;
     let theirs = only.is_none_or(|only| only == user.as_str());
@@ -114,7 +114,7 @@ pub fn owner(
     }
 }
 
-pub fn look(app: &App, user: &UserName, id: &WorkId) -> Result<WorkView, Problem> {
+pub fn read_view(app: &App, user: &UserName, id: &WorkId) -> Result<WorkView, Problem> {
     let view = app.publisher.get(JOBS, user.as_str(), id.as_str());
     view.ok_or_else(|| Problem::not_found(id))
 }
@@ -134,7 +134,7 @@ pub async fn show(
     let (uuid, user) = owner(app, caller, (kind, &id))?;
     let patience = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + patience;
-    let mut changes = app.room.views.subscribe(uuid);
+    let mut changes = app.shared.views.subscribe(uuid);
     // A notification precedes its commit. One sent just before the subscription belongs to the
     // commit in flight, so the first pass waits for that commit too.
     let next = app.publisher.revision() + 1;
@@ -142,7 +142,7 @@ pub async fn show(
         app.publisher.readable()?;
         // Read before the view, so that a commit between the two is not missed.
         let in_flight = app.publisher.revision() < next;
-        let view = look(app, &user, &id)?;
+        let view = read_view(app, &user, &id)?;
         let reached = view.state.is_final()
             || (wait.until == Until::Running && view.state == WorkState::Running);
         if reached || tokio::time::Instant::now() >= deadline {
@@ -189,7 +189,7 @@ pub fn list(
         (Some(own), _) => vec![own.to_owned()],
         (None, Some(user)) => vec![user.to_string()],
         (None, None) => app
-            .room
+            .shared
             .owners
             .read()
             .users_from(from)
@@ -201,7 +201,7 @@ pub fn list(
         kind,
         state: filter.state,
         limit,
-        looked_at: 0,
+        entries_read: 0,
         items: Vec::new(),
     };
     let mut next_cursor = None;
@@ -226,7 +226,7 @@ struct Page {
     kind: WorkKind,
     state: Option<WorkState>,
     limit: usize,
-    looked_at: usize,
+    entries_read: usize,
     items: Vec<WorkView>,
 }
 
@@ -246,11 +246,11 @@ impl Page {
                 if !key.starts_with(&prefix) {
                     return None;
                 }
-                self.looked_at += 1;
+                self.entries_read += 1;
                 if self.state.is_none_or(|state| state == view.state) {
                     self.items.push(view);
                 }
-                if self.items.len() >= self.limit || self.looked_at >= MOST_LOOKED_AT {
+                if self.items.len() >= self.limit || self.entries_read >= MAX_ENTRIES_READ {
                     return Some(key);
                 }
                 after = key;
@@ -285,13 +285,13 @@ pub async fn cancel(
         .await?;
     committed.value?;
     let owner = app
-        .room
+        .shared
         .owners
         .read()
-        .of(uuid)
+        .owner(uuid)
         .cloned()
         .ok_or_else(missing)?;
-    let mut view = look(app, &owner, &id)?;
+    let mut view = read_view(app, &owner, &id)?;
     if dry_run && !view.state.is_final() {
         let ends_at_once = view.processes.is_empty();
         view.state = if ends_at_once {

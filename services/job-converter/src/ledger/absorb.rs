@@ -11,17 +11,17 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
-use crate::applications::{self, Heard};
+use crate::applications::{self, AllocationChange};
 use crate::store::Rows;
 use crate::store::settled::{BrakeRow, SettledRow};
 use crate::work::exits::{how_it_ended, is_own};
 use crate::work::{Process, What, Work, read_id};
 
 /// Work and slot of an allocation.
-type Place = (Uuid, usize);
+type WorkSlot = (Uuid, usize);
 
 impl Ledger {
-    pub(super) fn place(&self, id: &WorkId) -> Option<Place> {
+    pub(super) fn work_slot(&self, id: &WorkId) -> Option<WorkSlot> {
         let (_, uuid, place) = read_id(id)?;
         let slot = self.works.get(&uuid)?.slot_at(place)?;
         Some((uuid, slot))
@@ -40,7 +40,7 @@ impl Ledger {
         if first {
             self.adopt();
         }
-        let mut of_applications = Vec::new();
+        let mut for_applications = Vec::new();
         for change in changes {
             match change {
                 Change::Set { key, before } => {
@@ -48,24 +48,25 @@ impl Ledger {
                         continue;
                     };
                     if applications::owns(&entry.work) {
-                        of_applications.push(Heard::Is(Box::new(entry)));
+                        for_applications.push(AllocationChange::Set(Box::new(entry)));
                         continue;
                     }
-                    let told = !first || before.is_some();
-                    self.allocation_is(&entry, told, moment, batch);
+                    let in_timeline = !first || before.is_some();
+                    self.allocation_is(&entry, in_timeline, moment, batch);
                 }
                 Change::Removed { before, .. } if applications::owns(&before.work) => {
-                    of_applications.push(Heard::Left(before.id, before.work));
+                    for_applications.push(AllocationChange::Removed(before.id, before.work));
                 }
                 Change::Removed { before, .. } => self.allocation_left(&before, moment, batch),
             }
         }
-        self.applications.hear(of_applications, moment);
+        self.applications
+            .absorb_allocations(for_applications, moment);
         if first {
             let known = &self.allocations;
             let known = |id: &AllocationId| known.get(id.as_str()).is_some();
-            self.applications.first_heard(known, moment);
-            self.first_news(batch);
+            self.applications.absorb_first_full(known, moment);
+            self.absorb_first_full(batch);
         }
     }
 
@@ -75,14 +76,14 @@ impl Ledger {
         let entries: Vec<AllocationEntry> =
             self.allocations.iter().map(|(_, it)| it.clone()).collect();
         for entry in entries {
-            if let Some((uuid, slot)) = self.place(&entry.work)
+            if let Some((uuid, slot)) = self.work_slot(&entry.work)
                 && let Some(work) = self.works.get_mut(&uuid)
                 && work.processors.is_some()
             {
                 let state = &mut work.slots[slot];
                 state
                     .processes
-                    .insert(entry.id.clone(), Process::of(&entry));
+                    .insert(entry.id.clone(), Process::from_entry(&entry));
                 work.observe(slot);
             }
         }
@@ -90,9 +91,10 @@ impl Ledger {
 
     /// First full update of a term: marks all work dirty and drops settled allocations that are
     /// gone.
-    fn first_news(&mut self, batch: &mut Batch<Rows>) {
+    fn absorb_first_full(&mut self, batch: &mut Batch<Rows>) {
         self.dirty.extend(self.works.keys());
-        self.orchestrators.first_news(&self.allocations, batch);
+        self.orchestrators
+            .absorb_first_full(&self.allocations, batch);
         for work in self.works.values_mut() {
             for slot in &mut work.slots {
                 let known = &self.allocations;
@@ -110,15 +112,15 @@ impl Ledger {
     pub(super) fn allocation_is(
         &mut self,
         entry: &AllocationEntry,
-        told: bool,
+        in_timeline: bool,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if self.share_is(entry, moment, batch) {
+        if self.absorb_share(entry, moment, batch) {
             return;
         }
-        let Some((uuid, slot)) = self.place(&entry.work) else {
-            return self.one_leaves(entry);
+        let Some((uuid, slot)) = self.work_slot(&entry.work) else {
+            return self.removed_slot_changed(entry);
         };
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -129,7 +131,7 @@ impl Ledger {
         let before = state.processes.get(&entry.id);
         let new = before.is_none();
         let was = before.map(|process| process.state);
-        let mut process = Process::of(entry);
+        let mut process = Process::from_entry(entry);
         process.running_since_ms = before.and_then(|process| process.running_since_ms);
         let runs = entry.state == AllocationState::Running;
         if runs && process.running_since_ms.is_none() {
@@ -143,14 +145,14 @@ impl Ledger {
         let vacating = process.vacating && process.alive();
         state.processes.insert(entry.id.clone(), process);
         let ended = entry.state == AllocationState::Ended && !state.settled.contains(&entry.id);
-        if told && new && !ended {
-            work.tell(
+        if in_timeline && new && !ended {
+            work.record_event(
                 format!("{} granted on {}", entry.id, entry.node),
                 moment,
                 batch,
             );
-        } else if told && runs && was != Some(AllocationState::Running) {
-            work.tell(
+        } else if in_timeline && runs && was != Some(AllocationState::Running) {
+            work.record_event(
                 format!("{} runs on {}", entry.id, entry.node),
                 moment,
                 batch,
@@ -159,10 +161,10 @@ impl Ledger {
         if let Some(mark) = entry
             .marked
             .as_ref()
-            .filter(|_| told && !was_marked && !ended)
+            .filter(|_| in_timeline && !was_marked && !ended)
         {
             let says = format!("{} is given no new tasks: {mark}", entry.id);
-            work.tell(says, moment, batch);
+            work.record_event(says, moment, batch);
         }
         work.observe(slot);
         if vacating && !is_moved(entry) {
@@ -172,21 +174,21 @@ impl Ledger {
             self.process_ended((uuid, slot), (entry, ran_ms), moment, batch);
         }
         if leaving {
-            self.room.tasks.notify(&uuid, moment.revision);
+            self.shared.tasks.notify(&uuid, moment.revision);
         }
-        self.keep_processors(uuid, moment, batch);
+        self.store_processors(uuid, moment, batch);
         self.dirty.insert(uuid);
     }
 
     /// Records an end, once; the demand then lists it as settled.
     fn process_ended(
         &mut self,
-        (uuid, slot): Place,
+        (uuid, slot): WorkSlot,
         (entry, ran_ms): (&AllocationEntry, Option<u64>),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        self.take_back(uuid, &entry.id);
+        self.end_lease(uuid, &entry.id);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -194,7 +196,7 @@ impl Ledger {
             .exit
             .as_ref()
             .map_or_else(|| "ended".to_owned(), how_it_ended);
-        work.tell(
+        work.record_event(
             format!("{} on {}: {how}", entry.id, entry.node),
             moment,
             batch,
@@ -209,7 +211,7 @@ impl Ledger {
             work: uuid,
         });
         work.processor_ended(slot, entry, moment);
-        let own = by_itself(entry) && !work.paces_itself(entry);
+        let own = by_itself(entry) && !work.counts_retries(entry);
         let struck = brake(work, slot, (own, ran_ms), moment.monotonic_ms);
         if !struck {
             return;
@@ -220,7 +222,7 @@ impl Ledger {
         let strikes = state.brake.strikes();
         let until = state.brake.held_until_ms().unwrap_or(0);
         let wait_s = until.saturating_sub(moment.monotonic_ms).div_ceil(1000);
-        state.note = Some(format!(
+        state.hold_reason = Some(format!(
             "the last process ended: {how}; {strikes} in a row made no progress, the next start waits \
              {wait_s} s"
         ));
@@ -242,15 +244,15 @@ impl Ledger {
     }
 
     /// The tasks leased to an allocation wait again.
-    pub(super) fn take_back(&mut self, uuid: Uuid, holder: &AllocationId) {
+    pub(super) fn end_lease(&mut self, uuid: Uuid, holder: &AllocationId) {
         self.lease_ends.remove(holder);
         let Some(job) = self.works.get_mut(&uuid).and_then(|work| work.job_mut()) else {
             return;
         };
-        if job.book.end(holder) {
-            self.touched.insert((uuid, holder.clone()));
+        if job.tasks.end(holder) {
+            self.changed_leases.insert((uuid, holder.clone()));
             self.dirty.insert(uuid);
-            self.room.tasks.notify(&uuid, 0);
+            self.shared.tasks.notify(&uuid, 0);
         }
     }
 
@@ -260,13 +262,13 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if self.orchestrators.share_left(before, batch) {
+        if self.orchestrators.remove_share(before, batch) {
             return;
         }
-        let Some((uuid, slot)) = self.place(&before.work) else {
-            return self.one_left(before);
+        let Some((uuid, slot)) = self.work_slot(&before.work) else {
+            return self.removed_slot_gone(before);
         };
-        self.take_back(uuid, &before.id);
+        self.end_lease(uuid, &before.id);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -286,13 +288,13 @@ impl Ledger {
         work.observe(slot);
         if alive {
             work.processor_leaves(slot, before, moment);
-            work.tell(
+            work.record_event(
                 format!("{} on {} was withdrawn", before.id, before.node),
                 moment,
                 batch,
             );
         }
-        self.keep_processors(uuid, moment, batch);
+        self.store_processors(uuid, moment, batch);
         self.dirty.insert(uuid);
     }
 
@@ -301,11 +303,11 @@ impl Ledger {
         update: Update<VerdictEntry>,
         batch: &mut Batch<Rows>,
     ) {
-        self.verdicts_heard = Cursor::parse(&update.cursor);
-        batch.followed(VERDICTS, self.verdicts_heard);
+        self.verdicts_cursor = Cursor::parse(&update.cursor);
+        batch.followed(VERDICTS, self.verdicts_cursor);
         let mut touched: Vec<String> = Vec::new();
         {
-            let mut verdicts = self.room.verdicts.write();
+            let mut verdicts = self.shared.verdicts.write();
             if update.full {
                 touched.extend(verdicts.keys().cloned());
                 verdicts.clear();
@@ -317,12 +319,12 @@ impl Ledger {
             verdicts.extend(update.changed);
         }
         let touched = touched.into_iter().filter_map(|key| WorkId::new(key).ok());
-        let (of_applications, touched): (Vec<WorkId>, Vec<WorkId>) =
+        let (for_applications, touched): (Vec<WorkId>, Vec<WorkId>) =
             touched.partition(applications::owns);
-        self.applications.judged(&of_applications);
+        self.applications.verdicts_changed(&for_applications);
         for id in touched {
-            self.orchestrators.touch_work(&id);
-            if let Some((uuid, _)) = self.place(&id) {
+            self.orchestrators.mark_work_dirty(&id);
+            if let Some((uuid, _)) = self.work_slot(&id) {
                 self.dirty.insert(uuid);
             }
         }
@@ -356,7 +358,7 @@ fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_m
             let moved = job.counted != job.counted_at_last_end;
             job.counted_at_last_end = job.counted;
             // Without waiting tasks, a process may end without any progress.
-            if moved || job.book.waiting() == 0 {
+            if moved || job.tasks.waiting() == 0 {
                 return false;
             }
         }

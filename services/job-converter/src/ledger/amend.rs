@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use hayward_job_converter_api::DEMAND;
 use hayward_job_converter_api::submission::ServiceSubmission;
-use hayward_job_converter_domain::processors::Place;
+use hayward_job_converter_domain::processors::ProcessorId;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::WorkId;
@@ -81,7 +81,7 @@ impl Ledger {
             _ => {}
         }
         let redeployed = form(&amend.service) != form(before);
-        let home = work.home();
+        let host_key = work.host_key();
         let version = work.version.next(redeployed);
         if batch.is_trial() {
             return Ok(Amended {
@@ -92,9 +92,9 @@ impl Ledger {
         }
         work.version = version;
         let what = What::Service(amend.service);
-        let added = self.remake(uuid, (what, redeployed), moment, batch);
-        self.enter_home(uuid, home, batch);
-        self.look_again(&added, moment, batch);
+        let added = self.replace_slots(uuid, (what, redeployed), moment, batch);
+        self.update_host_key(uuid, host_key, batch);
+        self.readopt_allocations(&added, moment, batch);
         batch.rows.amended.push(AmendedRow {
             id: uuid,
             submission: amend.text,
@@ -109,10 +109,10 @@ impl Ledger {
     }
 
     /// Slots that remain keep their state; returns the ids of new slots.
-    fn remake(
+    fn replace_slots(
         &mut self,
         uuid: Uuid,
-        (what, anew): (What, bool),
+        (what, redeployed): (What, bool),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<WorkId> {
@@ -123,41 +123,45 @@ impl Ledger {
             return Vec::new();
         };
         let terms = terms(service);
-        let line = said(work, &terms, anew);
+        let line = timeline_text(work, &terms, redeployed);
         work.what = what;
         let Some(processors) = &mut work.processors else {
             return Vec::new();
         };
         let before = processors.terms().clone();
-        let fresh = processors.amend(terms.clone(), anew, now(moment));
+        let fresh = processors.amend(terms.clone(), redeployed, now(moment));
         let slots = std::mem::take(&mut work.slots).into_iter().enumerate();
-        let mut known: BTreeMap<Place, Slot> =
-            slots.map(|(slot, it)| (before.place(slot), it)).collect();
-        let kept = |slot| known.remove(&terms.place(slot)).unwrap_or_default();
+        let mut known: BTreeMap<ProcessorId, Slot> =
+            slots.map(|(slot, it)| (before.id_at(slot), it)).collect();
+        let kept = |slot| known.remove(&terms.id_at(slot)).unwrap_or_default();
         work.slots = (0..terms.count()).map(kept).collect();
         for (place, slot) in known {
             work.give_up(place, slot, batch);
         }
         for slot in 0..work.slots.len() {
-            if anew {
-                work.forgive(slot, batch);
+            if redeployed {
+                work.clear_brake(slot, batch);
             }
             work.observe(slot);
         }
-        work.tell(line, moment, batch);
+        work.record_event(line, moment, batch);
         self.dirty.insert(uuid);
         fresh.into_iter().map(|slot| work.slot_id(slot)).collect()
     }
 
     /// Last hosts are stored while the service has host affinity.
-    fn enter_home(&mut self, uuid: Uuid, before: Option<String>, batch: &mut Batch<Rows>) {
+    fn update_host_key(&mut self, uuid: Uuid, before: Option<String>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
         };
-        match (before, work.home()) {
-            (None, Some(home)) => self.homes.enter((work.user.clone(), home)),
-            (Some(home), None) if self.homes.leave(&(work.user.clone(), home.clone())) => {
-                let gone = (work.user.to_string(), home);
+        match (before, work.host_key()) {
+            (None, Some(host_key)) => self.last_hosts.enter((work.user.clone(), host_key)),
+            (Some(host_key), None)
+                if self
+                    .last_hosts
+                    .leave(&(work.user.clone(), host_key.clone())) =>
+            {
+                let gone = (work.user.to_string(), host_key);
                 batch.rows.localities_gone.push(gone);
             }
             _ => {}
@@ -166,7 +170,7 @@ impl Ledger {
 
     /// A new slot may have existed before. Its remaining allocations belong to it again and must
     /// end before a new process is requested.
-    fn look_again(&mut self, added: &[WorkId], moment: &Moment, batch: &mut Batch<Rows>) {
+    fn readopt_allocations(&mut self, added: &[WorkId], moment: &Moment, batch: &mut Batch<Rows>) {
         if added.is_empty() {
             return;
         }
@@ -176,7 +180,7 @@ impl Ledger {
             .cloned()
             .collect();
         for entry in left {
-            let Some((uuid, slot)) = self.place(&entry.work) else {
+            let Some((uuid, slot)) = self.work_slot(&entry.work) else {
                 continue;
             };
             if let Some(work) = self.works.get_mut(&uuid) {
@@ -192,7 +196,7 @@ impl Ledger {
     }
 
     /// Change of a process whose slot was removed.
-    pub(super) fn one_leaves(&mut self, entry: &AllocationEntry) {
+    pub(super) fn removed_slot_changed(&mut self, entry: &AllocationEntry) {
         let Some((_, uuid, Some(_))) = read_id(&entry.work) else {
             return;
         };
@@ -200,7 +204,7 @@ impl Ledger {
             return;
         };
         if work.processors.is_some() {
-            let process = Process::of(entry);
+            let process = Process::from_entry(entry);
             if process.alive() {
                 work.leaving.insert(entry.id.clone(), process);
             } else {
@@ -210,7 +214,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn one_left(&mut self, before: &AllocationEntry) {
+    pub(super) fn removed_slot_gone(&mut self, before: &AllocationEntry) {
         let Some((_, uuid, _)) = read_id(&before.work) else {
             return;
         };
@@ -222,10 +226,10 @@ impl Ledger {
 }
 
 /// Entry for the timeline.
-fn said(
+fn timeline_text(
     work: &Work,
     after: &hayward_job_converter_domain::processors::Terms,
-    anew: bool,
+    redeployed: bool,
 ) -> String {
     let generation = work.version.generation;
     let before = work.processors.as_ref().map(|it| it.terms());
@@ -235,7 +239,7 @@ fn said(
             (it.standbys, after.standbys),
         )
     });
-    let what = if anew {
+    let what = if redeployed {
         format!("deployed as {}", work.deployment())
     } else {
         "changed; running processes are not affected".to_owned()
@@ -252,8 +256,8 @@ fn said(
 
 impl Work {
     /// Removes a slot with its demand and rows; its live processes must end.
-    fn give_up(&mut self, place: Place, slot: Slot, batch: &mut Batch<Rows>) {
-        let id = self.processor_id(place);
+    fn give_up(&mut self, place: ProcessorId, slot: Slot, batch: &mut Batch<Rows>) {
+        let id = self.work_id_of(place);
         batch.withdraw(DEMAND, "", id.as_str());
         let settled = slot.settled.iter().map(ToString::to_string);
         batch.rows.settled_gone.extend(settled);
@@ -274,10 +278,10 @@ impl Work {
     }
 
     /// A new deployment starts without failures.
-    fn forgive(&mut self, slot: usize, batch: &mut Batch<Rows>) {
+    fn clear_brake(&mut self, slot: usize, batch: &mut Batch<Rows>) {
         let (id, work) = (self.slot_id(slot).to_string(), self.uuid);
         let state = &mut self.slots[slot];
-        state.note = None;
+        state.hold_reason = None;
         if state.brake.strikes() > 0 {
             state.brake.clear();
             batch.rows.brakes.push(BrakeRow {

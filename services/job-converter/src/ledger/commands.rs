@@ -7,11 +7,11 @@ use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_publication::committer::{Batch, Moment};
 
 use super::Ledger;
-use super::keys::Known;
+use super::keys::KeyState;
 use crate::command::{Accepted, Cancel, Submit};
 use crate::error::Refusal;
 use crate::metrics;
-use crate::model::Shared;
+use crate::model::RunnerUse;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
 use crate::work::intake::Prepared;
@@ -25,18 +25,18 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<Accepted, Refusal> {
         // A dry run may repeat any key.
-        match self.keys.look(submit.once) {
+        match self.keys.lookup(submit.request_key) {
             _ if submit.dry_run => {}
-            Known::Same(answer) => {
+            KeyState::Same(answer) => {
                 return Ok(Accepted {
                     answer,
                     replayed: true,
                 });
             }
-            Known::Other => return Err(Refusal::KeyMismatch),
-            Known::Fresh => {}
+            KeyState::Other => return Err(Refusal::KeyMismatch),
+            KeyState::Fresh => {}
         }
-        let limit = self.room.settings.max_open_work;
+        let limit = self.shared.settings.max_open_work;
         let open = self.works.len() + self.orchestrators.open();
         if open + submit.items.len() > limit {
             return Err(Refusal::TooMuchWork { limit });
@@ -72,7 +72,7 @@ impl Ledger {
         batch
             .rows
             .keys
-            .push(self.keys.remember(submit.once, moment.now, &answer));
+            .push(self.keys.remember(submit.request_key, moment.now, &answer));
         Ok(Accepted {
             answer,
             replayed: false,
@@ -97,13 +97,13 @@ impl Ledger {
         }
         batch.rows.submitted.revision = i64::try_from(moment.revision).unwrap_or(i64::MAX);
         batch.rows.submitted.rows.push(row);
-        self.room.owners.write().insert(work.uuid, &work.user);
-        if let Some(home) = work.home() {
+        self.shared.owners.write().insert(work.uuid, &work.user);
+        if let Some(host_key) = work.host_key() {
             // The first demand depends on the last hosts stored under this name.
-            self.homes.enter((work.user.clone(), home));
+            self.last_hosts.enter((work.user.clone(), host_key));
             self.dirty.insert(work.uuid);
         }
-        work.begin_processors(&self.homes, moment);
+        work.begin_processors(&self.last_hosts, moment);
         self.works.insert(work.uuid, Box::new(work));
     }
 
@@ -121,7 +121,7 @@ impl Ledger {
         batch.rows.runners_gone.retain(|gone| *gone != row.id);
         batch.rows.runners.push(row);
         self.runners
-            .insert(runner.id.clone(), Shared { token, works: 1 });
+            .insert(runner.id.clone(), RunnerUse { token, works: 1 });
     }
 
     /// Idempotent: cancelling again, or cancelling ended work, changes nothing.
@@ -153,8 +153,8 @@ impl Ledger {
             id: uuid,
             at_ms: moment.now.unix_ms(),
         });
-        work.tell(format!("cancelled by {}", cancel.by), moment, batch);
-        self.room.tasks.notify(&uuid, moment.revision);
+        work.record_event(format!("cancelled by {}", cancel.by), moment, batch);
+        self.shared.tasks.notify(&uuid, moment.revision);
         self.dirty.insert(uuid);
         Ok(())
     }

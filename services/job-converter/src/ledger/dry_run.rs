@@ -7,33 +7,33 @@ use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_publication::committer::{Batch, Moment};
 
 use super::Ledger;
-use crate::applications::Act;
+use crate::applications::ApplicationCommand;
 use crate::orchestrators::commands;
 use crate::store::Rows;
 
 impl Ledger {
-    pub(super) fn try_on(
+    pub(super) fn dry_run_applications(
         &mut self,
-        of: &AppId,
-        act: Act,
+        id: &AppId,
+        act: ApplicationCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let copy = self.applications.apart(of);
+        let copy = self.applications.copy_of_one(id);
         let all = std::mem::replace(&mut self.applications, copy);
-        self.act_on_applications(act, moment, batch);
+        self.run_application_command(act, moment, batch);
         self.applications = all;
     }
 
-    pub(super) fn try_to_orchestrate(
+    pub(super) fn dry_run_orchestrators(
         &mut self,
-        act: commands::Act,
+        command: commands::OrchestratorCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let copy = self.orchestrators.apart(act.of());
+        let copy = self.orchestrators.copy_of_one(command.orchestrator());
         let all = std::mem::replace(&mut self.orchestrators, copy);
-        self.orchestrate(act, moment, batch);
+        self.orchestrate(command, moment, batch);
         self.orchestrators = all;
     }
 }

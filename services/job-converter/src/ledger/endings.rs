@@ -5,7 +5,7 @@ use hayward_publication::committer::{Batch, Moment};
 use uuid::Uuid;
 
 use super::Ledger;
-use crate::model::Final;
+use crate::model::FinalWork;
 use crate::store::Rows;
 use crate::store::history::EventRow;
 use crate::store::work::EndedRow;
@@ -17,15 +17,20 @@ const MOST_EVENTS: u32 = 1_000;
 
 impl Work {
     /// Adds an entry to the timeline.
-    pub fn tell(&mut self, event: impl Into<String>, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub fn record_event(
+        &mut self,
+        event: impl Into<String>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         if self.events < MOST_EVENTS {
-            self.write_line(&event.into(), moment, batch);
+            self.write_event(&event.into(), moment, batch);
         } else if self.events == MOST_EVENTS {
-            self.write_line("further events are not stored", moment, batch);
+            self.write_event("further events are not stored", moment, batch);
         }
     }
 
-    fn write_line(&mut self, event: &str, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn write_event(&mut self, event: &str, moment: &Moment, batch: &mut Batch<Rows>) {
         self.events += 1;
         batch.rows.events.push(EventRow {
             work: self.uuid,
@@ -57,7 +62,7 @@ impl Ledger {
         let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
             return;
         };
-        let (failed, total) = (job.book.failed(), job.book.total());
+        let (failed, total) = (job.tasks.failed(), job.tasks.total());
         let (state, reason) = if failed == 0 {
             (WorkState::Completed, None)
         } else {
@@ -74,12 +79,12 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        self.end_so(uuid, &End::new(how, moment.now), moment, batch);
+        self.end_with(uuid, &End::new(how, moment.now), moment, batch);
     }
 
     /// Ends a piece of work, once. Its demand is withdrawn and its view becomes final in one
     /// commit.
-    pub(super) fn end_so(
+    pub(super) fn end_with(
         &mut self,
         uuid: Uuid,
         end: &End,
@@ -98,7 +103,7 @@ impl Ledger {
             work.id.as_str(),
             &final_view(&work, end),
         );
-        work.tell(state_name(end.state), moment, batch);
+        work.record_event(state_name(end.state), moment, batch);
         let at_ms = end.at.unix_ms();
         let reason = end.reason.as_deref().map(storable);
         batch.rows.ended.push(EndedRow {
@@ -109,7 +114,7 @@ impl Ledger {
         });
         let runner = work.job().map(|job| job.runner.id.clone());
         if let Some(job) = work.job() {
-            for holder in job.book.holders() {
+            for holder in job.tasks.holders() {
                 self.lease_ends.remove(holder);
             }
         }
@@ -119,19 +124,19 @@ impl Ledger {
         self.dirty.remove(&uuid);
         self.moving.remove(&uuid);
         self.final_order.push_back((at_ms, uuid));
-        let home = work.home();
+        let host_key = work.host_key();
         let Work { id, user, .. } = *work;
         self.finals.insert(
             uuid,
-            Final {
+            FinalWork {
                 id,
                 user,
                 runner,
-                home,
+                host_key,
             },
         );
-        self.room.views.notify(&uuid, moment.revision);
-        self.room.tasks.notify(&uuid, moment.revision);
+        self.shared.views.notify(&uuid, moment.revision);
+        self.shared.tasks.notify(&uuid, moment.revision);
     }
 
     fn leave_runner(&mut self, runner: &hayward_vocabulary::WorkId, batch: &mut Batch<Rows>) {
@@ -145,11 +150,13 @@ impl Ledger {
         }
     }
 
-    fn leave_home(&mut self, over: &Final, batch: &mut Batch<Rows>) {
-        if let Some(home) = &over.home
-            && self.homes.leave(&(over.user.clone(), home.clone()))
+    fn release_host_key(&mut self, over: &FinalWork, batch: &mut Batch<Rows>) {
+        if let Some(host_key) = &over.host_key
+            && self
+                .last_hosts
+                .leave(&(over.user.clone(), host_key.clone()))
         {
-            let gone = (over.user.to_string(), home.clone());
+            let gone = (over.user.to_string(), host_key.clone());
             batch.rows.localities_gone.push(gone);
         }
     }
@@ -157,7 +164,7 @@ impl Ledger {
     /// Forgets ended work beyond the limits, at most 500 per round; true when more remains.
     pub(super) fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
         const PIECE: usize = 500;
-        let settings = &self.room.settings;
+        let settings = &self.shared.settings;
         let days = i64::try_from(settings.keep_final_days).unwrap_or(i64::MAX);
         let oldest = moment
             .now
@@ -172,9 +179,9 @@ impl Ledger {
                         continue;
                     };
                     batch.withdraw(JOBS, over.user.as_str(), over.id.as_str());
-                    self.leave_home(&over, batch);
+                    self.release_host_key(&over, batch);
                     batch.rows.forgotten.push(uuid);
-                    self.room.owners.write().remove(uuid);
+                    self.shared.owners.write().remove(uuid);
                 }
                 _ => return false,
             }

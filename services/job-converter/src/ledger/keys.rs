@@ -7,10 +7,10 @@ use hayward_vocabulary::Timestamp;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-use crate::model::Once;
+use crate::model::RequestKey;
 use crate::store::keys::KeyRow;
 
-pub const KEPT_MS: i64 = 24 * 3600 * 1000;
+pub const RETENTION_MS: i64 = 24 * 3600 * 1000;
 /// Keys deleted per round, at most.
 const PIECE: usize = 2_000;
 
@@ -21,18 +21,20 @@ pub struct Keys {
 }
 
 /// State of a key.
-pub enum Known {
+pub enum KeyState {
     Fresh,
     Same(Arc<str>),
     Other,
 }
 
 impl Keys {
-    pub fn look(&self, once: Once) -> Known {
-        match self.known.get(&once.key) {
-            None => Known::Fresh,
-            Some((request, answer)) if *request == once.request => Known::Same(answer.clone()),
-            Some(_) => Known::Other,
+    pub fn lookup(&self, request_key: RequestKey) -> KeyState {
+        match self.known.get(&request_key.key) {
+            None => KeyState::Fresh,
+            Some((request, answer)) if *request == request_key.request => {
+                KeyState::Same(answer.clone())
+            }
+            Some(_) => KeyState::Other,
         }
     }
 
@@ -41,12 +43,18 @@ impl Keys {
         self.known.insert(row.key, (row.request, row.answer.into()));
     }
 
-    pub fn remember(&mut self, once: Once, at: Timestamp, answer: &Arc<str>) -> KeyRow {
-        self.order.push_back((at.unix_ms(), once.key));
-        self.known.insert(once.key, (once.request, answer.clone()));
+    pub fn remember(
+        &mut self,
+        request_key: RequestKey,
+        at: Timestamp,
+        answer: &Arc<str>,
+    ) -> KeyRow {
+        self.order.push_back((at.unix_ms(), request_key.key));
+        self.known
+            .insert(request_key.key, (request_key.request, answer.clone()));
         KeyRow {
-            key: once.key,
-            request: once.request,
+            key: request_key.key,
+            request: request_key.request,
             at_ms: at.unix_ms(),
             answer: answer.to_string(),
         }
@@ -61,7 +69,7 @@ impl Keys {
         let mut gone = Vec::new();
         while gone.len() < PIECE
             && let Some((at, key)) = self.order.front().copied()
-            && (self.known.len() > limit || at < now.unix_ms() - KEPT_MS)
+            && (self.known.len() > limit || at < now.unix_ms() - RETENTION_MS)
         {
             self.order.pop_front();
             self.known.remove(&key);
@@ -76,24 +84,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_known_for_a_day_and_while_there_is_room() {
+    fn a_key_is_known_for_a_day_within_the_limit() {
         let mut keys = Keys::default();
-        let once = |number| Once {
+        let request_key = |number| RequestKey {
             key: Uuid::from_u128(number),
             request: Uuid::nil(),
         };
         let start = Timestamp::from_unix_ms(0);
         for number in 0..3 {
-            keys.remember(once(number), start, &"{}".into());
+            keys.remember(request_key(number), start, &"{}".into());
         }
-        assert!(matches!(keys.look(once(0)), Known::Same(_)));
-        let other = Once {
+        assert!(matches!(keys.lookup(request_key(0)), KeyState::Same(_)));
+        let other = RequestKey {
             request: Uuid::max(),
-            ..once(0)
+            ..request_key(0)
         };
-        assert!(matches!(keys.look(other), Known::Other));
+        assert!(matches!(keys.lookup(other), KeyState::Other));
         assert_eq!(keys.sweep(start, 2), [Uuid::from_u128(0)]);
-        assert!(matches!(keys.look(once(0)), Known::Fresh));
+        assert!(matches!(keys.lookup(request_key(0)), KeyState::Fresh));
         assert!(keys.sweep(start.plus_ms(24 * 3600 * 1000), 2).is_empty());
         assert_eq!(keys.sweep(start.plus_ms(24 * 3600 * 1000 + 1), 2).len(), 2);
     }

@@ -8,17 +8,17 @@ use hayward_vocabulary::{NodeName, UserName};
 type Name = (UserName, String);
 
 #[derive(Default)]
-pub struct Homes(BTreeMap<Name, Home>);
+pub struct LastHosts(BTreeMap<Name, ServiceHosts>);
 
 #[derive(Default)]
-struct Home {
+struct ServiceHosts {
     /// By processor: `0` or `0-0`.
     hosts: BTreeMap<String, NodeName>,
     /// Readable services of this name; open or ended.
     services: usize,
 }
 
-impl Homes {
+impl LastHosts {
     pub fn restore(&mut self, name: Name, processor: String, node: NodeName) {
         self.0
             .entry(name)
@@ -33,11 +33,11 @@ impl Homes {
 
     /// True when no service of this name is readable any more: its hosts are forgotten.
     pub fn leave(&mut self, name: &Name) -> bool {
-        let Some(home) = self.0.get_mut(name) else {
+        let Some(host_key) = self.0.get_mut(name) else {
             return false;
         };
-        home.services = home.services.saturating_sub(1);
-        let empty = home.services == 0;
+        host_key.services = host_key.services.saturating_sub(1);
+        let empty = host_key.services == 0;
         if empty {
             self.0.remove(name);
         }
@@ -46,10 +46,10 @@ impl Homes {
 
     /// True when the host changed.
     pub fn set(&mut self, name: &Name, processor: &str, node: &NodeName) -> bool {
-        let Some(home) = self.0.get_mut(name) else {
+        let Some(host_key) = self.0.get_mut(name) else {
             return false;
         };
-        let before = home.hosts.insert(processor.to_owned(), node.clone());
+        let before = host_key.hosts.insert(processor.to_owned(), node.clone());
         before.as_ref() != Some(node)
     }
 
@@ -63,17 +63,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_known_as_long_as_a_service_of_the_name_can_be_read() {
+    fn last_hosts_are_known_while_a_service_of_the_name_is_readable() {
         let name = ("ann".parse().unwrap(), "echo".to_owned());
         let node: NodeName = "n1".parse().unwrap();
-        let mut homes = Homes::default();
-        homes.enter(name.clone());
-        assert!(homes.set(&name, "0", &node));
-        assert!(!homes.set(&name, "0", &node));
-        homes.enter(name.clone());
-        assert!(!homes.leave(&name));
-        assert_eq!(homes.host(&name, "0"), Some(&node));
-        assert!(homes.leave(&name));
-        assert_eq!(homes.host(&name, "0"), None);
+        let mut last_hosts = LastHosts::default();
+        last_hosts.enter(name.clone());
+        assert!(last_hosts.set(&name, "0", &node));
+        assert!(!last_hosts.set(&name, "0", &node));
+        last_hosts.enter(name.clone());
+        assert!(!last_hosts.leave(&name));
+        assert_eq!(last_hosts.host(&name, "0"), Some(&node));
+        assert!(last_hosts.leave(&name));
+        assert_eq!(last_hosts.host(&name, "0"), None);
     }
 }

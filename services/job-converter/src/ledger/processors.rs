@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::Pace;
 use hayward_job_converter_domain::processors::{
-    End, Ending, Now, Patience, Processors, Seat, ending,
+    End, Ending, Now, Occupant, Patience, Processors, ending,
 };
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::absorb::is_moved;
-use super::last_hosts::Homes;
+use super::last_hosts::LastHosts;
 use crate::config::Settings;
 use crate::store::Rows;
 use crate::store::processors::{LocalityRow, ProcessorRow};
@@ -36,7 +36,7 @@ pub fn patience(settings: &Settings) -> Patience {
 }
 
 /// The process that occupies a slot: the oldest that is not vacating.
-fn seat(slot: &Slot, deployed: u32) -> Option<Seat> {
+fn occupant(slot: &Slot, deployed: u32) -> Option<Occupant> {
     let stands = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
     let first = slot.processes.iter().filter(stands);
     let (allocation, process) = first.min_by_key(|(_, process)| process.incarnation)?;
@@ -45,7 +45,7 @@ fn seat(slot: &Slot, deployed: u32) -> Option<Seat> {
         AllocationState::Unreachable => process.running_since_ms.is_some(),
         _ => false,
     };
-    Some(Seat {
+    Some(Occupant {
         allocation: allocation.clone(),
         host: process.node.clone(),
         running,
@@ -61,8 +61,8 @@ fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usiz
     for (number, slot) in slots.iter().enumerate() {
         let it = processors.get(number);
         let failed = slot.brake.strikes() > 0 || it.is_some_and(|it| it.record().is_some());
-        let seat = it.and_then(|it| it.seat());
-        let process = seat.and_then(|seat| slot.processes.get(&seat.allocation));
+        let occupant = it.and_then(|it| it.occupant());
+        let process = occupant.and_then(|occupant| slot.processes.get(&occupant.allocation));
         let Some(since_ms) = process
             .and_then(|it| it.running_since_ms)
             .filter(|_| failed)
@@ -95,7 +95,7 @@ fn closes_its_host(entry: &AllocationEntry) -> bool {
 impl What {
     /// Processes a rolling deployment may stop at one time: one, unless the submission sets a
     /// limit.
-    fn at_one_time(&self) -> u64 {
+    fn rollout_limit(&self) -> u64 {
         match self {
             Self::Service(service) => service.disruption_limit.unwrap_or(1),
             _ => 0,
@@ -110,10 +110,10 @@ impl Work {
             return;
         };
         let deployed = self.version.deployed;
-        processors.stands(slot, seat(state, deployed), state.alive());
+        processors.set_occupant(slot, occupant(state, deployed), state.alive());
         // The process ends because its demand was withdrawn, in this term or an earlier one; the
         // processor waits for its end. A standby chosen for a failover is an exception.
-        let active = processors.terms().place(slot).replica.is_none();
+        let active = processors.terms().id_at(slot).replica.is_none();
         let given_up = |process: &Process| {
             let chosen = active || process.deployed != deployed;
             process.alive() && process.dismissed && chosen
@@ -150,7 +150,7 @@ impl Work {
     }
 
     /// Counted retries replace the brake. A failed launch is no retry, so the brake paces it.
-    pub fn paces_itself(&self, entry: &AllocationEntry) -> bool {
+    pub fn counts_retries(&self, entry: &AllocationEntry) -> bool {
         let retries = |it: &hayward_job_converter_domain::processors::Terms| {
             it.retries
                 .as_ref()
@@ -166,7 +166,7 @@ impl Work {
 
     /// Advances the processors with time. Returns how the service ended, if it did, and when to
     /// check again.
-    pub fn tend_processors(
+    pub fn advance_processors(
         &mut self,
         settings: &Settings,
         moment: &Moment,
@@ -177,7 +177,7 @@ impl Work {
         let patience = patience(settings);
         processors.tick(patience, now(moment));
         let (shaky, sure_ms) = shaky(&self.slots, processors, moment.monotonic_ms);
-        processors.roll(self.what.at_one_time(), &shaky);
+        processors.roll(self.what.rollout_limit(), &shaky);
         let end = processors.end().map(|end| match end {
             End::Completed => (WorkState::Completed, None),
             End::Failed(why) => (WorkState::Failed, Some(why)),
@@ -187,14 +187,16 @@ impl Work {
     }
 
     /// Starts the processors with the last hosts stored under the service's name.
-    pub fn begin_processors(&mut self, homes: &Homes, moment: &Moment) {
-        let name = self.home().map(|home| (self.user.clone(), home));
+    pub fn begin_processors(&mut self, last_hosts: &LastHosts, moment: &Moment) {
+        let name = self
+            .host_key()
+            .map(|host_key| (self.user.clone(), host_key));
         let Some(processors) = &mut self.processors else {
             return;
         };
         for slot in 0..processors.terms().count() {
-            let place = processors.terms().place(slot).to_string();
-            let known = name.as_ref().and_then(|name| homes.host(name, &place));
+            let place = processors.terms().id_at(slot).to_string();
+            let known = name.as_ref().and_then(|name| last_hosts.host(name, &place));
             if let Some(host) = known {
                 processors.restore_host(slot, host.clone());
             }
@@ -220,25 +222,32 @@ impl Work {
 
 impl Ledger {
     /// Stores changed processors and adds their events to the timeline.
-    pub(super) fn keep_processors(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(super) fn store_processors(
+        &mut self,
+        uuid: Uuid,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
         let Some(processors) = &mut work.processors else {
             return;
         };
-        let (changed, told) = (processors.take_changed(), processors.take_told());
-        for line in told {
-            work.tell(line, moment, batch);
+        let (changed, in_timeline) = (processors.take_changed(), processors.take_events());
+        for line in in_timeline {
+            work.record_event(line, moment, batch);
         }
-        let name: Option<(UserName, String)> = work.home().map(|home| (work.user.clone(), home));
+        let name: Option<(UserName, String)> = work
+            .host_key()
+            .map(|host_key| (work.user.clone(), host_key));
         for slot in changed {
             batch.rows.processors.extend(work.processor_row(slot));
             let place = work.place(slot).map(|place| place.to_string());
             let kept = work.processors.as_ref().and_then(|it| it.get(slot));
             let host = kept.and_then(|it| it.last_host());
             if let (Some(name), Some(place), Some(host)) = (&name, place, host)
-                && self.homes.set(name, &place, host)
+                && self.last_hosts.set(name, &place, host)
             {
                 batch.rows.localities.push(LocalityRow {
                     user: name.0.to_string(),

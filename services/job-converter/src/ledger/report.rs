@@ -15,14 +15,16 @@ impl Ledger {
     pub(super) fn report(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
         let jobs = self.works.values();
-        let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.book.fault())));
+        let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.tasks.fault())));
         let tasks = timed(|| invariants::no_task_is_lost(jobs));
-        let adrift = &mut self.adrift;
+        let incomplete_gangs = &mut self.incomplete_gangs;
         let gangs = self.applications.gangs();
-        let gangs = timed(|| invariants::gangs_are_whole(gangs, adrift, (moment.now, now_ms)));
-        self.stages.look(now_ms, self.applications.in_transit());
-        let grace_ms = self.room.settings.stop_grace_ms;
-        let states = invariants::late(&self.stages, now_ms, grace_ms)
+        let gangs =
+            timed(|| invariants::gangs_are_whole(gangs, incomplete_gangs, (moment.now, now_ms)));
+        self.transitional_states
+            .look(now_ms, self.applications.in_transit());
+        let grace_ms = self.shared.settings.stop_grace_ms;
+        let states = invariants::late(&self.transitional_states, now_ms, grace_ms)
             .chain(self.applications.timers(moment.now))
             .chain(self.waits(now_ms));
         Findings {
@@ -49,7 +51,7 @@ impl Ledger {
 
     /// Current sizes and their limits (I25).
     fn bounds(&self) -> Vec<Bound> {
-        let settings = &self.room.settings;
+        let settings = &self.shared.settings;
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let bound = |what, has, most| Bound {
             what,
@@ -69,7 +71,7 @@ impl Ledger {
             ),
             bound(
                 "tasks and members of applications",
-                self.applications.counted(),
+                self.applications.live_tasks(),
                 settings.max_open_work,
             ),
         ]

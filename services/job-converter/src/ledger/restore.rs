@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::keys::Keys;
-use super::last_hosts::Homes;
+use super::last_hosts::LastHosts;
 use super::tasks::held_from_text;
 use crate::applications::Applications;
-use crate::model::{Final, Shared};
+use crate::model::{FinalWork, RunnerUse};
 use crate::orchestrators::Orchestrators;
-use crate::shared_view::{Owners, Room};
+use crate::shared_view::{Owners, SharedView};
 use crate::store::applications::{HeadText, TaskText};
 use crate::store::load::{
     DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, SumRow,
@@ -40,10 +40,10 @@ fn named(error: BadName) -> sqlx::Error {
 }
 
 fn read_applications(
-    room: &Room,
+    shared: &SharedView,
     (heads, tasks): (Vec<HeadText>, Vec<TaskText>),
 ) -> Result<Applications, sqlx::Error> {
-    Applications::restored(&room.settings, heads, tasks)
+    Applications::restored(&shared.settings, heads, tasks)
         .map_err(|error| unreadable("application", error))
 }
 
@@ -51,10 +51,10 @@ impl Ledger {
     pub(super) fn restored(
         stored: Stored,
         moment: &Moment,
-        room: Arc<Room>,
+        shared: Arc<SharedView>,
     ) -> Result<Self, sqlx::Error> {
-        *room.owners.write() = Owners::default();
-        room.verdicts.write().clear();
+        *shared.owners.write() = Owners::default();
+        shared.verdicts.write().clear();
         let mut keys = Keys::default();
         stored.keys.into_iter().for_each(|row| keys.restore(row));
         let mut runners = FxHashMap::default();
@@ -62,7 +62,7 @@ impl Ledger {
             let id = WorkId::new(row.id).map_err(named)?;
             runners.insert(
                 id,
-                Shared {
+                RunnerUse {
                     token: row.token.into(),
                     works: 0,
                 },
@@ -70,28 +70,28 @@ impl Ledger {
         }
         let applications = (stored.applications, stored.application_tasks);
         let mut ledger = Self {
-            applications: read_applications(&room, applications)?,
-            room,
+            applications: read_applications(&shared, applications)?,
+            shared,
             works: FxHashMap::default(),
             finals: FxHashMap::default(),
             final_order: std::collections::VecDeque::new(),
             runners,
-            homes: Homes::default(),
+            last_hosts: LastHosts::default(),
             keys,
             allocations: Followed::default(),
-            verdicts_heard: None,
+            verdicts_cursor: None,
             lease_ends: FxHashMap::default(),
             lease_order: std::collections::BTreeSet::new(),
             holds: std::collections::BTreeSet::new(),
-            touched: std::collections::BTreeSet::new(),
+            changed_leases: std::collections::BTreeSet::new(),
             dirty: std::collections::BTreeSet::new(),
             moving: std::collections::BTreeSet::new(),
-            tell_progress_ms: 0,
+            next_progress_ms: 0,
             orchestrators: Orchestrators::default(),
-            stages: crate::invariants::Stages::default(),
-            adrift: crate::invariants::Adrift::default(),
+            transitional_states: crate::invariants::TransitionalStates::default(),
+            incomplete_gangs: crate::invariants::IncompleteGangs::default(),
         };
-        ledger.restore_homes(stored.localities)?;
+        ledger.restore_last_hosts(stored.localities)?;
         for row in stored.open {
             ledger.restore_open(row)?;
         }
@@ -115,19 +115,19 @@ impl Ledger {
     fn restore_books(&mut self, done: Vec<DoneRow>, sums: Vec<SumRow>, failures: Vec<FailuresRow>) {
         for row in done {
             if let Some(job) = self.job(row.job) {
-                job.book.restore_done(number(row.start), number(row.stop));
+                job.tasks.restore_done(number(row.start), number(row.stop));
             }
         }
         for row in sums {
             if let Some(job) = self.job(row.job) {
-                job.book
+                job.tasks
                     .restore_sums(number(row.failed), number(row.spent_us));
             }
         }
         for row in failures {
             if let Some(job) = self.job(row.job) {
                 let failures = u32::try_from(row.failures).unwrap_or(u32::MAX);
-                job.book.restore_failures(number(row.task), failures);
+                job.tasks.restore_failures(number(row.task), failures);
             }
         }
     }
@@ -153,11 +153,12 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_homes(&mut self, rows: Vec<LocalityRow>) -> Result<(), sqlx::Error> {
+    fn restore_last_hosts(&mut self, rows: Vec<LocalityRow>) -> Result<(), sqlx::Error> {
         for row in rows {
             let user = UserName::new(row.user).map_err(named)?;
             let node = NodeName::new(row.node).map_err(named)?;
-            self.homes.restore((user, row.service), row.processor, node);
+            self.last_hosts
+                .restore((user, row.service), row.processor, node);
         }
         Ok(())
     }
@@ -171,9 +172,11 @@ impl Ledger {
         for row in rows {
             self.restore_processor(row)?;
         }
-        let Self { works, homes, .. } = self;
+        let Self {
+            works, last_hosts, ..
+        } = self;
         for work in works.values_mut() {
-            work.begin_processors(homes, moment);
+            work.begin_processors(last_hosts, moment);
         }
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Ledger {
                 .unwrap_or_default(),
             at: Timestamp::from_unix_ms(row.submitted_at_ms),
             traceparent: row.traceparent,
-            stop_grace_ms: self.room.settings.stop_grace_ms,
+            stop_grace_ms: self.shared.settings.stop_grace_ms,
         };
         let id = WorkId::fresh(kind_of(&row.kind), row.id);
         let mut work = Work::new(id, row.id, &origin, what);
@@ -236,9 +239,9 @@ impl Ledger {
             generation: u32::try_from(row.generation).unwrap_or(1),
             deployed: u32::try_from(row.deployed).unwrap_or(1),
         };
-        self.room.owners.write().insert(row.id, &work.user);
-        if let Some(home) = work.home() {
-            self.homes.enter((work.user.clone(), home));
+        self.shared.owners.write().insert(row.id, &work.user);
+        if let Some(host_key) = work.host_key() {
+            self.last_hosts.enter((work.user.clone(), host_key));
         }
         self.works.insert(row.id, Box::new(work));
         Ok(())
@@ -248,19 +251,19 @@ impl Ledger {
         let id = WorkId::fresh(kind_of(&row.kind), row.id);
         let user = UserName::new(row.user_name).map_err(named)?;
         let runner = row.runner.map(WorkId::new).transpose().map_err(named)?;
-        self.room.owners.write().insert(row.id, &user);
+        self.shared.owners.write().insert(row.id, &user);
         self.final_order.push_back((row.ended_at_ms, row.id));
-        let home = row
+        let host_key = row
             .host_affinity
             .then(|| row.name.unwrap_or_else(|| id.to_string()));
-        if let Some(home) = &home {
-            self.homes.enter((user.clone(), home.clone()));
+        if let Some(host_key) = &host_key {
+            self.last_hosts.enter((user.clone(), host_key.clone()));
         }
-        let over = Final {
+        let over = FinalWork {
             id,
             user,
             runner,
-            home,
+            host_key,
         };
         self.finals.insert(row.id, over);
         Ok(())
@@ -269,11 +272,11 @@ impl Ledger {
     fn restore_lease(&mut self, row: &HeldRow, moment: &Moment) -> Result<(), sqlx::Error> {
         let holder = AllocationId::new(row.allocation.clone()).map_err(named)?;
         let leased = held_from_text(&row.tasks).map_err(|error| unreadable("lease", error))?;
-        let grace_ms = self.room.settings.task_lease_ms;
+        let grace_ms = self.shared.settings.task_lease_ms;
         let Some(job) = self.job(row.job) else {
             return Ok(());
         };
-        job.book.restore_lease(&holder, &leased);
+        job.tasks.restore_lease(&holder, &leased);
         let end = moment.monotonic_ms.saturating_add(grace_ms);
         self.lease_ends.insert(holder.clone(), (row.job, end));
         self.lease_order.insert((end, holder));

@@ -12,30 +12,32 @@ use crate::store::Rows;
 use crate::work::projections::{self, End};
 
 impl Ledger {
-    pub(super) fn take_turn(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+    pub(super) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.end_old_leases(moment, batch);
         self.end_holds(moment);
-        if moment.monotonic_ms >= self.tell_progress_ms && !self.moving.is_empty() {
-            self.tell_progress_ms = moment.monotonic_ms + self.room.settings.progress_ms;
+        if moment.monotonic_ms >= self.next_progress_ms && !self.moving.is_empty() {
+            self.next_progress_ms = moment.monotonic_ms + self.shared.settings.progress_ms;
             let moving = std::mem::take(&mut self.moving);
             self.dirty.extend(moving);
         }
         self.refresh(moment, batch);
         self.refresh_orchestrated(moment, batch);
         self.write_leases(batch);
-        let gone = self.keys.sweep(moment.now, self.room.settings.keep_keys);
+        let gone = self.keys.sweep(moment.now, self.shared.settings.keep_keys);
         let more = self.forget_old(moment, batch) || !gone.is_empty();
         batch.rows.keys_gone = gone;
-        let due = self.turn_applications(moment, batch);
+        let due = self.run_applications(moment, batch);
         self.wake(more, due, moment)
     }
 
     /// Returns the milliseconds until the next application is due.
-    fn turn_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
-        let room = self.room.clone();
-        let (changed, due) = self.applications.turn(&room.verdicts.read(), moment, batch);
+    fn run_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
+        let shared = self.shared.clone();
+        let (changed, due) = self
+            .applications
+            .run(&shared.verdicts.read(), moment, batch);
         for uuid in changed {
-            room.views.notify(&uuid, moment.revision);
+            shared.views.notify(&uuid, moment.revision);
         }
         due
     }
@@ -54,9 +56,9 @@ impl Ledger {
                     if let Some(work) = self.works.get_mut(&uuid) {
                         let line =
                             format!("{holder} did not renew its lease; its tasks wait again");
-                        work.tell(line, moment, batch);
+                        work.record_event(line, moment, batch);
                     }
-                    self.take_back(uuid, &holder);
+                    self.end_lease(uuid, &holder);
                 }
                 None => {}
             }
@@ -68,11 +70,11 @@ impl Ledger {
             && due <= moment.monotonic_ms
         {
             self.holds.pop_first();
-            self.orchestrators.touch(uuid);
+            self.orchestrators.mark_dirty(uuid);
             if let Some(work) = self.works.get_mut(&uuid) {
                 for slot in &mut work.slots {
                     if !slot.brake.is_held(moment.monotonic_ms) {
-                        slot.note = None;
+                        slot.hold_reason = None;
                     }
                 }
                 self.dirty.insert(uuid);
@@ -95,17 +97,18 @@ impl Ledger {
 
     fn refresh_one(&mut self, uuid: Uuid, heard: bool, moment: &Moment, batch: &mut Batch<Rows>) {
         self.moving.remove(&uuid);
-        let settings = &self.room.settings;
+        let settings = &self.shared.settings;
         let tended = self.works.get_mut(&uuid).filter(|_| heard);
-        let (over, due) =
-            tended.map_or((None, None), |work| work.tend_processors(settings, moment));
+        let (over, due) = tended.map_or((None, None), |work| {
+            work.advance_processors(settings, moment)
+        });
         self.holds.extend(due.map(|due| (due, uuid)));
-        self.keep_processors(uuid, moment, batch);
+        self.store_processors(uuid, moment, batch);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        let room = self.room.clone();
-        let verdicts = room.verdicts.read();
+        let shared = self.shared.clone();
+        let verdicts = shared.verdicts.read();
         let verdict = (0..work.slots.len())
             .filter(|slot| work.slots[*slot].alive() == 0)
             .filter_map(|slot| verdicts.get(work.slot_id(slot).as_str()))
@@ -124,12 +127,12 @@ impl Ledger {
         }
         drop(verdicts);
         if let Some(end) = end {
-            self.end_so(uuid, &end, moment, batch);
+            self.end_with(uuid, &end, moment, batch);
             return;
         }
         if !work.cancelled {
             for slot in 0..work.slots.len() {
-                let grace_ms = room.settings.stop_grace_ms;
+                let grace_ms = shared.settings.stop_grace_ms;
                 if let Some(entry) = projections::demand(work, slot, moment.monotonic_ms, grace_ms)
                 {
                     batch.publish(DEMAND, "", entry.work.as_str(), &entry);
@@ -137,7 +140,7 @@ impl Ledger {
                 }
             }
         }
-        room.views.notify(&uuid, moment.revision);
+        shared.views.notify(&uuid, moment.revision);
     }
 
     fn wake(&self, more: bool, application: Option<u64>, moment: &Moment) -> Wake {
@@ -146,7 +149,7 @@ impl Ledger {
         }
         let lease = self.lease_order.first().map(|(due, _)| *due);
         let hold = self.holds.first().map(|(due, _)| *due);
-        let progress = (!self.moving.is_empty()).then_some(self.tell_progress_ms);
+        let progress = (!self.moving.is_empty()).then_some(self.next_progress_ms);
         let application = application.map(|ms| moment.monotonic_ms.saturating_add(ms));
         match [lease, hold, progress, application]
             .into_iter()

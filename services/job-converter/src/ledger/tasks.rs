@@ -35,7 +35,7 @@ impl Ledger {
         let Some(work) = self.works.get_mut(&uuid) else {
             return Ok(Grant::OVER);
         };
-        let total = work.job().map_or(0, |job| job.book.total());
+        let total = work.job().map_or(0, |job| job.tasks.total());
         if let Some(wrong) = request.finished.iter().find(|report| report.task >= total) {
             return Err(Refusal::NoSuchTask {
                 job: id,
@@ -52,36 +52,36 @@ impl Ledger {
         let Some(job) = work.job_mut() else {
             return Ok(Grant::OVER);
         };
-        let mut back = job.book.give_back(holder, &request.returned);
+        let mut back = job.tasks.give_back(holder, &request.returned);
         if let Some(held) = &request.held {
-            back |= job.book.keep_only(holder, held);
+            back |= job.tasks.keep_only(holder, held);
         }
         if ended {
-            back |= job.book.end(holder);
+            back |= job.tasks.end(holder);
         }
-        let over = job.book.is_over();
+        let over = job.tasks.is_over();
         let want = if leaving || over {
             0
         } else {
             request.want.min(job.most_leased)
         };
-        let leased = job.book.lease(holder, want as usize);
-        let held = job.book.held(holder).is_some();
+        let leased = job.tasks.lease(holder, want as usize);
+        let held = job.tasks.held(holder).is_some();
         let submission = job.submission.clone();
-        let first = job.book.leased() == leased.len() as u64 && !leased.is_empty();
+        let first = job.tasks.leased() == leased.len() as u64 && !leased.is_empty();
         changed.lease |= back || !leased.is_empty();
         if changed.progress {
-            self.forgive(uuid, moment, batch);
+            self.clear_brake(uuid, moment, batch);
         }
         if back || changed.waiting {
-            self.room.tasks.notify(&uuid, moment.revision);
+            self.shared.tasks.notify(&uuid, moment.revision);
         }
-        self.note_lease(uuid, holder, held, moment);
+        self.update_lease_end(uuid, holder, held, moment);
         if changed.lease {
-            self.touched.insert((uuid, holder.clone()));
+            self.changed_leases.insert((uuid, holder.clone()));
             self.moving.insert(uuid);
         }
-        self.touched
+        self.changed_leases
             .extend(changed.robbed.into_iter().map(|other| (uuid, other)));
         if first {
             self.dirty.insert(uuid);
@@ -117,14 +117,14 @@ impl Ledger {
     }
 
     /// Renewals change no rows: rows store holders, not expiry times.
-    fn note_lease(&mut self, uuid: Uuid, holder: &AllocationId, held: bool, moment: &Moment) {
+    fn update_lease_end(&mut self, uuid: Uuid, holder: &AllocationId, held: bool, moment: &Moment) {
         if !held {
             self.lease_ends.remove(holder);
             return;
         }
         let end = moment
             .monotonic_ms
-            .saturating_add(self.room.settings.task_lease_ms);
+            .saturating_add(self.shared.settings.task_lease_ms);
         if self
             .lease_ends
             .insert(holder.clone(), (uuid, end))
@@ -135,7 +135,7 @@ impl Ledger {
     }
 
     /// Progress clears the brake.
-    fn forgive(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn clear_brake(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -144,20 +144,20 @@ impl Ledger {
             return;
         };
         if slot.brake.clear() {
-            slot.note = None;
+            slot.hold_reason = None;
             batch.rows.brakes.push(BrakeRow {
                 slot: slot_id,
                 work: uuid,
                 strikes: 0,
             });
-            work.tell("tasks make progress again", moment, batch);
+            work.record_event("tasks make progress again", moment, batch);
             self.dirty.insert(uuid);
         }
     }
 
     /// Writes the rows of leases that changed in this batch.
     pub(super) fn write_leases(&mut self, batch: &mut Batch<Rows>) {
-        for (uuid, holder) in std::mem::take(&mut self.touched) {
+        for (uuid, holder) in std::mem::take(&mut self.changed_leases) {
             // The leases of an ended job are deleted with it.
             let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
                 continue;
@@ -203,9 +203,9 @@ fn record(
         task: report.task,
         attempt: report.attempt,
     };
-    let before = job.book.leased();
-    let (recorded, robbed) = job.book.finish(holder, given, ending, report.duration_us);
-    changed.lease |= job.book.leased() != before || recorded == Recorded::Outcome;
+    let before = job.tasks.leased();
+    let (recorded, robbed) = job.tasks.finish(holder, given, ending, report.duration_us);
+    changed.lease |= job.tasks.leased() != before || recorded == Recorded::Outcome;
     changed.robbed.extend(robbed);
     if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
         metrics::reported(ending);
@@ -279,7 +279,7 @@ fn short(text: &str) -> String {
 /// Column value of a lease: `[[first, one past the last, attempt], …]`.
 fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
     let mut spans: Vec<(u64, u64, u32)> = Vec::new();
-    for (task, attempt) in job.book.held(holder)? {
+    for (task, attempt) in job.tasks.held(holder)? {
         match spans.last_mut() {
             Some((_, end, same)) if *end == *task && same == attempt => *end += 1,
             _ => spans.push((*task, *task + 1, *attempt)),

@@ -20,7 +20,7 @@ const MOST_ENDED: usize = 16;
 impl Orchestrators {
     /// True when the share belongs to an orchestrator, with the end of its hold, if it is held
     /// back.
-    pub fn share_is(
+    pub fn absorb_share(
         &mut self,
         entry: &AllocationEntry,
         moment: &Moment,
@@ -36,10 +36,10 @@ impl Orchestrators {
             // Its end may be the first state observed.
             let ran = before.as_ref().is_none_or(AllocationEntry::holds);
             let ended = !entry.holds() && ran && !work.settled.contains(&entry.id);
-            let news = self.heard || before.is_some();
+            let news = self.synced || before.is_some();
             if entry.vacate.is_some() {
-                let told = work.told.entry(entry.id.clone());
-                told.or_insert(moment.revision);
+                let vacated = work.vacate_read_at.entry(entry.id.clone());
+                vacated.or_insert(moment.revision);
             }
             if ended && by_itself(entry) {
                 held = self.ended_by_itself((uuid, entry, news), moment, batch);
@@ -51,14 +51,14 @@ impl Orchestrators {
     }
 
     /// True when the share belonged to an orchestrator.
-    pub fn share_left(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
+    pub fn remove_share(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
         let uuid = number(&before.work).filter(|uuid| self.works.contains_key(uuid));
         let Some(uuid) = uuid else {
             return false;
         };
         if let Some(work) = self.works.get_mut(&uuid) {
             work.shares.remove(&before.id);
-            work.told.remove(&before.id);
+            work.vacate_read_at.remove(&before.id);
             if work.settled.remove(&before.id) {
                 batch.rows.settled_gone.push(before.id.to_string());
             }
@@ -69,8 +69,12 @@ impl Orchestrators {
     }
 
     /// First full update of a term: shares it does not contain do not exist.
-    pub fn first_news(&mut self, known: &Followed<AllocationEntry>, batch: &mut Batch<Rows>) {
-        self.heard = true;
+    pub fn absorb_first_full(
+        &mut self,
+        known: &Followed<AllocationEntry>,
+        batch: &mut Batch<Rows>,
+    ) {
+        self.synced = true;
         for (uuid, work) in &mut self.works {
             work.settled.retain(|share| {
                 let stays = known.get(share.as_str()).is_some();
@@ -83,10 +87,16 @@ impl Orchestrators {
         }
         // Orders published before this term count as readable from this batch on; this row makes
         // the batch commit.
-        let told = self.works.values().filter(|work| !work.told.is_empty());
-        for name in told.map(|work| &work.orchestrator) {
-            if let Some(kept) = self.by_name.get(name) {
-                batch.rows.orchestrators.keep(name, kept.row());
+        let vacated = self
+            .works
+            .values()
+            .filter(|work| !work.vacate_read_at.is_empty());
+        for name in vacated.map(|work| &work.orchestrator) {
+            if let Some(record) = self.by_name.get(name) {
+                batch
+                    .rows
+                    .orchestrators
+                    .put_orchestrator(name, record.row());
             }
         }
         for (name, share) in std::mem::take(&mut self.unproven) {
@@ -105,8 +115,8 @@ impl Orchestrators {
         batch: &mut Batch<Rows>,
     ) -> Option<(u64, Uuid)> {
         let work = self.works.get_mut(&uuid)?;
-        let kept = self.by_name.get_mut(&work.orchestrator)?;
-        let piece = kept.book.get(&work.name)?.piece.clone();
+        let record = self.by_name.get_mut(&work.orchestrator)?;
+        let piece = record.map.get(&work.name)?.piece.clone();
         if work.gone.is_some() || piece.0.launch.is_none() {
             return None;
         }
@@ -118,8 +128,8 @@ impl Orchestrators {
                 None
             };
         }
-        kept.book.end(&work.name);
-        let over = kept.book.get(&work.name).and_then(|known| known.over);
+        record.map.end(&work.name);
+        let over = record.map.get(&work.name).and_then(|known| known.over);
         batch.rows.orchestrators.put(uuid, work.row(&piece, over));
         None
     }
@@ -147,8 +157,8 @@ impl Orchestrators {
 
 fn by_itself(entry: &AllocationEntry) -> bool {
     let cause = entry.exit.as_ref().map(|exit| exit.cause);
-    let told = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
-    entry.vacate.is_none() && entry.launch.is_some() && !told
+    let vacated = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    entry.vacate.is_none() && entry.launch.is_some() && !vacated
 }
 
 impl Work {

@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use super::entries::{self, Faults};
 use super::map_result::{in_numbers, in_words, not_applied, sorted};
-use super::parse::Read;
-use super::{Entry, Kept, MOST, Orchestrators, WORK, Work, work_id};
+use super::parse::ParsedMap;
+use super::{Entry, MAX_ORCHESTRATORS, OrchestratorRecord, Orchestrators, WORK, Work, work_id};
 use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::settled::SettledRow;
@@ -26,15 +26,15 @@ use crate::store::settled::SettledRow;
 /// Refused entries and unknown shares listed in an answer or a view, at most.
 const MOST_NAMED: usize = 100;
 
-pub enum Act {
+pub enum OrchestratorCommand {
     Create(OrchestratorOrder, Reply<Result<OrchestratorView, Refusal>>),
     Put(Put, Reply<Result<MapAnswer, Refusal>>),
     Remove(UserName, Reply<Result<(), Refusal>>),
 }
 
-impl Act {
+impl OrchestratorCommand {
     /// Name of the orchestrator.
-    pub fn of(&self) -> &UserName {
+    pub fn orchestrator(&self) -> &UserName {
         match self {
             Self::Create(order, _) => &order.name,
             Self::Put(put, _) => &put.name,
@@ -45,7 +45,7 @@ impl Act {
 
 pub struct Put {
     pub name: UserName,
-    pub map: Read,
+    pub map: ParsedMap,
     pub limits: Limits,
 }
 
@@ -70,28 +70,33 @@ impl Orchestrators {
     ) -> Result<OrchestratorView, Refusal> {
         let users = (!order.anyone).then_some(order.users);
         let all = self.by_name.len() + self.elsewhere.orchestrators;
-        if all >= MOST && !self.by_name.contains_key(&order.name) {
-            return Err(Refusal::TooManyOrchestrators { limit: MOST });
+        if all >= MAX_ORCHESTRATORS && !self.by_name.contains_key(&order.name) {
+            return Err(Refusal::TooManyOrchestrators {
+                limit: MAX_ORCHESTRATORS,
+            });
         }
-        let fresh = || Kept::new(None, moment.now);
-        let kept = self.by_name.entry(order.name.clone()).or_insert_with(fresh);
-        kept.users = users;
-        batch.rows.orchestrators.keep(&order.name, kept.row());
-        let view = entries::view(&order.name, kept);
-        self.told.insert(order.name);
+        let fresh = || OrchestratorRecord::new(None, moment.now);
+        let record = self.by_name.entry(order.name.clone()).or_insert_with(fresh);
+        record.users = users;
+        batch
+            .rows
+            .orchestrators
+            .put_orchestrator(&order.name, record.row());
+        let view = entries::view(&order.name, record);
+        self.dirty_views.insert(order.name);
         Ok(view)
     }
 
     /// Ends all its work; its token stops working.
     pub fn remove(&mut self, name: &UserName, batch: &mut Batch<Rows>) -> Result<(), Refusal> {
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
-        let kept = self.by_name.remove(name).ok_or_else(missing)?;
-        for (id, uuid) in &kept.ids {
-            if let Some(known) = kept.book.get(id) {
-                self.part(*uuid, known.piece.clone(), known.over, batch);
+        let record = self.by_name.remove(name).ok_or_else(missing)?;
+        for (id, uuid) in &record.ids {
+            if let Some(known) = record.map.get(id) {
+                self.retire(*uuid, known.piece.clone(), known.over, batch);
             }
         }
-        for id in kept.book.works().keys().chain(kept.faults.keys()) {
+        for id in record.map.works().keys().chain(record.faults.keys()) {
             batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"));
         }
         let its = self
@@ -102,7 +107,7 @@ impl Orchestrators {
             batch.withdraw(ORCHESTRATED, name.as_str(), share.as_str());
         }
         batch.rows.orchestrators.remove(name);
-        self.told.insert(name.clone());
+        self.dirty_views.insert(name.clone());
         Ok(())
     }
 
@@ -114,14 +119,16 @@ impl Orchestrators {
     ) -> Result<MapAnswer, Refusal> {
         let Put { name, map, limits } = put;
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
-        let mut kept = self.by_name.remove(&name).ok_or_else(missing)?;
+        let mut record = self.by_name.remove(&name).ok_or_else(missing)?;
         let taken = limits.others_open.saturating_add(self.open());
-        let (works, bad) = sorted(&map, &kept, limits.most_open.saturating_sub(taken));
+        let (works, bad) = sorted(&map, &record, limits.most_open.saturating_sub(taken));
         let mark = Mark {
             lineage: map.lineage,
             sequence: map.sequence,
         };
-        let early = kept.accepted_ms.filter(|_| kept.book.mark() != Some(&mark));
+        let early = record
+            .accepted_ms
+            .filter(|_| record.map.mark() != Some(&mark));
         let early = early.and_then(|at| {
             at.saturating_add(limits.least_ms)
                 .checked_sub(moment.monotonic_ms)
@@ -133,31 +140,31 @@ impl Orchestrators {
             not_applied("too_early", detail)
         } else {
             let bad = bad.into_iter().map(|it| (it.work.clone(), it)).collect();
-            self.accept((&name, &mut kept), (mark, works, bad), moment, batch)
+            self.accept((&name, &mut record), (mark, works, bad), moment, batch)
         };
         if let Some(seen) = seen.filter(|_| answer.applied) {
-            self.take_back_unnamed(&kept, seen, batch);
+            self.settle_unnamed_vacating(&record, seen, batch);
         }
-        answer.sequence = kept.book.mark().map(|mark| mark.sequence);
-        self.by_name.insert(name, kept);
+        answer.sequence = record.map.mark().map(|mark| mark.sequence);
+        self.by_name.insert(name, record);
         Ok(answer)
     }
 
     fn accept(
         &mut self,
-        (name, kept): (&UserName, &mut Kept),
+        (name, record): (&UserName, &mut OrchestratorRecord),
         (mark, works, bad): (Mark, BTreeMap<String, Entry>, Faults),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> MapAnswer {
-        let before = kept.book.clone();
+        let before = record.map.clone();
         let map = Map {
             mark,
             works,
             bad: bad.keys().cloned().collect(),
-            leaving: self.leaving(kept),
+            leaving: self.leaving(record),
         };
-        let (steps, counts, repeated, takeover) = match kept.book.accept(map) {
+        let (steps, counts, repeated, takeover) = match record.map.accept(map) {
             Outcome::Ignored(why) => {
                 let (reason, detail) = in_words(&why);
                 return not_applied(reason, detail);
@@ -171,30 +178,33 @@ impl Orchestrators {
         };
         let refused = bad.values().take(MOST_NAMED).cloned().collect();
         if !repeated {
-            let faults = std::mem::replace(&mut kept.faults, bad);
-            kept.accepted_at = Some(moment.now);
-            kept.accepted_ms = Some(moment.monotonic_ms);
+            let faults = std::mem::replace(&mut record.faults, bad);
+            record.accepted_at = Some(moment.now);
+            record.accepted_ms = Some(moment.monotonic_ms);
             for step in steps {
-                self.take(step, (name, kept, &before), moment, batch);
+                self.take(step, (name, record, &before), moment, batch);
             }
-            let idle = kept.book.works().iter();
-            let idle = idle.filter(|(id, _)| !kept.ids.contains_key(*id));
+            let idle = record.map.works().iter();
+            let idle = idle.filter(|(id, _)| !record.ids.contains_key(*id));
             let idle: Vec<_> = idle.map(|(id, it)| (id.clone(), it.piece.kind())).collect();
             for work in idle {
-                self.begin((name, kept), work, moment, batch);
+                self.begin((name, record), work, moment, batch);
             }
-            self.tell_idle((name, kept), &faults, batch);
-            batch.rows.orchestrators.keep(name, kept.row());
-            self.told.insert(name.clone());
+            self.publish_refused((name, record), &faults, batch);
+            batch
+                .rows
+                .orchestrators
+                .put_orchestrator(name, record.row());
+            self.dirty_views.insert(name.clone());
         }
         // A repeated map counts too: a process may have ended since.
-        self.let_go(kept, batch);
+        self.settle_unnamed_ended(record, batch);
         MapAnswer {
             applied: true,
             takeover,
             counts: in_numbers(counts),
             refused,
-            unknown_shares: self.unknown(kept),
+            unknown_shares: self.unknown(record),
             ..MapAnswer::default()
         }
     }
@@ -202,7 +212,7 @@ impl Orchestrators {
     fn take(
         &mut self,
         step: Step,
-        (name, kept, before): (&UserName, &mut Kept, &super::Book<Entry>),
+        (name, record, before): (&UserName, &mut OrchestratorRecord, &super::MapState<Entry>),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -211,42 +221,42 @@ impl Orchestrators {
                 let launched = |it: &Known<Entry>| it.piece.0.launch.is_some();
                 // The scheduler's state is unknown before the first update, so Hayward may still
                 // run the process. Once it has ended, the next map releases the share.
-                let unproven = !self.heard && before.get(&work).is_some_and(launched);
-                if let Some(uuid) = kept.ids.get(&work).filter(|_| !unproven) {
+                let unproven = !self.synced && before.get(&work).is_some_and(launched);
+                if let Some(uuid) = record.ids.get(&work).filter(|_| !unproven) {
                     self.settle(*uuid, &share, batch);
                 }
             }
             Step::Completed { work, gone: true } => {
                 let known = before.get(&work);
-                if let (Some(uuid), Some(known)) = (kept.ids.remove(&work), known) {
-                    self.part(uuid, known.piece.clone(), known.over, batch);
+                if let (Some(uuid), Some(known)) = (record.ids.remove(&work), known) {
+                    self.retire(uuid, known.piece.clone(), known.over, batch);
                 }
                 batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{work}"));
             }
             Step::Arrived { work } => {
-                let Some(known) = kept.book.get(&work) else {
+                let Some(known) = record.map.get(&work) else {
                     return;
                 };
                 // To the scheduler, a restarted entry is new work.
-                let old = kept.ids.get(&work).copied().zip(before.get(&work));
+                let old = record.ids.get(&work).copied().zip(before.get(&work));
                 if let Some((old, known)) = old {
-                    self.part(old, known.piece.clone(), known.over, batch);
+                    self.retire(old, known.piece.clone(), known.over, batch);
                 }
                 let kind = known.piece.kind();
-                self.begin((name, kept), (work, kind), moment, batch);
+                self.begin((name, record), (work, kind), moment, batch);
             }
             Step::Completed { work, gone: false } | Step::Refreshed { work } => {
-                let Some(uuid) = kept.ids.get(&work).copied() else {
+                let Some(uuid) = record.ids.get(&work).copied() else {
                     return;
                 };
                 let done =
-                    |book: &super::Book<Entry>| book.get(&work).map(|it| it.piece.0.items_done);
-                if done(&kept.book) > done(before)
+                    |book: &super::MapState<Entry>| book.get(&work).map(|it| it.piece.0.items_done);
+                if done(&record.map) > done(before)
                     && let Some(work) = self.works.get_mut(&uuid)
                 {
                     work.release(uuid, batch);
                 }
-                self.changed(uuid, kept, batch);
+                self.changed(uuid, record, batch);
             }
         }
     }
@@ -254,13 +264,13 @@ impl Orchestrators {
     /// Registers work, whether or not it requests processes.
     fn begin(
         &mut self,
-        (name, kept): (&UserName, &mut Kept),
+        (name, record): (&UserName, &mut OrchestratorRecord),
         (work, kind): (String, WorkKind),
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let uuid = fresh_uuid();
-        kept.ids.insert(work.clone(), uuid);
+        record.ids.insert(work.clone(), uuid);
         let fresh = Work {
             orchestrator: name.clone(),
             name: work,
@@ -269,19 +279,19 @@ impl Orchestrators {
             reason: None,
             gone: None,
             shares: BTreeMap::new(),
-            told: BTreeMap::new(),
+            vacate_read_at: BTreeMap::new(),
             settled: BTreeSet::new(),
             brake: Brake::default(),
         };
         self.works.insert(uuid, fresh);
-        self.changed(uuid, kept, batch);
+        self.changed(uuid, record, batch);
     }
 
     /// Stores the changed entry of work.
-    fn changed(&mut self, uuid: Uuid, kept: &Kept, batch: &mut Batch<Rows>) {
+    fn changed(&mut self, uuid: Uuid, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
         self.dirty.insert(uuid);
         if let Some(work) = self.works.get(&uuid)
-            && let Some(known) = kept.book.get(&work.name)
+            && let Some(known) = record.map.get(&work.name)
         {
             batch
                 .rows
@@ -291,7 +301,7 @@ impl Orchestrators {
     }
 
     /// No map names this work any more. It requests nothing and is forgotten with its last share.
-    fn part(&mut self, uuid: Uuid, piece: Entry, over: Option<Over>, batch: &mut Batch<Rows>) {
+    fn retire(&mut self, uuid: Uuid, piece: Entry, over: Option<Over>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -309,7 +319,7 @@ impl Orchestrators {
             return;
         };
         // Before the first update the orchestrator is believed; the update is checked against it.
-        let known = work.shares.contains_key(share) || !self.heard;
+        let known = work.shares.contains_key(share) || !self.synced;
         // A share that Hayward launched is over only when its process has ended.
         let runs = |it: &AllocationEntry| it.holds() && it.launch.is_some();
         let known = known && !work.shares.get(share).is_some_and(runs);
@@ -325,13 +335,13 @@ impl Orchestrators {
     }
 
     /// Settles ended shares whose process the newest map does not name.
-    fn let_go(&mut self, kept: &Kept, batch: &mut Batch<Rows>) {
+    fn settle_unnamed_ended(&mut self, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
         let mut over = Vec::new();
-        for (name, uuid) in &kept.ids {
+        for (name, uuid) in &record.ids {
             let Some(work) = self.works.get(uuid) else {
                 continue;
             };
-            let piece = kept.book.get(name).map(|known| &known.piece);
+            let piece = record.map.get(name).map(|known| &known.piece);
             let ended = work.shares.values().filter(|share| !share.holds());
             let unnamed = ended.filter(|share| !piece.is_some_and(|it| it.names(&share.id)));
             over.extend(unnamed.map(|share| (*uuid, share.id.clone())));
@@ -342,13 +352,18 @@ impl Orchestrators {
     }
 
     /// Settles shares that the orchestrator has read as vacating and names no process for.
-    fn take_back_unnamed(&mut self, kept: &Kept, seen: u64, batch: &mut Batch<Rows>) {
+    fn settle_unnamed_vacating(
+        &mut self,
+        record: &OrchestratorRecord,
+        seen: u64,
+        batch: &mut Batch<Rows>,
+    ) {
         let mut over = Vec::new();
-        for (name, uuid) in &kept.ids {
-            let (Some(work), Some(known)) = (self.works.get(uuid), kept.book.get(name)) else {
+        for (name, uuid) in &record.ids {
+            let (Some(work), Some(known)) = (self.works.get(uuid), record.map.get(name)) else {
                 continue;
             };
-            let read = work.told.iter().filter(|(_, at)| **at <= seen);
+            let read = work.vacate_read_at.iter().filter(|(_, at)| **at <= seen);
             let absent = read.filter(|(share, _)| !known.piece.names(share));
             over.extend(absent.map(|(share, _)| (*uuid, share.clone())));
         }
@@ -358,19 +373,19 @@ impl Orchestrators {
     }
 
     /// Shares of this orchestrator that are vacating.
-    fn leaving(&self, kept: &Kept) -> BTreeSet<AllocationId> {
-        let works = kept.ids.values().filter_map(|uuid| self.works.get(uuid));
-        let told = works.flat_map(|work| work.shares.values());
-        let told = told.filter(|share| share.vacate.is_some());
-        told.map(|share| share.id.clone()).collect()
+    fn leaving(&self, record: &OrchestratorRecord) -> BTreeSet<AllocationId> {
+        let works = record.ids.values().filter_map(|uuid| self.works.get(uuid));
+        let vacated = works.flat_map(|work| work.shares.values());
+        let vacated = vacated.filter(|share| share.vacate.is_some());
+        vacated.map(|share| share.id.clone()).collect()
     }
 
     /// Shares the map calls running although its work does not hold them.
-    fn unknown(&self, kept: &Kept) -> Vec<AllocationId> {
+    fn unknown(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
         let mut unknown = Vec::new();
-        let works = kept.book.works().iter().filter(|_| self.heard);
+        let works = record.map.works().iter().filter(|_| self.synced);
         for (name, known) in works {
-            let work = kept.ids.get(name).and_then(|uuid| self.works.get(uuid));
+            let work = record.ids.get(name).and_then(|uuid| self.works.get(uuid));
             let has = |share: &AllocationId| work.is_some_and(|it| it.shares.contains_key(share));
             let named = known.piece.processes().filter(|(_, over)| !over);
             let strange = named.map(|(share, _)| share).filter(|share| !has(share));

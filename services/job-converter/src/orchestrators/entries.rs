@@ -15,8 +15,8 @@ use hayward_vocabulary::{
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{Entry, Kept, Work};
-use crate::work::projections::word;
+use super::{Entry, OrchestratorRecord, Work};
+use crate::work::projections::wire_name;
 
 /// Faults in a view, at most.
 const MOST_FAULTS: usize = 100;
@@ -54,14 +54,14 @@ pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Op
         host: None,
         part: None,
         queued: None,
-        orchestrated: Some(Box::new(told(work, entry, launch.is_none()))),
+        orchestrated: Some(Box::new(vacated(work, entry, launch.is_none()))),
         settled: work.settled.clone(),
         launch,
         traceparent: None,
     })
 }
 
-fn told(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
+fn vacated(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
     use hayward_job_converter_api::orchestrators::EntryKind;
     let ours = entry
         .initialised()
@@ -106,7 +106,7 @@ fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
 
 pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
     let leave = |vacate: &hayward_rm_scheduler_api::Vacate| Leave {
-        reason: word(&vacate.reason),
+        reason: wire_name(&vacate.reason),
         detail: vacate.detail.clone(),
         since: vacate.since,
         purge: vacate.purge,
@@ -117,14 +117,14 @@ pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
         node: entry.node.clone(),
         order: entry.order,
         size: entry.size.clone(),
-        state: word(&entry.state),
+        state: wire_name(&entry.state),
         granted_at: entry.granted_at,
         vacate: entry.vacate.as_ref().map(leave),
         exit: entry.exit.clone(),
     }
 }
 
-pub fn standing(
+pub fn state(
     work: &Work,
     (entry, over): (&Entry, Option<Over>),
     verdict: Option<&VerdictEntry>,
@@ -144,7 +144,7 @@ pub fn standing(
         id: Some(work.id.clone()),
         state,
         held,
-        reason: verdict.map(|verdict| word(&verdict.reason)),
+        reason: verdict.map(|verdict| wire_name(&verdict.reason)),
         detail: verdict.map(|verdict| verdict.detail.clone()),
         pointer: None,
     };
@@ -169,7 +169,7 @@ pub fn standing(
 
 /// Stored text of a refusal: code, then sentence.
 pub fn refusal(verdict: &VerdictEntry) -> String {
-    format!("{} {}", word(&verdict.reason), verdict.detail)
+    format!("{} {}", wire_name(&verdict.reason), verdict.detail)
 }
 
 /// Entry of work that requests nothing.
@@ -185,21 +185,21 @@ pub fn idle(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
     }
 }
 
-pub fn view(name: &UserName, kept: &Kept) -> OrchestratorView {
-    let mark = kept.book.mark();
+pub fn view(name: &UserName, record: &OrchestratorRecord) -> OrchestratorView {
+    let mark = record.map.mark();
     OrchestratorView {
         name: name.clone(),
-        users: kept.users.clone().unwrap_or_default(),
-        anyone: kept.users.is_none(),
-        created_at: kept.created_at,
+        users: record.users.clone().unwrap_or_default(),
+        anyone: record.users.is_none(),
+        created_at: record.created_at,
         lineage: mark.map(|mark| mark.lineage.clone()),
         sequence: mark.map(|mark| mark.sequence),
-        accepted_at: kept.accepted_at,
+        accepted_at: record.accepted_at,
         age_ms: None,
         silent: false,
         note: None,
         counts: OrchestratorCounts::default(),
-        faults: kept.faults.values().take(MOST_FAULTS).cloned().collect(),
+        faults: record.faults.values().take(MOST_FAULTS).cloned().collect(),
     }
 }
 

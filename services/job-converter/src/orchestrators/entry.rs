@@ -113,8 +113,9 @@ mod tests {
         Entry(serde_json::from_str(text).unwrap())
     }
 
+    /// Rule of orchestrators (R-7.2).
     #[test]
-    fn r7_2_which_states_ask_for_something() {
+    fn only_waiting_and_running_states_request_processes() {
         let asks = |kind: &str, state: &str| {
             let text = format!(r#"{{"kind":"{kind}","state":"{state}","owner":"ada"}}"#);
             entry(&text).schedulable()
@@ -134,8 +135,9 @@ mod tests {
         assert!(alive.names(&"alc_1".parse().unwrap()) && !alive.names(&"alc_2".parse().unwrap()));
     }
 
+    /// Rule of orchestrators (R-7.4).
     #[test]
-    fn r7_4_what_is_not_said_has_one_meaning() {
+    fn a_missing_field_has_one_default() {
         let job = entry(r#"{"kind":"job","state":"waiting","owner":"ada","memory_gb":0}"#);
         assert_eq!(
             (job.max_processes(), job.remaining(), job.threads()),

@@ -5,32 +5,32 @@ use std::collections::BTreeMap;
 use hayward_job_converter_api::orchestrators::{MapAnswer, MapCounts, RefusedEntry};
 use hayward_job_converter_domain::orchestrated::{Counts, Ignored, Known, Piece as _};
 
-use super::parse::{Read, refused};
-use super::{Entry, Kept};
+use super::parse::{ParsedMap, refused};
+use super::{Entry, OrchestratorRecord};
 
 /// Splits a map into accepted and refused entries.
 pub(super) fn sorted(
-    map: &Read,
-    kept: &Kept,
+    map: &ParsedMap,
+    record: &OrchestratorRecord,
     mut room: usize,
 ) -> (BTreeMap<String, Entry>, Vec<RefusedEntry>) {
     let (mut works, mut bad) = (map.good.clone(), map.bad.clone());
     works.retain(|id, entry| {
         let owner = &entry.0.owner;
-        let known = kept.book.get(id);
+        let known = record.map.get(id);
         if let Some((pointer, detail)) = known.and_then(|known| other_work(known, entry)) {
             bad.push(refused(id, "invalid", pointer, detail));
             return false;
         }
         let open = known.is_some_and(|known| known.over.is_none());
         let within = map.tenant.as_ref().is_none_or(|it| it.has(owner.as_str()));
-        let charged = kept.may_charge(owner) && within;
+        let charged = record.may_charge(owner) && within;
         if !open && !charged {
             let detail = format!("this orchestrator may not charge {owner}");
             bad.push(refused(id, "not_authorised", "/owner", &detail));
             return false;
         }
-        if kept.ids.contains_key(id) || !entry.schedulable() {
+        if record.ids.contains_key(id) || !entry.schedulable() {
             return true;
         }
         if room == 0 {

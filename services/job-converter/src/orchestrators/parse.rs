@@ -27,7 +27,7 @@ const WORK: &str = "work";
 const MOST_ITEMS: u64 = 1 << 40;
 
 /// A parsed map.
-pub struct Read {
+pub struct ParsedMap {
     pub lineage: String,
     pub sequence: u64,
     /// Revision up to which the orchestrator has read its publication.
@@ -42,7 +42,7 @@ pub struct Read {
 pub fn map(
     map: WorkMap<Box<RawValue>>,
     revision_of: impl Fn(&str) -> Option<u64>,
-) -> Result<Read, Problem> {
+) -> Result<ParsedMap, Problem> {
     let mut faults = Vec::new();
     let mut check = |good: bool, pointer: &'static str, detail: String| {
         if !good {
@@ -74,7 +74,7 @@ pub fn map(
         let at = |problem: Problem, (pointer, detail)| problem.at(pointer, detail);
         return Err(faults.into_iter().fold(problem, at));
     }
-    let mut read = Read {
+    let mut read = ParsedMap {
         lineage: map.lineage,
         sequence: map.sequence,
         seen: map.seen.as_deref().and_then(revision_of),

@@ -11,13 +11,13 @@ use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
 use super::entries::{self, Faults};
-use super::{Kept, Orchestrators, WORK};
+use super::{OrchestratorRecord, Orchestrators, WORK};
 use crate::store::Rows;
 
 /// State of the service that entries depend on.
 pub struct Known<'a> {
     /// The first update of `allocations` has arrived; shares are unknown before.
-    pub heard: bool,
+    pub synced: bool,
     pub verdicts: &'a BTreeMap<String, VerdictEntry>,
     pub stop_grace_ms: u64,
 }
@@ -30,15 +30,15 @@ impl Orchestrators {
                 .get(&uuid)
                 .is_some_and(|work| work.gone.is_some())
             {
-                self.refresh_gone(uuid, known.heard, batch);
+                self.refresh_gone(uuid, known.synced, batch);
             } else {
                 self.refresh_one(uuid, known, moment, batch);
             }
         }
-        for name in std::mem::take(&mut self.told) {
+        for name in std::mem::take(&mut self.dirty_views) {
             match self.by_name.get(&name) {
-                Some(kept) => {
-                    let view = entries::view(&name, kept);
+                Some(record) => {
+                    let view = entries::view(&name, record);
                     batch.publish(ORCHESTRATORS, "", name.as_str(), &view);
                 }
                 None => batch.withdraw(ORCHESTRATORS, "", name.as_str()),
@@ -46,12 +46,12 @@ impl Orchestrators {
         }
     }
 
-    fn refresh_gone(&mut self, uuid: Uuid, heard: bool, batch: &mut Batch<Rows>) {
+    fn refresh_gone(&mut self, uuid: Uuid, synced: bool, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
         };
         batch.withdraw(DEMAND, "", work.id.as_str());
-        if heard && work.shares.is_empty() {
+        if synced && work.shares.is_empty() {
             if let Some(mut work) = self.works.remove(&uuid) {
                 work.release(uuid, batch);
             }
@@ -71,28 +71,30 @@ impl Orchestrators {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        let Some(kept) = self.by_name.get_mut(&work.orchestrator) else {
+        let Some(record) = self.by_name.get_mut(&work.orchestrator) else {
             return;
         };
         let verdict = known.verdicts.get(work.id.as_str());
-        let open = |kept: &Kept| {
-            kept.book
+        let open = |record: &OrchestratorRecord| {
+            record
+                .map
                 .get(&work.name)
                 .is_some_and(|it| it.over.is_none())
         };
         let refused = verdict.filter(|verdict| verdict.refused);
-        if let Some(verdict) = refused.filter(|_| known.heard && work.alive() == 0 && open(kept)) {
+        if let Some(verdict) = refused.filter(|_| known.synced && work.alive() == 0 && open(record))
+        {
             // Refused once and requested no more; it stays known while its map names it.
-            kept.book.refuse(&work.name);
+            record.map.refuse(&work.name);
             work.reason = Some(entries::refusal(verdict));
-            if let Some(it) = kept.book.get(&work.name) {
+            if let Some(it) = record.map.get(&work.name) {
                 batch
                     .rows
                     .orchestrators
                     .put(uuid, work.row(&it.piece, it.over));
             }
         }
-        let Some(it) = kept.book.get(&work.name) else {
+        let Some(it) = record.map.get(&work.name) else {
             return;
         };
         let grace_ms = known.stop_grace_ms;
@@ -102,9 +104,9 @@ impl Orchestrators {
             Some(demand) => batch.publish(DEMAND, "", work.id.as_str(), &demand),
             None => batch.withdraw(DEMAND, "", work.id.as_str()),
         }
-        if known.heard {
-            let fault = kept.faults.get(&work.name);
-            let standing = entries::standing(work, (&it.piece, it.over), verdict, fault);
+        if known.synced {
+            let fault = record.faults.get(&work.name);
+            let standing = entries::state(work, (&it.piece, it.over), verdict, fault);
             let key = format!("{WORK}{}", work.name);
             let entry = Allotted::Work(standing);
             batch.publish(ORCHESTRATED, work.orchestrator.as_str(), &key, &entry);
@@ -129,22 +131,22 @@ impl Orchestrators {
     }
 
     /// Publishes refused entries that are no work.
-    pub(super) fn tell_idle(
+    pub(super) fn publish_refused(
         &mut self,
-        (name, kept): (&UserName, &Kept),
+        (name, record): (&UserName, &OrchestratorRecord),
         faults_before: &Faults,
         batch: &mut Batch<Rows>,
     ) {
-        for id in faults_before.keys().chain(kept.faults.keys()) {
-            if let Some(uuid) = kept.ids.get(id) {
+        for id in faults_before.keys().chain(record.faults.keys()) {
+            if let Some(uuid) = record.ids.get(id) {
                 self.dirty.insert(*uuid);
-            } else if !kept.faults.contains_key(id) {
+            } else if !record.faults.contains_key(id) {
                 batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"));
             }
         }
-        let idle = kept.faults.keys();
-        for id in idle.filter(|id| !kept.ids.contains_key(*id)) {
-            let entry = Allotted::Work(entries::idle(id, kept.faults.get(id)));
+        let idle = record.faults.keys();
+        for id in idle.filter(|id| !record.ids.contains_key(*id)) {
+            let entry = Allotted::Work(entries::idle(id, record.faults.get(id)));
             batch.publish(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"), &entry);
         }
     }

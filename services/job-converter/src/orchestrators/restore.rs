@@ -1,12 +1,12 @@
 //! Converts orchestrators and their work to rows and back.
 
-use hayward_job_converter_domain::orchestrated::{Book, Known, Mark, Over};
+use hayward_job_converter_domain::orchestrated::{Known, MapState, Mark, Over};
 use hayward_job_converter_domain::{Brake, Pace};
 use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName};
 use uuid::Uuid;
 
-use super::{Entry, Kept, Orchestrators, Work, work_id};
-use crate::store::orchestrators::{KeptRow, Stored, StoredWork, WorkRow};
+use super::{Entry, OrchestratorRecord, Orchestrators, Work, work_id};
+use crate::store::orchestrators::{OrchestratorRow, Stored, StoredWork, WorkRow};
 
 fn unreadable(error: impl std::error::Error) -> sqlx::Error {
     sqlx::Error::Protocol(format!("a row of an orchestrator cannot be read: {error}"))
@@ -16,10 +16,10 @@ fn named(error: BadName) -> sqlx::Error {
     unreadable(error)
 }
 
-impl Kept {
-    pub(super) fn row(&self) -> KeptRow {
-        let mark = self.book.mark();
-        KeptRow {
+impl OrchestratorRecord {
+    pub(super) fn row(&self) -> OrchestratorRow {
+        let mark = self.map.mark();
+        OrchestratorRow {
             users: self
                 .users
                 .as_ref()
@@ -28,7 +28,7 @@ impl Kept {
             lineage: mark.map(|mark| mark.lineage.clone()),
             sequence: mark.map(|mark| i64::try_from(mark.sequence).unwrap_or(i64::MAX)),
             accepted_at_ms: self.accepted_at.map(Timestamp::unix_ms),
-            past: self.book.past().to_vec(),
+            past: self.map.past().to_vec(),
             // Serialization of texts and ids cannot fail.
             faults: serde_json::to_string(&self.faults).unwrap_or_else(|_| "{}".to_owned()),
         }
@@ -66,7 +66,7 @@ impl Orchestrators {
     /// Equals the state of the last commit, except for monotonic clocks, which restart.
     pub fn restored(stored: Stored) -> Result<Self, sqlx::Error> {
         let mut all = Self::default();
-        for row in stored.kept {
+        for row in stored.orchestrators {
             let name = UserName::new(row.name).map_err(named)?;
             let users = row
                 .users
@@ -79,17 +79,17 @@ impl Orchestrators {
                     lineage,
                     sequence: u64::try_from(sequence).unwrap_or(0),
                 });
-            let kept = Kept {
+            let record = OrchestratorRecord {
                 users,
                 created_at: Timestamp::from_unix_ms(row.created_at_ms),
                 accepted_at: row.accepted_at_ms.map(Timestamp::from_unix_ms),
                 accepted_ms: None,
-                book: Book::restored(mark, row.past),
+                map: MapState::restored(mark, row.past),
                 ids: std::collections::BTreeMap::new(),
                 faults: serde_json::from_str(&row.faults).map_err(unreadable)?,
             };
-            all.told.insert(name.clone());
-            all.by_name.insert(name, kept);
+            all.dirty_views.insert(name.clone());
+            all.by_name.insert(name, record);
         }
         for row in stored.works {
             all.restore_work(row)?;
@@ -118,16 +118,16 @@ impl Orchestrators {
             reason: row.reason,
             gone: None,
             shares: std::collections::BTreeMap::new(),
-            told: std::collections::BTreeMap::new(),
+            vacate_read_at: std::collections::BTreeMap::new(),
             settled: std::collections::BTreeSet::new(),
             brake: Brake::default(),
         };
         if row.gone {
             work.gone = Some(piece);
-        } else if let Some(kept) = self.by_name.get_mut(&orchestrator) {
+        } else if let Some(record) = self.by_name.get_mut(&orchestrator) {
             let over = row.over.as_deref().map(over_of);
-            kept.book.restore(row.name.clone(), Known { piece, over });
-            kept.ids.insert(row.name, row.id);
+            record.map.restore(row.name.clone(), Known { piece, over });
+            record.ids.insert(row.name, row.id);
         }
         self.put_back(row.id, work);
         Ok(())

@@ -34,7 +34,7 @@ pub async fn insert(tx: &mut PgConnection, rows: &[EventRow]) -> Result<(), sqlx
     .map(drop)
 }
 
-pub async fn of(pool: &PgPool, work: Uuid) -> Result<Vec<EventRow>, sqlx::Error> {
+pub async fn events(pool: &PgPool, work: Uuid) -> Result<Vec<EventRow>, sqlx::Error> {
     sqlx::query_as!(
         EventRow,
         "select work, number, at_ms, revision, event from event where work = $1 order by number",

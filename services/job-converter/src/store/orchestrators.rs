@@ -7,7 +7,7 @@ use hayward_vocabulary::UserName;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-pub struct KeptRow {
+pub struct OrchestratorRow {
     pub users: Option<Vec<String>>,
     pub created_at_ms: i64,
     pub lineage: Option<String>,
@@ -30,17 +30,17 @@ pub struct WorkRow {
 /// Changes of one batch; the last change of each key counts.
 #[derive(Default)]
 pub struct Changes {
-    kept: BTreeMap<String, Option<KeptRow>>,
+    orchestrators: BTreeMap<String, Option<OrchestratorRow>>,
     works: BTreeMap<Uuid, Option<WorkRow>>,
 }
 
 impl Changes {
-    pub fn keep(&mut self, name: &UserName, row: KeptRow) {
-        self.kept.insert(name.to_string(), Some(row));
+    pub fn put_orchestrator(&mut self, name: &UserName, row: OrchestratorRow) {
+        self.orchestrators.insert(name.to_string(), Some(row));
     }
 
     pub fn remove(&mut self, name: &UserName) {
-        self.kept.insert(name.to_string(), None);
+        self.orchestrators.insert(name.to_string(), None);
     }
 
     pub fn put(&mut self, id: Uuid, row: WorkRow) {
@@ -52,15 +52,15 @@ impl Changes {
     }
 
     pub fn weight(&self) -> usize {
-        self.kept.len() + self.works.len()
+        self.orchestrators.len() + self.works.len()
     }
 }
 
 pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::Error> {
     let mut removed = Vec::new();
-    for (name, row) in changes.kept {
+    for (name, row) in changes.orchestrators {
         match row {
-            Some(row) => keep(tx, &name, &row).await?,
+            Some(row) => put_one(tx, &name, &row).await?,
             None => removed.push(name),
         }
     }
@@ -90,7 +90,11 @@ pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::
 }
 
 /// Orchestrators are few, so each is one statement.
-async fn keep(tx: &mut PgConnection, name: &str, row: &KeptRow) -> Result<(), sqlx::Error> {
+async fn put_one(
+    tx: &mut PgConnection,
+    name: &str,
+    row: &OrchestratorRow,
+) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into orchestrator
             (name, users, created_at_ms, lineage, sequence, accepted_at_ms, past, faults)
@@ -185,14 +189,14 @@ pub struct Listed {
 }
 
 pub struct Stored {
-    pub kept: Vec<StoredKept>,
+    pub orchestrators: Vec<StoredKept>,
     pub works: Vec<StoredWork>,
     pub settled: Vec<SettledShare>,
     pub listed: Vec<Listed>,
 }
 
 pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
-    let kept = sqlx::query_as!(
+    let orchestrators = sqlx::query_as!(
         StoredKept,
         r#"select name, users, created_at_ms, lineage, sequence, accepted_at_ms, past,
                   faults::text as "faults!"
@@ -223,7 +227,7 @@ pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     .fetch_all(tx)
     .await?;
     Ok(Stored {
-        kept,
+        orchestrators,
         works,
         settled,
         listed,

@@ -232,14 +232,17 @@ pub async fn beginning(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Beginning
 }
 
 /// Current submission and generation.
-pub struct Standing {
+pub struct CurrentSubmission {
     pub submission: String,
     pub generation: i32,
 }
 
-pub async fn standing(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Standing>, sqlx::Error> {
+pub async fn current_submission(
+    pool: &sqlx::PgPool,
+    id: Uuid,
+) -> Result<Option<CurrentSubmission>, sqlx::Error> {
     sqlx::query_as!(
-        Standing,
+        CurrentSubmission,
         r#"select submission::text as "submission!", generation from work where id = $1"#,
         id
     )

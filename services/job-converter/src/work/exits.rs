@@ -48,8 +48,9 @@ pub fn how_it_ended(exit: &Exit) -> String {
 mod tests {
     use super::*;
 
+    /// Wish of users (W15).
     #[test]
-    fn w15_no_intended_end_holds_a_slot_back() {
+    fn an_intended_end_does_not_hold_a_slot_back() {
         use ExitCause::{
             Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
         };
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_refuses_to_start_is_held_back() {
+    fn a_launch_refused_by_its_node_is_held_back() {
         assert!(is_own(
             false,
             Some(&exit(ExitCause::Node, Some(NOT_OFFERED)))

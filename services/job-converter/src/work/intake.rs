@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
-use hayward_job_converter_domain::TaskBook;
+use hayward_job_converter_domain::TaskTable;
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
@@ -19,7 +19,7 @@ use crate::store::work::WorkRow;
 use crate::work::processors;
 use crate::work::projections;
 use crate::work::version::Version;
-use crate::work::{DEFAULT_ATTEMPTS, Job, Past, Runner, What, Work, kind_name, slots};
+use crate::work::{DEFAULT_ATTEMPTS, Job, PastAllocations, Runner, What, Work, kind_name, slots};
 
 /// Submitter, time and trace of a submission.
 pub struct Origin {
@@ -42,7 +42,7 @@ pub struct Prepared {
 
 impl Work {
     pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, what: What) -> Self {
-        let processors = processors::of(&what);
+        let processors = processors::from_work(&what);
         let count = processors.as_ref().map_or(1, |it| it.terms().count());
         Self {
             id,
@@ -67,12 +67,12 @@ pub fn job_of(submission: JobSubmission, runner: Runner) -> What {
     let attempts = submission.max_attempts.unwrap_or(DEFAULT_ATTEMPTS);
     What::Job(Box::new(Job {
         most_leased: most_leased(&submission),
-        book: TaskBook::new(submission.tasks.len(), attempts),
+        tasks: TaskTable::new(submission.tasks.len(), attempts),
         submission: Arc::new(submission),
         runner,
         counted: 0,
         counted_at_last_end: 0,
-        past: Past::default(),
+        past: PastAllocations::default(),
     }))
 }
 

@@ -8,7 +8,7 @@ use hayward_job_converter_api::processors::{
 };
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_domain::processors::{
-    Failover, Over, Place, Processor as Kept, Processors, Record, Retries, State, Terms,
+    Failover, Over, Processor as Kept, ProcessorId, Processors, Record, Retries, State, Terms,
 };
 use hayward_vocabulary::{Apart, NodeName, Processor, Role, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub fn terms(service: &ServiceSubmission) -> Terms {
     }
 }
 
-pub fn of(what: &What) -> Option<Box<Processors>> {
+pub fn from_work(what: &What) -> Option<Box<Processors>> {
     match what {
         What::Service(service) => Some(Box::new(Processors::new(terms(service)))),
         _ => None,
@@ -38,8 +38,8 @@ pub fn of(what: &What) -> Option<Box<Processors>> {
 }
 
 impl Work {
-    pub fn place(&self, slot: usize) -> Option<Place> {
-        Some(self.processors.as_ref()?.terms().place(slot))
+    pub fn place(&self, slot: usize) -> Option<ProcessorId> {
+        Some(self.processors.as_ref()?.terms().id_at(slot))
     }
 
     /// Id of the current deployment.
@@ -55,7 +55,7 @@ impl Work {
         all.filter(old).count()
     }
 
-    fn role(&self, place: Place) -> Role {
+    fn role(&self, place: ProcessorId) -> Role {
         match place.replica {
             None => Role::Active,
             Some(replica) => Role::Standby {
@@ -69,7 +69,7 @@ impl Work {
         let processors = self.processors.as_ref()?;
         Some(Processor {
             deployment: self.deployment(),
-            role: self.role(processors.terms().place(slot)),
+            role: self.role(processors.terms().id_at(slot)),
             host_affinity: processors.terms().host_affinity,
             failed: processors.get(slot)?.state() == State::Failed,
         })
@@ -82,13 +82,13 @@ impl Work {
         };
         let terms = processors.terms();
         (terms.standbys > 0).then(|| Apart {
-            group: self.id.instance(terms.place(slot).active),
+            group: self.id.instance(terms.id_at(slot).active),
             by_label: service.fault_domain_label.clone(),
         })
     }
 
     /// Actives sort before their standbys.
-    pub fn asked_at(&self, slot: usize) -> Timestamp {
+    pub fn order_time(&self, slot: usize) -> Timestamp {
         let standby = self.place(slot).and_then(|place| place.replica);
         standby.map_or(self.submitted_at, |replica| {
             self.submitted_at.plus_ms(1 + u64::from(replica))
@@ -96,7 +96,7 @@ impl Work {
     }
 
     /// Environment that identifies a process of a service.
-    pub fn told_environment(&self, slot: usize) -> BTreeMap<String, String> {
+    pub fn identity_environment(&self, slot: usize) -> BTreeMap<String, String> {
         let Some(place) = self.place(slot) else {
             return BTreeMap::new();
         };
@@ -135,18 +135,21 @@ impl Work {
     }
 
     fn processor_view(&self, slot: usize, it: &Kept) -> ProcessorView {
-        let place = self.place(slot).unwrap_or(Place {
+        let place = self.place(slot).unwrap_or(ProcessorId {
             active: 0,
             replica: None,
         });
-        let seat = it.seat();
+        let occupant = it.occupant();
         ProcessorView {
             processor: place.to_string(),
             work: self.slot_id(slot),
             role: self.role(place),
             state: state(it.state()),
-            host: seat.map(|seat| &seat.host).or(it.last_host()).cloned(),
-            allocation: seat.map(|seat| seat.allocation.clone()),
+            host: occupant
+                .map(|occupant| &occupant.host)
+                .or(it.last_host())
+                .cloned(),
+            allocation: occupant.map(|occupant| occupant.allocation.clone()),
             wanted_host: it.wanted_host().cloned(),
             failures: it.record().map(failures),
             failover: it.failover().map(|failover| FailoverView {
@@ -158,7 +161,7 @@ impl Work {
     }
 
     /// Name under which the last hosts of its processors are stored; `None` without host affinity.
-    pub fn home(&self) -> Option<String> {
+    pub fn host_key(&self) -> Option<String> {
         let processors = self.processors.as_ref()?;
         let What::Service(service) = &self.what else {
             return None;
@@ -230,7 +233,7 @@ pub fn failover_of(text: &str) -> Result<Failover, serde_json::Error> {
         used_standbys: it.used_standbys,
         asked: it.asked,
         waits_for: it.waits_for,
-        ..Failover::of(it.key)
+        ..Failover::new(it.key)
     })
 }
 
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_stored_failover_reads_back() {
-        let mut failover = Failover::of(Some("alc_1".parse().unwrap()));
+        let mut failover = Failover::new(Some("alc_1".parse().unwrap()));
         failover.used.insert("n1".parse().unwrap());
         failover.used_standbys.insert("alc_2".parse().unwrap());
         failover.asked = Some("n1".parse().unwrap());

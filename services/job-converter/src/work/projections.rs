@@ -82,10 +82,10 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
     let state = work.slots.get(slot)?;
     let (max, remaining, mean, threads) = match &work.what {
         What::Job(job) => {
-            let tasks = job.book.total();
+            let tasks = job.tasks.total();
             let max = job.submission.max_processes.unwrap_or(tasks);
             let threads = job.submission.threads.unwrap_or(1);
-            (max, job.book.remaining(), job.book.mean_ms(), threads)
+            (max, job.tasks.remaining(), job.tasks.mean_ms(), threads)
         }
         _ => (1, 1, None, 1),
     };
@@ -104,7 +104,7 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         kind: work.kind(),
         user: work.user.clone(),
         class: work.class(),
-        submitted_at: work.asked_at(slot),
+        submitted_at: work.order_time(slot),
         size: work.size(),
         max_processes: want.max_processes,
         remaining_tasks: want.remaining_tasks,
@@ -165,7 +165,7 @@ fn reserved_within(work: &Work) -> Option<String> {
 /// Variables of Hayward override those of the user.
 fn environment(work: &Work, service: &ServiceSubmission, slot: usize) -> BTreeMap<String, String> {
     let mut environment = service.environment.clone();
-    environment.extend(work.told_environment(slot));
+    environment.extend(work.identity_environment(slot));
     environment
 }
 
@@ -210,7 +210,7 @@ impl End {
     /// with the demand.
     pub fn refused(verdict: &VerdictEntry, at: Timestamp) -> Self {
         let refusal = Refusal {
-            reason: word(&verdict.reason),
+            reason: wire_name(&verdict.reason),
             numbers: verdict.numbers.clone(),
         };
         Self {
@@ -221,7 +221,7 @@ impl End {
 }
 
 /// Wire name of an enum value.
-pub fn word<T: serde::Serialize>(of: &T) -> String {
+pub fn wire_name<T: serde::Serialize>(of: &T) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
         _ => "unknown".to_owned(),
@@ -240,20 +240,22 @@ pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
             WorkState::Stopping,
             Some("cancelled; its processes are ending".to_owned()),
         ),
-        State::Waiting | State::Refused => (WorkState::Waiting, Some(waiting(work, verdict))),
+        State::Waiting | State::Refused => {
+            (WorkState::Waiting, Some(waiting_reason(work, verdict)))
+        }
     };
-    seen(work, state, reason, None)
+    base_view(work, state, reason, None)
 }
 
 /// View of ended work.
 pub fn final_view(work: &Work, end: &End) -> WorkView {
-    let mut view = seen(work, end.state, end.reason.clone(), Some(end.at));
+    let mut view = base_view(work, end.state, end.reason.clone(), Some(end.at));
     view.processes.clear();
     view.refusal.clone_from(&end.refusal);
     view
 }
 
-fn seen(
+fn base_view(
     work: &Work,
     state: WorkState,
     reason: Option<String>,
@@ -289,11 +291,11 @@ fn seen(
 
 fn counts(job: &Job) -> TaskCounts {
     TaskCounts {
-        total: job.book.total(),
-        waiting: job.book.waiting(),
-        leased: job.book.leased(),
-        succeeded: job.book.succeeded(),
-        failed: job.book.failed(),
+        total: job.tasks.total(),
+        waiting: job.tasks.waiting(),
+        leased: job.tasks.leased(),
+        succeeded: job.tasks.succeeded(),
+        failed: job.tasks.failed(),
     }
 }
 
@@ -323,7 +325,7 @@ fn process_state(process: &Process) -> &'static str {
 }
 
 /// Sentence about unreachable processes and what happens to them (W7).
-fn cut_off(work: &Work) -> Option<String> {
+fn unreachable_reason(work: &Work) -> Option<String> {
     let unreachable = |process: &&Process| process.state == AllocationState::Unreachable;
     let processes = work.slots.iter().flat_map(|slot| slot.processes.values());
     let count = processes.filter(unreachable).count();
@@ -344,39 +346,45 @@ fn cut_off(work: &Work) -> Option<String> {
     }
 }
 
-fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
-    if let Some(cut_off) = cut_off(work) {
-        return cut_off;
+fn waiting_reason(work: &Work, verdict: Option<&VerdictEntry>) -> String {
+    if let Some(unreachable_reason) = unreachable_reason(work) {
+        return unreachable_reason;
     }
     if work.slots.iter().any(|slot| slot.alive() > 0) {
         return "a process is being started".to_owned();
     }
-    let note = work.slots.iter().find_map(|slot| slot.note.clone());
+    let note = work.slots.iter().find_map(|slot| slot.hold_reason.clone());
     note.or_else(|| verdict.map(|verdict| verdict.detail.clone()))
         .unwrap_or_else(|| "the scheduler has not considered it yet".to_owned())
 }
 
 /// Progress of a rolling deployment.
-fn rolling(work: &Work) -> Option<String> {
+fn rollout_progress(work: &Work) -> Option<String> {
     let (outdated, all) = (work.outdated(), work.slots.len());
-    let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
+    let note = work
+        .slots
+        .iter()
+        .find_map(|slot| slot.hold_reason.as_deref());
     let first = format!("{outdated} of {all} processes have an older deployment");
     (outdated > 0).then(|| note.map_or(first.clone(), |note| format!("{first}; {note}")))
 }
 
 fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -> Option<String> {
     let instances = work.slots.len();
-    if let Some(cut_off) = cut_off(work) {
-        return Some(cut_off);
+    if let Some(unreachable_reason) = unreachable_reason(work) {
+        return Some(unreachable_reason);
     }
-    if let Some(rolling) = rolling(work) {
-        return Some(rolling);
+    if let Some(rollout_progress) = rollout_progress(work) {
+        return Some(rollout_progress);
     }
     if running >= instances || !matches!(work.what, What::Service(_)) {
         return None;
     }
     // Explains missing instances: the failure that holds a slot back, else the verdict.
-    let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
+    let note = work
+        .slots
+        .iter()
+        .find_map(|slot| slot.hold_reason.as_deref());
     let verdict = verdict.filter(|verdict| verdict.reason != WaitReason::Satisfied);
     let note = note.or(verdict.map(|verdict| verdict.detail.as_str()));
     let first = match work

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_reads_back_also_from_before_there_were_numbers() {
+    fn deployments_read_back_with_and_without_number() {
         let id = WorkId::fresh(WorkKind::Service, Uuid::from_u128(77));
         let version = Version::FIRST.next(true).next(false);
         assert_eq!((version.generation, version.deployed), (3, 2));

@@ -142,7 +142,7 @@ pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Valu
 
 /// AP-1, and whose applications are whose.
 #[tokio::test(flavor = "multi_thread")]
-async fn s1_the_first_caller_wins_and_the_second_is_told_what_was_ignored() {
+async fn a_second_submission_lists_its_ignored_fields() {
     let world = world().await;
     let ann = world.user("ann");
     let (status, view) = put(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
@@ -177,7 +177,7 @@ async fn s1_the_first_caller_wins_and_the_second_is_told_what_was_ignored() {
 
 /// AP-2: a task that waits stands in the way of a removal, one that is over does not.
 #[tokio::test(flavor = "multi_thread")]
-async fn s2_an_application_with_a_task_alive_is_not_removed_unless_by_force() {
+async fn an_application_with_live_tasks_is_removed_only_by_force() {
     let world = world().await;
     let ann = world.user("ann");
     for id in ["one", "two", "three"] {
@@ -258,7 +258,7 @@ async fn an_application_may_name_the_pool_whose_queues_are_meant() {
 
 /// 2.9 and 17.3: what is dropped in silence elsewhere is answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_done_is_answered_with_its_reason() {
+async fn a_refused_transition_has_its_reason() {
     let world = world().await;
     let ann = world.user("ann");
     let settled = |view: &ApplicationView| view.state == "Running";

@@ -15,8 +15,9 @@ async fn open(world: &World, name: &str, scope: Scope, query: &str) -> Events {
     Events::open(&world.url(), &path, &world.token(name, &[scope]), &[]).await
 }
 
+/// API rule (A7).
 #[tokio::test(flavor = "multi_thread")]
-async fn a7_users_are_told_of_their_own_work_as_it_changes() {
+async fn users_follow_changes_of_their_own_work() {
     let world = World::new().await;
     let mut ann = open(&world, "ann", Scope::Submitter, "since=now").await;
     let mut all = open(&world, "vic", Scope::Viewer, "since=now").await;
@@ -70,8 +71,9 @@ async fn a7_users_are_told_of_their_own_work_as_it_changes() {
     );
 }
 
+/// API rule (A7).
 #[tokio::test(flavor = "multi_thread")]
-async fn a7_a_long_poll_says_the_same_and_answers_when_there_is_news() {
+async fn a_long_poll_answers_with_the_next_change() {
     let world = World::new().await;
     let first = world.submit(count(1)).await;
     let ann = world.user("ann");
@@ -95,8 +97,9 @@ async fn a7_a_long_poll_says_the_same_and_answers_when_there_is_news() {
     assert!(none.changes.is_empty() && none.revision >= second.revision);
 }
 
+/// API rule (A7).
 #[tokio::test(flavor = "multi_thread")]
-async fn a7_what_cannot_be_followed_is_refused_before_the_first_byte() {
+async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
     let world = World::new().await;
     let (ann, now) = (world.user("ann"), world.submit(count(1)).await.revision);
     let refused = async |query: &str| {
@@ -129,8 +132,9 @@ async fn a7_what_cannot_be_followed_is_refused_before_the_first_byte() {
     assert_eq!(open(&world, "n1", agent, "since=now").await.status, 403);
 }
 
+/// Security rule (S27).
 #[tokio::test(flavor = "multi_thread")]
-async fn s27_streams_are_counted_until_their_last_byte() {
+async fn open_streams_are_counted_until_their_last_byte() {
     let world = World::with(|settings| settings.frame.streams_at_once = 2).await;
     let one = open(&world, "ann", Scope::Submitter, "since=now").await;
     let two = open(&world, "ann", Scope::Submitter, "since=now").await;
@@ -155,8 +159,9 @@ async fn s27_streams_are_counted_until_their_last_byte() {
     .await;
 }
 
+/// Security rule (S8).
 #[tokio::test(flavor = "multi_thread")]
-async fn s8_a_stream_ends_when_its_token_is_revoked_and_others_go_on() {
+async fn a_revoked_token_ends_its_stream() {
     let world = World::new().await;
     let (bad, good) = (world.user_token("ann"), world.user_token("ann"));
     let path = "/v1/changes?since=now";

@@ -115,8 +115,9 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     assert!(told.since.is_some() && told.work.is_none());
 }
 
+/// API rule (A11).
 #[tokio::test(flavor = "multi_thread")]
-async fn a11_every_read_waits_for_the_revision_it_names() {
+async fn a_read_waits_for_its_minimum_revision() {
     let world = World::new().await;
     let job = world.submit(count(1)).await;
     let ann = world.user("ann");
@@ -145,7 +146,7 @@ async fn a11_every_read_waits_for_the_revision_it_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_processes_get_nowhere_is_held_back_until_it_does() {
+async fn a_job_without_progress_is_held_back() {
     let world = World::new().await;
     let job = world.submit(count(4)).await;
     let first = world.demand_of(&job.id).await;
@@ -181,7 +182,7 @@ async fn a_job_whose_processes_get_nowhere_is_held_back_until_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_keeps_its_instances_and_a_reservation_its_machine() {
+async fn a_service_keeps_its_instances_and_a_reservation_its_node() {
     let mut world = World::mortal().await;
     let ann = world.user("ann");
     let body = json!({ "command": ["/bin/serve", "{instance}"], "instances": 2 });
@@ -226,7 +227,7 @@ async fn a_service_keeps_its_instances_and_a_reservation_its_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_asks_for_a_node_that_has_an_engine() {
+async fn an_image_requests_a_node_with_an_engine() {
     let mut world = World::mortal().await;
     let ann = world.user("ann");
     let image = json!({ "image": "debian:12", "uid": 1000, "read_only": true });
@@ -259,7 +260,7 @@ async fn an_image_asks_for_a_node_that_has_an_engine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_node_refuses_to_start_is_not_tried_again_at_once() {
+async fn a_refused_launch_is_held_back_before_its_retry() {
     let world = World::new().await;
     let (ann, key) = (world.user("ann"), fresh_key());
     let body = json!({ "command": ["serve"], "container": { "image": "shell:1" } });
@@ -293,7 +294,7 @@ async fn what_a_node_refuses_to_start_is_not_tried_again_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_over_for_long_enough_is_forgotten_with_its_history() {
+async fn old_ended_work_is_forgotten_with_its_history() {
     let world = World::with(|settings| settings.keep_final = 1).await;
     let (old, new) = (world.submit(count(1)).await, world.submit(count(1)).await);
     let ann = world.user("ann");

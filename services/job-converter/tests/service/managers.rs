@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::world::{World, count, ended, fresh_key, refusal, submit};
 
 #[tokio::test]
-async fn a_manager_that_is_not_enabled_says_so_and_what_it_took_in_goes_on() {
+async fn a_disabled_manager_refuses_new_work_and_continues_the_old() {
     let mut world = World::mortal().await;
     let id = world.submit(count(1)).await.id;
     let demand = world.demand_of(&id).await;

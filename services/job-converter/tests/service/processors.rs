@@ -82,7 +82,7 @@ async fn is_settled(world: &World, id: &WorkId, allocation: &AllocationId) {
 }
 
 #[tokio::test]
-async fn an_active_and_what_stands_by_are_asked_for_apart() {
+async fn an_active_and_its_standby_are_requested_on_different_hosts() {
     let world = World::new().await;
     let id = service(&world, plain()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
@@ -130,7 +130,7 @@ async fn an_active_and_what_stands_by_are_asked_for_apart() {
 }
 
 #[tokio::test]
-async fn scenario_38_node_lost_standby_running_also_over_a_restart() {
+async fn a_failover_to_a_standby_continues_after_a_restart() {
     let mut world = World::mortal().await;
     let id = service(&world, plain()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
@@ -164,7 +164,7 @@ async fn scenario_38_node_lost_standby_running_also_over_a_restart() {
 
 /// The scheduler says of a lost node in one step that what was there had to leave and has ended.
 #[tokio::test]
-async fn scenario_38_told_and_ended_at_once() {
+async fn a_loss_and_an_end_in_one_update_start_a_failover() {
     let world = World::new().await;
     let id = service(&world, plain()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
@@ -196,7 +196,7 @@ async fn scenario_38_told_and_ended_at_once() {
 
 /// Standbys 0-0 on n2 and 0-1 on n3, of an active on n1; 0-0 has started anew on n4 since.
 #[tokio::test]
-async fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
+async fn the_longest_running_standby_takes_over() {
     let world = World::new().await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
@@ -226,7 +226,7 @@ async fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
 
 /// The active's loss is heard first, and its failover has chosen already.
 #[tokio::test]
-async fn a_standby_that_is_lost_while_it_makes_place_is_passed_over_at_once() {
+async fn a_standby_lost_during_a_failover_is_skipped_at_once() {
     let world = World::with(|settings| settings.request_timeout_ms = 600_000).await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
@@ -245,7 +245,7 @@ async fn a_standby_that_is_lost_while_it_makes_place_is_passed_over_at_once() {
 }
 
 #[tokio::test]
-async fn scenario_36_a_host_that_cannot_be_had_becomes_any() {
+async fn an_expired_host_request_accepts_any_host() {
     let world = World::with(|settings| settings.request_timeout_ms = 300).await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true,
                        "retries": {} });
@@ -261,7 +261,7 @@ async fn scenario_36_a_host_that_cannot_be_had_becomes_any() {
 }
 
 #[tokio::test]
-async fn where_it_was_last_seen_outlives_restarts_and_deployments_of_its_name() {
+async fn last_hosts_outlive_restarts_and_deployments() {
     let mut world = World::mortal().await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true });
     let id = service(&world, body.clone()).await;
@@ -287,7 +287,7 @@ async fn where_it_was_last_seen_outlives_restarts_and_deployments_of_its_name() 
 }
 
 #[tokio::test]
-async fn rule_10_4_exhausted_retries_end_the_service_or_go_on_without() {
+async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
     let mut world = World::mortal().await;
     let body = |fail: bool| {
         json!({ "command": ["/bin/false"], "instances": 2,
@@ -335,7 +335,7 @@ async fn rule_10_4_exhausted_retries_end_the_service_or_go_on_without() {
 }
 
 #[tokio::test]
-async fn section_9_all_completed_is_the_end_only_where_retries_are_named() {
+async fn a_service_completes_only_with_counted_retries() {
     let world = World::new().await;
     let counted = json!({ "command": ["/bin/true"], "retries": {} });
     let (ends, stays) = (
@@ -355,7 +355,7 @@ async fn section_9_all_completed_is_the_end_only_where_retries_are_named() {
 }
 
 #[tokio::test]
-async fn bad_words_name_their_field() {
+async fn invalid_settings_name_their_field() {
     let world = World::new().await;
     let ann = world.user("ann");
     for (change, pointer) in [
@@ -396,7 +396,7 @@ async fn bad_words_name_their_field() {
 
 /// Whether a fault domain can be found for it is the scheduler's to know (11.1).
 #[tokio::test]
-async fn a_standby_that_can_be_nowhere_says_so_while_its_active_runs() {
+async fn an_unplaceable_standby_has_a_reason_while_its_active_runs() {
     let world = World::new().await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 1,
                        "fault_domain_label": "rack" });

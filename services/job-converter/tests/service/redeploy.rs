@@ -121,7 +121,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
 }
 
 #[tokio::test]
-async fn asked_again_it_changes_nothing_and_what_cannot_be_is_refused() {
+async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     let world = World::new().await;
     let id = service(&world, body("/bin/one", 1)).await;
     let ann = world.user("ann");
@@ -278,7 +278,7 @@ async fn a_version_that_fails_is_not_given_to_the_others() {
 }
 
 #[tokio::test]
-async fn what_was_submitted_can_be_read_and_written_back() {
+async fn a_submission_can_be_read_and_submitted_again() {
     let world = World::new().await;
     let id = service(&world, body("/bin/one", 1)).await;
     let path = format!("/v1/services/{id}/submission");

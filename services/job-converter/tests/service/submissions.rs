@@ -69,7 +69,7 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_told_field_by_field() {
+async fn bad_input_is_reported_field_by_field() {
     let world = World::new().await;
     let ann = world.user("ann");
     let bad = json!({ "command": [], "tasks": { "count": 0 }, "working_directory": "here" });
@@ -130,7 +130,7 @@ async fn a_bulk_has_one_result_per_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_work_is_as_if_it_were_not_there() {
+async fn work_of_others_is_not_found() {
     let world = World::new().await;
     let job = world.submit(count(1)).await;
     let (bob, path) = (world.user("bob"), format!("/v1/jobs/{}", job.id));
@@ -217,7 +217,7 @@ async fn lists_are_paged_over_users_and_filtered() {
 /// W5, W7: what its user lets be done to it goes down to the scheduler and is seen, also after a
 /// crash; and while its node cannot be reached, what comes next is said.
 #[tokio::test(flavor = "multi_thread")]
-async fn w7_the_choice_goes_down_is_shown_and_survives() {
+async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
     let mut world = World::mortal().await;
     let mut job = count(3);
     job["when_unreachable"] = json!({ "replace_after_ms": 5_000 });
@@ -305,8 +305,9 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
     }
 }
 
+/// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_dry_run_shows_what_would_be_there_and_leaves_nothing() {
+async fn a_dry_run_shows_the_result_and_changes_nothing() {
     let world = World::new().await;
     let (ann, key) = (world.user("ann"), fresh_key());
     let dry = ann
@@ -338,8 +339,9 @@ async fn a10_a_dry_run_shows_what_would_be_there_and_leaves_nothing() {
     submit(&ann, "/v1/jobs", &count(4), &key).await.unwrap();
 }
 
+/// API rule (A16).
 #[tokio::test(flavor = "multi_thread")]
-async fn a16_an_atomic_bulk_is_all_or_nothing() {
+async fn an_atomic_bulk_is_all_or_nothing() {
     let world = World::new().await;
     let ann = world.user("ann");
     let path = "/v1/jobs/bulk?atomic=true";
@@ -355,8 +357,9 @@ async fn a16_an_atomic_bulk_is_all_or_nothing() {
     assert!(done.results.iter().all(|result| result.id.is_some()));
 }
 
+/// API rule (A6).
 #[tokio::test(flavor = "multi_thread")]
-async fn a6_a_cursor_belongs_to_the_list_it_came_from() {
+async fn a_cursor_belongs_to_its_list() {
     let world = World::new().await;
     for _ in 0..2 {
         world.submit(count(1)).await;

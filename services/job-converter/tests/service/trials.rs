@@ -15,8 +15,9 @@ use crate::world::{World, count, fresh_key, refusal, submit};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
+/// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_cancellation_is_tried_and_then_made_at_that_revision() {
+async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
     let world = World::new().await;
     let job = world.submit(count(2)).await;
     let (ann, path) = (world.user("ann"), format!("/v1/jobs/{}", job.id));
@@ -66,8 +67,9 @@ async fn a10_a_cancellation_is_tried_and_then_made_at_that_revision() {
     assert_eq!(odd, (400, vec!["/header/if-revision".to_owned()]));
 }
 
+/// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_submission_that_is_repeated_is_answered_again_although_the_revision_moved() {
+async fn a_repeated_submission_gets_its_answer_at_any_revision() {
     let world = World::new().await;
     let at = world.submit(count(1)).await.revision.to_string();
     let (ann, key) = (world.user("ann"), fresh_key());
@@ -83,8 +85,9 @@ async fn a10_a_submission_that_is_repeated_is_answered_again_although_the_revisi
     assert_eq!(refusal(fresh.send::<Submitted>().await).0, 412);
 }
 
+/// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_service_is_changed_on_trial_without_being_changed() {
+async fn a_dry_run_of_a_service_change_changes_nothing() {
     let world = World::new().await;
     let ann = world.user("ann");
     let body = json!({ "command": ["sleep", "9"], "instances": 1 });
@@ -119,8 +122,9 @@ async fn tried<T: DeserializeOwned>(call: Call) -> (u16, T) {
     (answer.status.as_u16(), answer.body)
 }
 
+/// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_an_application_is_tried_on_a_copy() {
+async fn a_dry_run_of_an_application_runs_on_a_copy() {
     let world = World::new().await;
     let (ann, app) = (world.user("ann"), "/v1/applications/a1");
     let call = |method: Method, path: &str, body: Value| ann.call(method, path).body(&body);
@@ -186,8 +190,9 @@ async fn a10_an_application_is_tried_on_a_copy() {
     assert_eq!(gone().await, 404);
 }
 
+/// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_an_orchestrator_is_tried_on_a_copy() {
+async fn a_dry_run_of_an_orchestrator_runs_on_a_copy() {
     let world = World::new().await;
     let operator = world.client("op", &[Scope::Operator]);
     let all = "/v1/orchestrators";

@@ -121,7 +121,7 @@ impl Step {
         self.refused.is_none()
     }
 
-    pub(super) fn tell(&mut self, message: ToFront) {
+    pub(super) fn send(&mut self, message: ToFront) {
         self.effects.push(Effect::ToFront(message));
     }
 }
@@ -171,7 +171,9 @@ impl Application {
             Input::Preempt { key, termination } => self.preempt(&key, termination, &mut step),
             Input::Finish => self.finish(now, &mut step),
             Input::NodeLost { node } => self.node_lost(&node, now, &mut step),
-            Input::Lost { key, termination } => self.lost_one(&key, termination, now, &mut step),
+            Input::Lost { key, termination } => {
+                self.allocation_lost(&key, termination, now, &mut step)
+            }
             Input::Tick => self.tick(now, &mut step),
         };
         step.refused = done.err();
@@ -212,7 +214,7 @@ impl Application {
         }
         if to != State::Rejected {
             self.head.log.record(to, now);
-            step.tell(ToFront::Updated {
+            step.send(ToFront::Updated {
                 state: to,
                 message: self.head.message.clone(),
             });

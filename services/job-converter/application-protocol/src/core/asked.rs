@@ -21,11 +21,11 @@ impl Application {
         }
         if let Err(reason) = answer {
             self.fire(Event::Reject, now, step)?;
-            step.tell(ToFront::Rejected { reason });
+            step.send(ToFront::Rejected { reason });
             return Ok(());
         }
         self.head.accepted = true;
-        step.tell(ToFront::Accepted);
+        step.send(ToFront::Accepted);
         let timeout_ms = self.head.submission.policy.gang_admission_timeout_ms;
         if timeout_ms > 0 && !self.head.groups.is_empty() {
             let due = now.plus_ms(timeout_ms);
@@ -73,7 +73,7 @@ impl Application {
             return Err(self.refused(Reason::AlreadySo, &"Ask"));
         }
         if self.head.state.is_over() {
-            step.tell(ToFront::AskRejected {
+            step.send(ToFront::AskRejected {
                 key: ask.key,
                 reason: format!("the application is {:?}", self.head.state),
             });
@@ -186,7 +186,7 @@ impl Application {
         } else {
             self.group(&held.ask, |group| group.owed += 1);
         }
-        self.watch(now, step)?;
+        self.check_minimum(now, step)?;
         if !held.ask.placeholder {
             self.complete_if_idle(now, step)?;
         }
@@ -197,7 +197,7 @@ impl Application {
         if !ask.placeholder {
             self.group(&ask, |group| group.owed = group.owed.saturating_sub(1));
         }
-        step.tell(ToFront::Allocated {
+        step.send(ToFront::Allocated {
             key: ask.key.clone(),
             node: node.clone(),
         });
@@ -232,11 +232,11 @@ impl Application {
         let ask = self.pending.remove(key).expect("it was there");
         let placeholder = ask.placeholder;
         self.hold(ask, node, now, step);
-        self.came(placeholder, now, now, step)
+        self.placed_one(placeholder, now, now, step)
     }
 
     /// The first real allocation, or the last placeholder of its gang, makes it run.
-    fn came(
+    fn placed_one(
         &mut self,
         placeholder: bool,
         since: Timestamp,
@@ -252,7 +252,7 @@ impl Application {
             State::Completing if !placeholder => self.fire(Event::Run, now, step)?,
             _ => {}
         }
-        self.watch(now, step)
+        self.check_minimum(now, step)
     }
 
     /// Starts with the first placeholder; after a restart with the remaining time, at least 1 ms.
@@ -278,7 +278,7 @@ impl Application {
             return Err(self.refused(Reason::AlreadySo, &"Preempt"));
         }
         held.released = Some(termination);
-        step.tell(ToFront::Release {
+        step.send(ToFront::Release {
             keys: vec![key.clone()],
             termination,
         });

@@ -22,7 +22,7 @@ use crate::waiting_gangs::Waiting;
 
 /// A gang with a part of its minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Torn {
+pub struct IncompleteGang {
     pub has: u64,
     pub lacks: u64,
     /// It was complete and lost members.
@@ -102,7 +102,7 @@ impl Application {
         if self.head.state == State::Accepted && holds && self.is_whole() {
             self.fire(Event::Run, now, step)?;
         }
-        self.watch(now, step)
+        self.check_minimum(now, step)
     }
 
     /// Members of a group with an allocation that stays.
@@ -146,7 +146,7 @@ impl Application {
     }
 
     /// Missing part of the gang. A gang in partial mode is checked once it was complete (I13).
-    pub fn torn(&self) -> Option<Torn> {
+    pub fn incomplete_gang(&self) -> Option<IncompleteGang> {
         let formed = self.head.formed;
         let kept_up = matches!(self.head.state, State::Accepted | State::Running);
         let atomic = self.head.submission.policy.admission == Admission::Atomic;
@@ -154,13 +154,13 @@ impl Application {
             return None;
         }
         let groups = || self.head.submission.task_groups.iter();
-        let torn = Torn {
+        let incomplete_gang = IncompleteGang {
             has: groups().map(|it| u64::from(self.live(&it.name))).sum(),
             lacks: groups().map(|it| u64::from(self.lacks(it))).sum(),
             formed,
             until: self.head.timers.due(Timer::GangRepair),
         };
-        (torn.has > 0 && torn.lacks > 0).then_some(torn)
+        (incomplete_gang.has > 0 && incomplete_gang.lacks > 0).then_some(incomplete_gang)
     }
 
     /// Members an incomplete gang asks for. In atomic mode, none before all its placeholders are
@@ -188,7 +188,7 @@ impl Application {
     }
 
     /// Its entry among the waiting gangs.
-    pub fn in_line(&self, path: Vec<String>) -> Option<Waiting> {
+    pub fn waiting_entry(&self, path: Vec<String>) -> Option<Waiting> {
         let lost = self.lost();
         let repair = !lost.is_empty();
         let wanted = if repair { lost } else { self.unformed() };
@@ -224,7 +224,7 @@ impl Application {
                 }
             }
         }
-        step.refused = self.watch(now, &mut step).err();
+        step.refused = self.check_minimum(now, &mut step).err();
         step
     }
 
@@ -252,7 +252,7 @@ impl Application {
         // The owner has the full time again to send a task.
         let due = now.plus_ms(self.head.submission.policy.placeholders_wait_ms());
         self.head.timers.arm(Timer::Placeholder, due);
-        step.tell(ToFront::Repaired {
+        step.send(ToFront::Repaired {
             ask: ask.clone(),
             node: part.node.clone(),
         });
@@ -268,7 +268,7 @@ impl Application {
     }
 
     /// Detects whether the gang became complete, lost its minimum, or has it again.
-    pub(super) fn watch(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn check_minimum(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let groups = &self.head.submission.task_groups;
         if !self.head.formed && !groups.is_empty() {
             let whole = groups.iter().all(|group| self.lacks(group) == 0);
@@ -310,12 +310,12 @@ impl Application {
         for held in self.allocations.values_mut() {
             held.successor = None;
         }
-        self.ask_back(|_| true, now, step)
+        self.request_release(|_| true, now, step)
     }
 
     /// Requests the release of allocations, then withdraws asks. Allocations count until the
     /// confirmation.
-    pub(super) fn ask_back(
+    pub(super) fn request_release(
         &mut self,
         which: impl Fn(&Ask) -> bool,
         now: Timestamp,
@@ -330,7 +330,7 @@ impl Application {
             }
         }
         if !keys.is_empty() {
-            step.tell(ToFront::Release { keys, termination });
+            step.send(ToFront::Release { keys, termination });
         }
         let waiting = self.pending.values().filter(|ask| which(ask));
         let keys: Vec<TaskId> = waiting.map(|ask| ask.key.clone()).collect();
@@ -341,7 +341,7 @@ impl Application {
             }
         }
         if !keys.is_empty() {
-            step.tell(ToFront::ReleaseAsks { keys, termination });
+            step.send(ToFront::ReleaseAsks { keys, termination });
         }
         self.settle(now, step)
     }

@@ -20,7 +20,7 @@ impl Application {
         if keys.is_empty() {
             return Ok(());
         }
-        step.tell(ToFront::Release {
+        step.send(ToFront::Release {
             keys: keys.clone(),
             termination: Termination::Unknown,
         });
@@ -34,7 +34,7 @@ impl Application {
     }
 
     /// One allocation is lost. An ask that was replacing it waits again.
-    pub(super) fn lost_one(
+    pub(super) fn allocation_lost(
         &mut self,
         key: &TaskId,
         termination: Termination,
@@ -45,7 +45,7 @@ impl Application {
             return Err(self.refused(Reason::NotAllocated, &"Lost"));
         }
         self.unlink_one(key);
-        step.tell(ToFront::Release {
+        step.send(ToFront::Release {
             keys: vec![key.clone()],
             termination,
         });

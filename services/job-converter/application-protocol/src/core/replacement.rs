@@ -6,14 +6,14 @@ use hayward_vocabulary::Timestamp;
 
 use crate::core::State;
 use crate::core::application::{Application, Effect, Step};
-use crate::free_capacity::{Room, misfits};
+use crate::free_capacity::{NodeSpace, misfits};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToFront};
 
 impl Application {
     /// One pass. A task placed on another node than its placeholder is subtracted from the free
     /// space.
-    pub fn replace(&mut self, rooms: &mut [Room], now: Timestamp) -> Step {
+    pub fn replace(&mut self, spaces: &mut [NodeSpace], now: Timestamp) -> Step {
         let mut step = Step::default();
         if !matches!(self.head.state, State::Accepted | State::Running) {
             return step;
@@ -25,14 +25,14 @@ impl Application {
             key(a).cmp(&key(b)).then_with(|| a.key.cmp(&b.key))
         });
         for ask in asks {
-            self.replace_one(&ask, rooms, &mut step);
+            self.replace_one(&ask, spaces, &mut step);
         }
         // A mismatch waives the minimum, so there may be nothing left to repair.
-        step.refused = self.watch(now, &mut step).err();
+        step.refused = self.check_minimum(now, &mut step).err();
         step
     }
 
-    fn replace_one(&mut self, ask: &Ask, rooms: &mut [Room], step: &mut Step) {
+    fn replace_one(&mut self, ask: &Ask, spaces: &mut [NodeSpace], step: &mut Step) {
         let mut first_fit: Option<TaskId> = None;
         let mut too_small = Vec::new();
         let mut on_its_node = None;
@@ -46,20 +46,20 @@ impl Application {
                 continue;
             }
             first_fit.get_or_insert_with(|| key.clone());
-            let mut room = rooms.iter().filter(|room| room.node == held.node);
-            if room.any(|room| room.takes(&ask.node_selector)) {
+            let mut space = spaces.iter().filter(|space| space.node == held.node);
+            if space.any(|space| space.takes(&ask.node_selector)) {
                 on_its_node = Some((key.clone(), held.node.clone()));
                 break;
             }
         }
-        self.give_up(ask, too_small, step);
+        self.release_too_small(ask, too_small, step);
         let elsewhere = || {
             let placeholder = first_fit?;
-            let mut open = rooms.iter_mut().filter(|it| it.takes(&ask.node_selector));
-            let room = open.find(|room| ask.size.fits(&room.free))?;
+            let mut open = spaces.iter_mut().filter(|it| it.takes(&ask.node_selector));
+            let space = open.find(|space| ask.size.fits(&space.free))?;
             // It occupies the node from now on; its queue is not charged twice.
-            room.free.take(&ask.size);
-            Some((placeholder, room.node.clone()))
+            space.free.take(&ask.size);
+            Some((placeholder, space.node.clone()))
         };
         let Some((placeholder, node)) = on_its_node.or_else(elsewhere) else {
             return;
@@ -79,7 +79,7 @@ impl Application {
             node: node.clone(),
         });
         held.successor = Some((ask, node));
-        step.tell(ToFront::Release {
+        step.send(ToFront::Release {
             keys: vec![placeholder],
             termination: Termination::PlaceholderReplaced,
         });
@@ -87,7 +87,12 @@ impl Application {
 
     /// Placeholders smaller than the real task: groups are homogeneous, so all are released and the
     /// task is placed normally.
-    fn give_up(&mut self, ask: &Ask, too_small: Vec<(TaskId, Vec<String>)>, step: &mut Step) {
+    fn release_too_small(
+        &mut self,
+        ask: &Ask,
+        too_small: Vec<(TaskId, Vec<String>)>,
+        step: &mut Step,
+    ) {
         let mut keys = Vec::new();
         for (placeholder, types) in too_small {
             let held = self
@@ -106,7 +111,7 @@ impl Application {
             return;
         }
         self.group(ask, |group| group.waived = true);
-        step.tell(ToFront::Release {
+        step.send(ToFront::Release {
             keys,
             termination: Termination::Timeout,
         });

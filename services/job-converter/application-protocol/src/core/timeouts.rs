@@ -50,7 +50,7 @@ impl Application {
             // Unused placeholders are released; replacements continue.
             _ => {}
         }
-        self.ask_back(|ask| ask.placeholder, now, step)
+        self.request_release(|ask| ask.placeholder, now, step)
     }
 
     /// Ends an application without tasks, or with placeholders only. From here on it completes and
@@ -76,7 +76,7 @@ impl Application {
         }
         self.head.ending = true;
         if self.has_placeholders() {
-            return self.ask_back(|ask| ask.placeholder, now, step);
+            return self.request_release(|ask| ask.placeholder, now, step);
         }
         self.settle(now, step)
     }
@@ -88,14 +88,14 @@ mod tests {
     use crate::frontend::{self, State as Front};
     use crate::policy::Policy;
     use crate::reason::Reason;
-    use crate::test_fleet::{Trial, group, room, size};
+    use crate::test_fleet::{Trial, group, size, space};
 
     #[test]
-    fn what_is_told_to_end_with_nothing_in_it_ends_and_is_forgotten() {
+    fn an_empty_application_ends_and_expires() {
         let gang = || Trial::new(vec![group("g", 2, size(1, 0))], Policy::default()).begun();
         let held = || {
             let mut trial = gang();
-            trial.pass(vec![room("a", size(2, 0))]);
+            trial.pass(vec![space("a", size(2, 0))]);
             trial
         };
         let half = || {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_something_is_not_finished() {
+    fn an_application_with_allocations_does_not_finish() {
         let mut trial = Trial::plain();
         trial.task("real", size(1, 0), None);
         let mut trial = trial.begun();

@@ -163,7 +163,7 @@ impl Step {
         self.refused.is_none()
     }
 
-    pub(super) fn tell(&mut self, message: ToCore) {
+    pub(super) fn send(&mut self, message: ToCore) {
         self.effects.push(Effect::ToCore(message));
     }
 }
@@ -215,7 +215,7 @@ impl Application {
     }
 
     /// Failure message of an application that the core completed without a successful task.
-    pub fn came_to_nothing(&self) -> Option<String> {
+    pub fn failure_without_success(&self) -> Option<String> {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         let tasks = || self.tasks.values().filter(|it| !it.placeholder);
         if tasks().any(|it| it.state == task::State::Completed) {
@@ -304,7 +304,7 @@ impl Application {
         match self.head.state {
             State::New => {
                 self.fire(Event::Submit, now, step)?;
-                step.tell(ToCore::Submit(self.submission()));
+                step.send(ToCore::Submit(self.submission()));
                 Ok(())
             }
             State::Accepted if self.wants_reservation() => self.reserve(now, step),
@@ -318,7 +318,7 @@ impl Application {
     /// Restart: repeats the submission.
     fn recover(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         self.fire(Event::Recover, now, step)?;
-        step.tell(ToCore::Submit(self.submission()));
+        step.send(ToCore::Submit(self.submission()));
         Ok(())
     }
 
@@ -396,7 +396,7 @@ impl Application {
                 message: failure.message.clone(),
             });
             if failure.code != FailureCode::Reported {
-                self.give_up(&id, failure.clone(), now, step)?;
+                self.release_too_small(&id, failure.clone(), now, step)?;
             }
         }
         Ok(())
@@ -414,6 +414,6 @@ impl Application {
             };
             self.task(&id, event, now, step)?;
         }
-        self.after_end(now, step)
+        self.check_end(now, step)
     }
 }

@@ -42,13 +42,13 @@ impl Application {
             }
             ToFront::Release { keys, termination } => {
                 for key in keys {
-                    self.give_back(&key, termination, now, step)?;
+                    self.release_allocation(&key, termination, now, step)?;
                 }
                 Ok(())
             }
             ToFront::ReleaseAsks { keys, termination } => {
                 for key in keys {
-                    self.take_back(&key, termination, now, step)?;
+                    self.withdraw_ask(&key, termination, now, step)?;
                 }
                 Ok(())
             }
@@ -92,7 +92,7 @@ impl Application {
             termination: Termination::StoppedByRm,
         };
         let Some(task) = self.tasks.get_mut(key) else {
-            step.tell(back);
+            step.send(back);
             return Ok(());
         };
         // It was placed before the core received the kill: its end releases the allocation.
@@ -109,7 +109,7 @@ impl Application {
         let told = self.task(key, task::Event::Allocate, now, step);
         // A duplicate changes nothing; an ended task releases its allocation.
         if told.is_err() && state.is_terminated() {
-            step.tell(back);
+            step.send(back);
             return Ok(());
         }
         told
@@ -117,7 +117,7 @@ impl Application {
 
     /// Two-phase release: the process is stopped and its end is confirmed. A placeholder has no
     /// process, so it ends now.
-    fn give_back(
+    fn release_allocation(
         &mut self,
         key: &TaskId,
         termination: Termination,
@@ -129,11 +129,11 @@ impl Application {
             termination,
         };
         let Some(task) = self.tasks.get_mut(key) else {
-            step.tell(confirm);
+            step.send(confirm);
             return Ok(());
         };
         if task.state.is_terminated() {
-            step.tell(confirm);
+            step.send(confirm);
             return Ok(());
         }
         if task.release.is_some() {
@@ -154,7 +154,7 @@ impl Application {
         }
     }
 
-    fn take_back(
+    fn withdraw_ask(
         &mut self,
         key: &TaskId,
         termination: Termination,
@@ -188,7 +188,7 @@ impl Application {
             ));
         }
         if self.head.state.is_dead() {
-            step.tell(ToCore::ReleaseAllocation {
+            step.send(ToCore::ReleaseAllocation {
                 key: ask.key,
                 termination: Termination::StoppedByRm,
             });
@@ -201,12 +201,12 @@ impl Application {
             node_selector: ask.node_selector,
             ..Wish::default()
         };
-        let mut task = Task::of(ask.key, wish, now);
+        let mut task = Task::new(ask.key, wish, now);
         task.placeholder = true;
         task.state = task::State::Bound;
         task.allocation = Some(task.id.clone());
         task.node = Some(node);
         self.put(task);
-        self.reserved_more(now, step)
+        self.check_reservation(now, step)
     }
 }

@@ -44,10 +44,10 @@ impl Application {
     ) -> Result<(), Refused> {
         let task = self.tasks.get_mut(id).expect("it has just moved");
         match event {
-            task::Event::Bind if task.placeholder => self.reserved_more(now, step),
+            task::Event::Bind if task.placeholder => self.check_reservation(now, step),
             task::Event::Init | task::Event::Reject | task::Event::Bind => Ok(()),
             task::Event::Submit => {
-                step.tell(ToCore::Ask(task.ask()));
+                step.send(ToCore::Ask(task.ask()));
                 Ok(())
             }
             task::Event::Allocate => self.allocated(id, from, now, step),
@@ -57,8 +57,8 @@ impl Application {
             }
             task::Event::Fail if from == task::State::Rejected => Ok(()),
             task::Event::Complete | task::Event::Killed | task::Event::Fail => {
-                hand_back(task, from, step);
-                self.after_end(now, step)
+                release_in_core(task, from, step);
+                self.check_end(now, step)
             }
         }
     }
@@ -89,7 +89,7 @@ impl Application {
         step: &mut Step,
     ) -> Result<(), Refused> {
         if from == task::State::Completed {
-            step.tell(ToCore::ReleaseAllocation {
+            step.send(ToCore::ReleaseAllocation {
                 key: id.clone(),
                 termination: Termination::StoppedByRm,
             });
@@ -112,7 +112,11 @@ impl Application {
 
     /// True with at least the minimum of every group; more is harmless. Placeholders returned by
     /// the owner do not count.
-    pub(super) fn reserved_more(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn check_reservation(
+        &mut self,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
         if self.head.state != State::Reserving {
             return Ok(());
         }
@@ -132,7 +136,7 @@ impl Application {
         Ok(())
     }
 
-    pub(super) fn after_end(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn check_end(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let over = |task: &Task| task.state.is_terminated();
         match self.head.state {
             State::Resuming => {
@@ -144,14 +148,14 @@ impl Application {
                 Ok(())
             }
             // A returned placeholder may have been the last missing one.
-            State::Reserving => self.reserved_more(now, step),
+            State::Reserving => self.check_reservation(now, step),
             State::Killing if self.tasks.values().all(over) => self.fire(Event::Killed, now, step),
             _ => Ok(()),
         }
     }
 
     /// Fails a task without an allocation.
-    pub(super) fn give_up(
+    pub(super) fn release_too_small(
         &mut self,
         id: &TaskId,
         failure: Failure,
@@ -161,7 +165,7 @@ impl Application {
         let asked = self.tasks[id].state == task::State::Scheduling;
         self.task(id, task::Event::Reject, now, step)?;
         if asked {
-            step.tell(ToCore::ReleaseAsk { key: id.clone() });
+            step.send(ToCore::ReleaseAsk { key: id.clone() });
         }
         self.tasks.get_mut(id).expect("it has just moved").failure = Some(failure);
         self.task(id, task::Event::Fail, now, step)
@@ -190,7 +194,7 @@ impl Application {
 
 /// Releases what the task has in the core. Without a key no message is sent: an empty key would
 /// mean the whole application.
-fn hand_back(task: &Task, from: task::State, step: &mut Step) {
+fn release_in_core(task: &Task, from: task::State, step: &mut Step) {
     use task::State::{Allocated, Bound, Killing, New, Pending, Scheduling};
     let placed = match from {
         Allocated | Bound => true,
@@ -198,13 +202,13 @@ fn hand_back(task: &Task, from: task::State, step: &mut Step) {
         _ => return,
     };
     match (placed, task.allocation.clone(), task.release) {
-        (true, Some(key), Some(termination)) => step.tell(ToCore::Confirm { key, termination }),
-        (true, Some(key), None) => step.tell(ToCore::ReleaseAllocation {
+        (true, Some(key), Some(termination)) => step.send(ToCore::Confirm { key, termination }),
+        (true, Some(key), None) => step.send(ToCore::ReleaseAllocation {
             key,
             termination: Termination::StoppedByRm,
         }),
         (true, None, _) | (false, _, Some(_)) => {}
-        (false, _, None) => step.tell(ToCore::ReleaseAsk {
+        (false, _, None) => step.send(ToCore::ReleaseAsk {
             key: task.id.clone(),
         }),
     }

@@ -8,19 +8,27 @@ use crate::core::State as Core;
 use crate::frontend::{self, FailureCode, Input, State as Front};
 use crate::policy::{Policy, Style, WhenShort};
 use crate::task::{Event, State as Task};
-use crate::test_fleet::{Trial, app, at, id, room, size};
+use crate::test_fleet::{Trial, app, at, id, size, space};
 use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
+/// Reliability invariant (I13).
 #[test]
-fn i13_what_was_lost_is_repaired_first() {
+fn lost_members_are_repaired_first() {
     let mut trial = formed(policy(Style::Soft));
-    assert_eq!(trial.half().torn(), None, "it is whole");
+    assert_eq!(trial.half().incomplete_gang(), None, "it is whole");
     lose(&mut trial, "b");
-    let torn = trial.half().torn().unwrap();
-    assert_eq!((torn.has, torn.lacks, torn.formed), (1, 1, true));
-    assert_eq!(torn.until, Some(trial.now.plus_ms(60_000)));
+    let incomplete_gang = trial.half().incomplete_gang().unwrap();
+    assert_eq!(
+        (
+            incomplete_gang.has,
+            incomplete_gang.lacks,
+            incomplete_gang.formed
+        ),
+        (1, 1, true)
+    );
+    assert_eq!(incomplete_gang.until, Some(trial.now.plus_ms(60_000)));
     assert_eq!(trial.counters("g"), (2, 0, 1));
-    let waiting = trial.half().in_line(Vec::new()).unwrap();
+    let waiting = trial.half().waiting_entry(Vec::new()).unwrap();
     assert!(waiting.repair);
     assert_eq!(waiting.wanted[0].count, 1);
     // Older than the repair, and still served after it.
@@ -31,8 +39,8 @@ fn i13_what_was_lost_is_repaired_first() {
         ..waiting.clone()
     };
     let mut floor = Floor {
-        rooms: vec![room("c", size(2, 0))],
-        empty: vec![room("c", size(4, 0))],
+        spaces: vec![space("c", size(2, 0))],
+        empty: vec![space("c", size(4, 0))],
         levels: BTreeMap::new(),
         now: trial.now,
         fence_ms: 60_000,
@@ -41,11 +49,14 @@ fn i13_what_was_lost_is_repaired_first() {
     assert_eq!(answers[0].0, app("app-1"));
     assert!(matches!(answers[1].1, Answer::Admission(Outcome::Wait(_))));
 
-    trial.pass(vec![room("c", size(2, 0))]);
+    trial.pass(vec![space("c", size(2, 0))]);
     assert_eq!(trial.counters("g"), (3, 0, 1));
     assert_eq!(trial.half().used(), size(4, 0));
-    assert_eq!(trial.half().torn(), None, "it is whole again");
-    assert_eq!(trial.half().in_line(Vec::new()).map(|it| it.app), None);
+    assert_eq!(trial.half().incomplete_gang(), None, "it is whole again");
+    assert_eq!(
+        trial.half().waiting_entry(Vec::new()).map(|it| it.app),
+        None
+    );
     let known = |key: &crate::ids::TaskId| trial.front.tasks[key].state == Task::Bound;
     assert!(
         trial.placeholders().iter().all(known),
@@ -55,19 +66,20 @@ fn i13_what_was_lost_is_repaired_first() {
     assert_eq!(trial.states(), (Front::Running, Core::Running));
 }
 
+/// Reliability invariant (I13).
 #[test]
-fn i13_a_gang_that_is_not_repaired_in_time_is_released_whole() {
+fn a_gang_that_is_not_repaired_in_time_is_released() {
     let mut trial = formed(Policy::default());
     trial.task("real", size(2, 0), Some("g"));
     trial.tick();
-    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
     trial.tell_task("real", Event::Bind);
     lose(&mut trial, "b");
     trial.after(59_999);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     trial.after(1);
     assert_eq!(trial.states(), (Front::Failing, Core::Failing));
-    assert_eq!(trial.half().torn(), None, "it is being released");
+    assert_eq!(trial.half().incomplete_gang(), None, "it is being released");
     assert!(
         trial
             .half()
@@ -92,8 +104,9 @@ fn i13_a_gang_that_is_not_repaired_in_time_is_released_whole() {
     assert!(trial.half().allocations.is_empty());
 }
 
+/// Reliability invariant (I13).
 #[test]
-fn i13_released_whole_at_once_where_that_is_the_policy() {
+fn a_gang_is_released_at_once_when_its_policy_says_so() {
     let at_once = Policy {
         when_short: WhenShort::ReleaseWhole,
         ..Policy::default()
@@ -104,14 +117,15 @@ fn i13_released_whole_at_once_where_that_is_the_policy() {
     assert!(trial.half().allocations.is_empty());
 }
 
+/// Reliability invariant (I13).
 #[test]
-fn i13_a_member_that_ended_well_is_not_missing() {
+fn a_succeeded_member_is_not_missing() {
     let mut trial = formed(Policy::default());
     for name in ["r1", "r2"] {
         trial.task(name, size(2, 0), Some("g"));
     }
     trial.tick();
-    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
     trial.tell_task("r1", Event::Complete);
     assert!(trial.half().lost().is_empty());
     trial.tell_task("r2", Event::Complete);
@@ -135,7 +149,7 @@ fn send(trial: &mut Trial, names: &[&str], nodes: [&str; 2]) {
         trial.task(name, size(2, 0), Some("g"));
     }
     trial.tick();
-    trial.pass(nodes.map(|node| room(node, size(0, 0))).to_vec());
+    trial.pass(nodes.map(|node| space(node, size(0, 0))).to_vec());
     for name in names {
         assert_eq!(trial.tell_task(name, Event::Bind), None);
         end(trial, name, Task::Bound);
@@ -155,8 +169,11 @@ fn a_gang_that_lost_all_its_tasks_is_repaired_and_goes_on() {
         trial.tell_task(name, Event::Killed);
         end(&mut trial, name, Task::Killed);
     }
-    assert_eq!(trial.half().in_line(Vec::new()).unwrap().wanted[0].count, 2);
-    trial.pass(vec![room("c", size(4, 0))]);
+    assert_eq!(
+        trial.half().waiting_entry(Vec::new()).unwrap().wanted[0].count,
+        2
+    );
+    trial.pass(vec![space("c", size(4, 0))]);
     assert_eq!(trial.placeholders().len(), 2);
     send(&mut trial, &["r3", "r4"], ["c", "c"]);
     for name in ["r3", "r4"] {
@@ -187,7 +204,7 @@ fn a_gang_that_lost_all_its_tasks_and_is_not_repaired_has_failed() {
 #[test]
 fn a_repaired_gang_to_which_no_task_is_sent_has_failed() {
     let mut trial = all_lost(policy(Style::Soft));
-    trial.pass(vec![room("c", size(4, 0))]);
+    trial.pass(vec![space("c", size(4, 0))]);
     trial.after(59_999);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     trial.after(1);
@@ -198,16 +215,16 @@ fn a_repaired_gang_to_which_no_task_is_sent_has_failed() {
 }
 
 #[test]
-fn the_last_task_to_end_well_does_not_complete_a_gang_that_owes_another() {
+fn a_gang_with_a_lost_member_does_not_complete() {
     let mut trial = formed(Policy::default());
     send(&mut trial, &["r1", "r2"], ["a", "b"]);
     lose(&mut trial, "b");
-    trial.pass(vec![room("c", size(2, 0))]);
+    trial.pass(vec![space("c", size(2, 0))]);
     trial.tell_task("r1", Event::Complete);
     assert_eq!(trial.head().state, Core::Running);
     trial.task("r3", size(2, 0), Some("g"));
     trial.tick();
-    trial.pass(vec![room("c", size(0, 0))]);
+    trial.pass(vec![space("c", size(0, 0))]);
     trial.tell_task("r3", Event::Complete);
     assert_eq!(trial.head().state, Core::Completing);
 }
@@ -218,7 +235,7 @@ fn a_gang_whose_owner_gives_one_placeholder_back_needs_one_less() {
     let mut trial = super::two(Policy::default());
     trial.tell_task("tg-app-1-g-0000000001", Event::Complete);
     assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
-    trial.pass(vec![room("a", size(2, 0))]);
+    trial.pass(vec![space("a", size(2, 0))]);
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     assert_eq!(trial.counters("g"), (2, 0, 1));
     assert_eq!(trial.half().lost(), []);
@@ -235,7 +252,7 @@ fn a_gang_whose_owner_gives_one_placeholder_back_needs_one_less() {
 
 /// The returned placeholder was the last missing one.
 #[test]
-fn a_gang_runs_when_the_place_it_waits_for_is_given_back() {
+fn a_gang_runs_when_its_last_missing_placeholder_is_returned() {
     let partial = Policy {
         admission: crate::policy::Admission::Partial,
         ..Policy::default()

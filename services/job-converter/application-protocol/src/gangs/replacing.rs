@@ -7,7 +7,7 @@ use crate::messages::{Termination, ToFront};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::State as Task;
-use crate::test_fleet::{Trial, group, id, node, room, size};
+use crate::test_fleet::{Trial, group, id, node, size, space};
 
 #[test]
 fn an_equal_task_takes_its_place_and_is_started_there() {
@@ -15,7 +15,7 @@ fn an_equal_task_takes_its_place_and_is_started_there() {
     trial.task("real", size(2, 0), Some("g"));
     trial.tick();
     assert_eq!(trial.place("real", "c"), Some(Reason::HasPlaceholder));
-    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
     assert_eq!(trial.state("real"), Task::Allocated);
     let start = frontend::Effect::Start {
         task: id("real"),
@@ -33,14 +33,14 @@ fn a_closed_node_sends_the_real_task_elsewhere_and_charges_the_node_at_once() {
     trial.task("real", size(1, 0), Some("g"));
     trial.tick();
     trial.mute = true;
-    let mut rooms = vec![
-        room("a", size(0, 0)),
-        room("b", size(0, 0)),
-        room("c", size(1, 0)),
+    let mut spaces = vec![
+        space("a", size(0, 0)),
+        space("b", size(0, 0)),
+        space("c", size(1, 0)),
     ];
-    rooms[0].open = false;
-    rooms[1].open = false;
-    trial.pass(rooms);
+    spaces[0].open = false;
+    spaces[1].open = false;
+    trial.pass(spaces);
     assert_eq!(trial.half().used_on(&node("c")), size(1, 0));
     assert_eq!(
         trial.half().used(),
@@ -59,7 +59,7 @@ fn one_more_real_task_than_placeholders_is_placed_as_any_other() {
         trial.task(name, size(2, 0), Some("g"));
     }
     trial.tick();
-    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
     assert_eq!(trial.counters("g"), (2, 2, 0));
     assert_eq!(trial.place("r3", "c"), None);
     assert_eq!(trial.half().used(), size(6, 0));
@@ -68,13 +68,13 @@ fn one_more_real_task_than_placeholders_is_placed_as_any_other() {
 /// A replacement in progress: placeholder on `a`, real task on `to`.
 fn in_flight(to: &str) -> Trial {
     let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
-    trial.pass(vec![room("a", size(2, 0))]);
+    trial.pass(vec![space("a", size(2, 0))]);
     trial.task("real", size(2, 0), Some("g"));
     trial.tick();
     trial.mute = true;
-    let mut rooms = vec![room("a", size(0, 0)), room("b", size(2, 0))];
-    rooms[0].open = to == "a";
-    trial.pass(rooms);
+    let mut spaces = vec![space("a", size(0, 0)), space("b", size(2, 0))];
+    spaces[0].open = to == "a";
+    trial.pass(spaces);
     let to = node(to);
     let replacing =
         |it: &core::Effect| matches!(it, core::Effect::Replacing { node, .. } if *node == to);
@@ -83,7 +83,7 @@ fn in_flight(to: &str) -> Trial {
 }
 
 #[test]
-fn section_5_6_a_node_is_lost_during_a_replacement() {
+fn a_node_loss_during_a_replacement_keeps_the_rest() {
     // Both on the lost node: the placeholder is gone and the real ask waits again.
     let mut trial = in_flight("a");
     lose(&mut trial, "a");
@@ -112,7 +112,7 @@ fn section_5_6_a_node_is_lost_during_a_replacement() {
     assert_eq!(trial.counters("g"), (1, 0, 0));
     // The frontend has not answered yet; the next pass can use the allocation.
     trial.outbox.clear();
-    trial.pass(vec![room("a", size(0, 0))]);
+    trial.pass(vec![space("a", size(0, 0))]);
     let kept = trial.half().allocations.values().next().unwrap();
     assert_eq!(kept.released, Some(Termination::PlaceholderReplaced));
 }
@@ -160,11 +160,11 @@ fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
 /// The core has chosen a placeholder, and the frontend does not know it yet.
 fn linked() -> Trial {
     let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
-    trial.pass(vec![room("a", size(2, 0))]);
+    trial.pass(vec![space("a", size(2, 0))]);
     trial.task("real", size(2, 0), Some("g"));
     trial.tick();
     let core = trial.core.as_mut().unwrap();
-    let step = core.replace(&mut [room("a", size(0, 0))], trial.now);
+    let step = core.replace(&mut [space("a", size(0, 0))], trial.now);
     assert!(step.applied());
     trial
 }

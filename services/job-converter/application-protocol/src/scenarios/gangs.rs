@@ -14,10 +14,10 @@ use crate::groups;
 use crate::messages::{Termination, ToFront};
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::test_fleet::{Trial, ask, at, group, id, node, room, size};
+use crate::test_fleet::{Trial, ask, at, group, id, node, size, space};
 
 #[test]
-fn s07_placeholder_creation() {
+fn an_accepted_gang_creates_its_placeholders() {
     let list = json!([
         {"name": "small", "minMember": 10, "minResource": {"cpu": "500m", "memory": "500Mi"}},
         {"name": "large", "minMember": 20, "minResource": {"cpu": "1000m", "memory": "1000Mi"}},
@@ -50,7 +50,7 @@ fn s07_placeholder_creation() {
 }
 
 #[test]
-fn s08_running_at_the_last_placeholder() {
+fn an_application_runs_with_its_last_placeholder() {
     let mut core = core_with(vec![group("g", 2, size(2, 0))], Policy::default());
     held_placeholder(&mut core, "p1", size(2, 0), "g");
     assert_eq!(core.head.state, Core::Accepted);
@@ -64,7 +64,7 @@ fn s08_running_at_the_last_placeholder() {
 }
 
 #[test]
-fn s09_soft_timeout() {
+fn a_soft_timeout_continues_without_the_gang() {
     let one = Size {
         memory_bytes: 100,
         ..size(10, 0)
@@ -110,14 +110,14 @@ fn s09_soft_timeout() {
 }
 
 #[test]
-fn s10_real_task_larger_than_all_placeholders() {
+fn a_task_larger_than_its_placeholders_releases_them() {
     let mut core = core_with(vec![group("g", 5, size(2, 2))], Policy::default());
     let names = ["p1", "p2", "p3", "p4", "p5"];
     for name in names {
         held_placeholder(&mut core, name, size(2, 2), "g");
     }
     asks(&mut core, ask("real", size(10, 10), Some("g")));
-    let step = core.replace(&mut [room("a", Size::default())], at(20));
+    let step = core.replace(&mut [space("a", Size::default())], at(20));
     let replaced = |it: &core::Effect| matches!(it, core::Effect::Replacing { .. });
     assert!(!step.effects.iter().any(replaced));
     let mismatch = core::Effect::PlaceholderMismatch {
@@ -144,7 +144,7 @@ fn s10_real_task_larger_than_all_placeholders() {
 }
 
 #[test]
-fn s11_real_task_smaller() {
+fn a_smaller_task_replaces_a_placeholder() {
     let mut core = core_with(vec![group("g", 1, size(2, 2))], Policy::default());
     held_placeholder(&mut core, "p", size(2, 2), "g");
     asks(&mut core, ask("real", size(1, 1), Some("g")));
@@ -156,7 +156,7 @@ fn s11_real_task_smaller() {
         at(15),
     );
     assert_eq!(hidden.refused.unwrap().reason, Reason::HasPlaceholder);
-    let step = core.replace(&mut [room("a", size(3, 3))], at(20));
+    let step = core.replace(&mut [space("a", size(3, 3))], at(20));
     let replacing = core::Effect::Replacing {
         ask: id("real"),
         placeholder: id("p"),
@@ -179,13 +179,13 @@ fn s11_real_task_smaller() {
 }
 
 #[test]
-fn s12_gang_larger_than_the_queue() {
+fn a_gang_larger_than_its_queue_is_rejected() {
     let cores = |milli| Size {
         cpu_milli: milli,
         ..Size::default()
     };
     let wanted = [Wanted::from(&group("g", 10, cores(1_000)))];
-    let cluster = [room("a", cores(8_000)), room("b", cores(8_000))];
+    let cluster = [space("a", cores(8_000)), space("b", cores(8_000))];
     let queue = |max| {
         vec![Level {
             name: "root.a".to_owned(),

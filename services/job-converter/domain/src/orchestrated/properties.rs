@@ -46,7 +46,7 @@ struct Mirror {
 }
 
 impl Mirror {
-    fn take(&mut self, outcome: &Outcome, book: &Book<Entry>) {
+    fn take(&mut self, outcome: &Outcome, state: &MapState<Entry>) {
         let Outcome::Applied { steps, .. } = outcome else {
             return;
         };
@@ -56,14 +56,14 @@ impl Mirror {
                     self.vacated.insert((work.clone(), share.clone()));
                 }
                 Step::Completed { work, .. } => {
-                    assert!(self.asks.remove(work).is_some() || book.get(work).is_none());
+                    assert!(self.asks.remove(work).is_some() || state.get(work).is_none());
                 }
                 Step::Arrived { work } => {
-                    let piece = book.get(work).unwrap().piece.clone();
+                    let piece = state.get(work).unwrap().piece.clone();
                     assert!(self.asks.insert(work.clone(), piece).is_none());
                 }
                 Step::Refreshed { work } => {
-                    let piece = book.get(work).unwrap().piece.clone();
+                    let piece = state.get(work).unwrap().piece.clone();
                     if let Some(asked) = self.asks.get_mut(work) {
                         *asked = piece;
                     }
@@ -76,15 +76,15 @@ impl Mirror {
 proptest! {
     #[test]
     fn replay_changes_nothing(history in histories()) {
-        let mut book = Book::default();
+        let mut state = MapState::default();
         for (at, works) in history.iter().enumerate() {
-            book.accept(numbered(works, at));
-            let before = book.clone();
-            let again = book.accept(numbered(works, at));
+            state.accept(numbered(works, at));
+            let before = state.clone();
+            let again = state.accept(numbered(works, at));
             let silent = matches!(again, Outcome::Applied { ref steps, repeated: true, .. }
                 if steps.is_empty());
             prop_assert!(silent, "{again:?}");
-            prop_assert_eq!(&book, &before);
+            prop_assert_eq!(&state, &before);
         }
     }
 
@@ -98,23 +98,23 @@ proptest! {
         let mut arrivals: Vec<usize> = order.iter().map(|it| it.index(history.len())).collect();
         arrivals.push(history.len() - 1);
         arrivals.extend(order.iter().map(|it| it.index(history.len())));
-        let (mut book, mut mirror) = (Book::default(), Mirror::default());
-        let (mut in_order, mut newest) = (Book::default(), None);
+        let (mut state, mut mirror) = (MapState::default(), Mirror::default());
+        let (mut in_order, mut newest) = (MapState::default(), None);
         for at in arrivals {
-            let outcome = book.accept(numbered(&history[at], at));
-            mirror.take(&outcome, &book);
+            let outcome = state.accept(numbered(&history[at], at));
+            mirror.take(&outcome, &state);
             if newest.is_none_or(|newest| at > newest) {
                 in_order.accept(numbered(&history[at], at));
                 newest = Some(at);
             }
         }
-        prop_assert_eq!(&book, &in_order);
+        prop_assert_eq!(&state, &in_order);
         let last = history.last().unwrap();
         let known: BTreeMap<_, _> =
-            book.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
+            state.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
         prop_assert_eq!(&known, last);
         // The steps alone give the same work, and no work requests more than its map does.
-        let asks: Vec<_> = book.works().iter().filter(|(_, it)| it.over.is_none()).collect();
+        let asks: Vec<_> = state.works().iter().filter(|(_, it)| it.over.is_none()).collect();
         prop_assert_eq!(mirror.asks.len(), asks.len());
         for (id, known) in asks {
             prop_assert_eq!(mirror.asks.get(id), Some(&known.piece));
@@ -135,7 +135,7 @@ proptest! {
         two in histories(),
         turns in prop::collection::vec(any::<bool>(), 16),
     ) {
-        let mut books: BTreeMap<&str, Book<Entry>> = BTreeMap::new();
+        let mut books: BTreeMap<&str, MapState<Entry>> = BTreeMap::new();
         let mut next = BTreeMap::from([("one", 0), ("two", 0)]);
         for turn in turns {
             let (name, history) = if turn { ("one", &one) } else { ("two", &two) };
@@ -148,7 +148,7 @@ proptest! {
             prop_assert_eq!(books.get(other).cloned(), before);
         }
         for (name, history) in [("one", &one), ("two", &two)] {
-            let mut alone = Book::default();
+            let mut alone = MapState::default();
             for (at, works) in history.iter().take(next[name]).enumerate() {
                 alone.accept(numbered(works, at));
             }
@@ -159,22 +159,22 @@ proptest! {
     /// However often an orchestrator loses its memory, the newest lineage counts and older ones
     /// change nothing.
     #[test]
-    fn of_many_lives_the_newest_counts(
+    fn the_newest_lineage_counts(
         lives in prop::collection::vec(works(), 1..6),
         late in prop::collection::vec((any::<prop::sample::Index>(), 1..4_u64), 0..12),
     ) {
-        let mut book = Book::default();
+        let mut state = MapState::default();
         for (number, works) in lives.iter().enumerate() {
             let name = format!("life {number}");
-            book.accept(Map { works: works.clone(), ..map(mark(&name, 1), &[]) });
+            state.accept(Map { works: works.clone(), ..map(mark(&name, 1), &[]) });
             for (life, sequence) in &late {
                 let life = life.index(lives.len());
                 if life < number {
-                    let before = book.clone();
+                    let before = state.clone();
                     let old = map(mark(&format!("life {life}"), *sequence), &[("a", job())]);
-                    let ignored = book.accept(old);
+                    let ignored = state.accept(old);
                     prop_assert_eq!(ignored, Outcome::Ignored(Ignored::Superseded));
-                    prop_assert_eq!(&book, &before);
+                    prop_assert_eq!(&state, &before);
                 }
             }
         }
@@ -183,26 +183,26 @@ proptest! {
     /// A new lineage whose first maps are empty, stale or lost takes over with the first one that
     /// is not.
     #[test]
-    fn whatever_is_lost_of_a_new_life_the_next_map_takes_over(
+    fn the_next_map_of_a_new_lineage_takes_over(
         before in works(),
         life in prop::collection::vec((works(), any::<bool>(), any::<bool>()), 0..6),
         last in works(),
     ) {
-        let mut book = Book::default();
-        book.accept(of("old", 40, &before));
+        let mut state = MapState::default();
+        state.accept(of("old", 40, &before));
         for (at, (works, empty, lost)) in life.iter().enumerate() {
             let sequence = at as u64 + 1;
             if *empty {
-                book.accept(map(mark("new", sequence), &[]));
+                state.accept(map(mark("new", sequence), &[]));
             } else if !lost {
-                book.accept(of("new", sequence, works));
+                state.accept(of("new", sequence, works));
             }
         }
         let new = of("new", life.len() as u64 + 1, &last);
-        let applied = matches!(book.accept(new), Outcome::Applied { repeated: false, .. });
+        let applied = matches!(state.accept(new), Outcome::Applied { repeated: false, .. });
         prop_assert!(applied);
         let known: BTreeMap<_, _> =
-            book.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
+            state.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
         prop_assert_eq!(&known, &last);
     }
 }

@@ -104,116 +104,121 @@ fn vacated(work: &str, number: u8) -> Step {
     }
 }
 
+/// Rule of orchestrators.
 #[test]
-fn r7_1_empty_and_old_maps_are_ignored() {
-    let mut book = Book::default();
+fn empty_and_stale_maps_are_ignored() {
+    let mut state = MapState::default();
     assert_eq!(
-        ignored(&book.accept(map(mark("a", 1), &[]))),
+        ignored(&state.accept(map(mark("a", 1), &[]))),
         &Ignored::Empty
     );
-    steps(book.accept(map(mark("a", 7), &[("x", job())])));
-    let before = book.clone();
-    let old = book.accept(map(mark("a", 6), &[("y", job())]));
+    steps(state.accept(map(mark("a", 7), &[("x", job())])));
+    let before = state.clone();
+    let old = state.accept(map(mark("a", 6), &[("y", job())]));
     assert_eq!(ignored(&old), &Ignored::Stale { accepted: 7 });
     assert_eq!(
-        ignored(&book.accept(map(mark("a", 8), &[]))),
+        ignored(&state.accept(map(mark("a", 8), &[]))),
         &Ignored::Empty
     );
-    let other = book.accept(map(mark("a", 7), &[("y", job())]));
+    let other = state.accept(map(mark("a", 7), &[("y", job())]));
     assert_eq!(ignored(&other), &Ignored::SequenceUsed);
-    assert_eq!(book, before);
+    assert_eq!(state, before);
 }
 
+/// Rule of orchestrators.
 #[test]
-fn r7_2_new_gone_changed_and_no_longer_schedulable() {
-    let mut book = Book::default();
+fn a_map_adds_removes_changes_and_completes_work() {
+    let mut state = MapState::default();
     let first = [("new", job()), ("over", job().ended())];
     assert_eq!(
-        steps(book.accept(map(mark("a", 1), &first))),
+        steps(state.accept(map(mark("a", 1), &first))),
         [arrived("new")]
     );
     let larger = Entry { size: 2, ..job() };
     let second = [("new", larger.clone()), ("next", job())];
-    let found = steps(book.accept(map(mark("a", 2), &second)));
+    let found = steps(state.accept(map(mark("a", 2), &second)));
     assert_eq!(
         found,
         [completed("over", true), refreshed("new"), arrived("next")]
     );
     let third = [("new", larger.ended()), ("next", job())];
-    let found = steps(book.accept(map(mark("a", 3), &third)));
+    let found = steps(state.accept(map(mark("a", 3), &third)));
     assert_eq!(found, [completed("new", false)]);
     let fourth = [("new", job()), ("next", job())];
-    let found = steps(book.accept(map(mark("a", 4), &fourth)));
+    let found = steps(state.accept(map(mark("a", 4), &fourth)));
     assert_eq!(found, [arrived("new")], "asked for anew");
 }
 
+/// Rule of orchestrators.
 #[test]
-fn r7_6_processes_that_complete_or_vanish_vacate_their_shares() {
-    let mut book = Book::default();
+fn processes_that_complete_or_vanish_vacate_their_shares() {
+    let mut state = MapState::default();
     let entry = job().with(1, false).with(2, false).with(3, false);
-    steps(book.accept(map(mark("a", 1), &[("x", entry)])));
+    steps(state.accept(map(mark("a", 1), &[("x", entry)])));
     let entry = job().with(1, true).with(3, false);
-    let found = steps(book.accept(map(mark("a", 2), &[("x", entry.clone())])));
+    let found = steps(state.accept(map(mark("a", 2), &[("x", entry.clone())])));
     assert_eq!(found, [vacated("x", 1), vacated("x", 2), refreshed("x")]);
     // Reported once.
     let entry = Entry { size: 9, ..entry };
-    let found = steps(book.accept(map(mark("a", 3), &[("x", entry)])));
+    let found = steps(state.accept(map(mark("a", 3), &[("x", entry)])));
     assert_eq!(found, [refreshed("x")]);
 }
 
+/// Rule of orchestrators.
 #[test]
-fn r7_6_what_is_no_job_ends_with_its_process() {
-    let mut book = Book::default();
+fn work_other_than_a_job_ends_with_its_process() {
+    let mut state = MapState::default();
     let runs = job().service().with(1, false);
-    steps(book.accept(map(mark("a", 1), &[("s", runs.clone())])));
+    steps(state.accept(map(mark("a", 1), &[("s", runs.clone())])));
     let over = job().service().with(1, true);
-    let found = steps(book.accept(map(mark("a", 2), &[("s", over)])));
+    let found = steps(state.accept(map(mark("a", 2), &[("s", over)])));
     assert_eq!(found, [vacated("s", 1), completed("s", false)]);
-    let again = steps(book.accept(map(mark("a", 3), &[("s", runs)])));
+    let again = steps(state.accept(map(mark("a", 3), &[("s", runs)])));
     assert_eq!(again, [refreshed("s")], "it does not begin again");
-    assert_eq!(book.get("s").unwrap().over, Some(Over::ProcessEnded));
+    assert_eq!(state.get("s").unwrap().over, Some(Over::ProcessEnded));
 }
 
+/// Rule of orchestrators.
 #[test]
-fn r13_3_a_process_that_ended_as_it_was_told_to_does_not_end_its_work() {
+fn a_process_that_ended_on_request_does_not_end_its_work() {
     for confirmed in [job().service().with(1, true), job().service()] {
-        let mut book = Book::default();
+        let mut state = MapState::default();
         let runs = job().service().with(1, false);
-        steps(book.accept(map(mark("a", 1), &[("s", runs)])));
+        steps(state.accept(map(mark("a", 1), &[("s", runs)])));
         let leaving = BTreeSet::from([share(1)]);
         let told = Map {
             leaving,
             ..map(mark("a", 2), &[("s", confirmed)])
         };
-        assert_eq!(steps(book.accept(told)), [vacated("s", 1), refreshed("s")]);
+        assert_eq!(steps(state.accept(told)), [vacated("s", 1), refreshed("s")]);
         // Its successor has a process of its own, whose end is the end of the work.
         let next = job().service().with(2, false);
-        steps(book.accept(map(mark("a", 3), &[("s", next.clone())])));
-        assert_eq!(book.get("s").unwrap().over, None);
+        steps(state.accept(map(mark("a", 3), &[("s", next.clone())])));
+        assert_eq!(state.get("s").unwrap().over, None);
         let over = job().service().with(2, true);
-        let found = steps(book.accept(map(mark("a", 4), &[("s", over)])));
+        let found = steps(state.accept(map(mark("a", 4), &[("s", over)])));
         assert_eq!(found, [vacated("s", 2), completed("s", false)]);
     }
 }
 
 #[test]
-fn a_bad_entry_leaves_what_was_there_and_harms_no_neighbour() {
-    let mut book = Book::default();
-    steps(book.accept(map(mark("a", 1), &[("x", job()), ("y", job())])));
+fn a_faulty_entry_keeps_its_last_state_and_affects_no_other() {
+    let mut state = MapState::default();
+    steps(state.accept(map(mark("a", 1), &[("x", job()), ("y", job())])));
     let mut second = map(mark("a", 2), &[("z", job())]);
     second.bad.insert("x".to_owned());
-    let found = steps(book.accept(second));
+    let found = steps(state.accept(second));
     assert_eq!(found, [completed("y", true), arrived("z")]);
-    assert!(book.get("x").is_some());
+    assert!(state.get("x").is_some());
 }
 
 #[test]
 fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
-    let mut book = Book::default();
+    let mut state = MapState::default();
     let held = job().with(1, false).with(2, false);
-    steps(book.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
+    steps(state.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
     // Processes named as ended have ended; processes it does not name were not observed yet.
-    let takes_over = book.accept(map(mark("b", 2), &[("x", job().with(1, true))]));
+    let takes_over = state.accept(map(mark("b", 2), &[("x", job().with(1, true))]));
     assert!(matches!(
         takes_over,
         Outcome::Applied { takeover: true, .. }
@@ -225,18 +230,18 @@ fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
     );
 
     for sequence in [1, 40, 41] {
-        let old = book.accept(map(mark("a", sequence), &[("x", job())]));
+        let old = state.accept(map(mark("a", sequence), &[("x", job())]));
         assert_eq!(ignored(&old), &Ignored::Superseded);
     }
 }
 
 #[test]
-fn what_the_scheduler_refused_is_tried_again_when_it_is_different() {
-    let mut book = Book::default();
-    steps(book.accept(map(mark("a", 1), &[("x", job())])));
-    book.refuse("x");
-    assert_eq!(steps(book.accept(map(mark("a", 2), &[("x", job())]))), []);
+fn refused_work_is_tried_again_when_its_entry_changes() {
+    let mut state = MapState::default();
+    steps(state.accept(map(mark("a", 1), &[("x", job())])));
+    state.refuse("x");
+    assert_eq!(steps(state.accept(map(mark("a", 2), &[("x", job())]))), []);
     let other = Entry { size: 3, ..job() };
-    let found = steps(book.accept(map(mark("a", 3), &[("x", other)])));
+    let found = steps(state.accept(map(mark("a", 3), &[("x", other)])));
     assert_eq!(found, [arrived("x")]);
 }

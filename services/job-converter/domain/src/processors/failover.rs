@@ -26,7 +26,7 @@ pub struct Failover {
 }
 
 impl Failover {
-    pub fn of(key: Option<AllocationId>) -> Self {
+    pub fn new(key: Option<AllocationId>) -> Self {
         Self {
             key,
             used: BTreeSet::new(),
@@ -46,7 +46,7 @@ impl Processors {
         (allocation, _): (&AllocationId, &NodeName),
         host: &NodeName,
     ) {
-        let mut failover = Failover::of(Some(allocation.clone()));
+        let mut failover = Failover::new(Some(allocation.clone()));
         failover.used.insert(host.clone());
         failover.asked = Some(host.clone());
         self.all[slot].failover = Some(failover);
@@ -69,7 +69,7 @@ impl Processors {
             }
             // Lost again before it ran: the same failover continues with the hosts tried so far.
             Some(before) => Failover { key, ..before },
-            None => Failover::of(key),
+            None => Failover::new(key),
         };
         failover.used.extend(what.map(|(_, host)| host.clone()));
         self.all[slot].failover = Some(failover);
@@ -82,50 +82,55 @@ impl Processors {
         let mut failover = self.all[slot]
             .failover
             .take()
-            .unwrap_or_else(|| Failover::of(None));
+            .unwrap_or_else(|| Failover::new(None));
         (failover.asked, failover.waits_for) = (None, None);
         let standbys: Vec<usize> = self.terms.standbys_of(slot).collect();
         let untried =
             |host: &NodeName| !failover.used.contains(host) && !self.closed.contains(host);
         let up = standbys.iter().copied().filter_map(|standby| {
-            let seat = self.all[standby].seat.as_ref()?;
-            let tried = failover.used_standbys.contains(&seat.allocation);
-            let since_ms = seat.up_since_ms.filter(|_| untried(&seat.host) && !tried)?;
+            let occupant = self.all[standby].occupant.as_ref()?;
+            let tried = failover.used_standbys.contains(&occupant.allocation);
+            let since_ms = occupant
+                .up_since_ms
+                .filter(|_| untried(&occupant.host) && !tried)?;
             Some((since_ms, standby))
         });
         let warmest = up.min().map(|(_, standby)| standby);
         let last_known = || {
             let mut hosts = standbys.iter().filter_map(|it| {
                 let it = &self.all[*it];
-                it.last_host.clone().filter(|_| it.seat.is_none())
+                it.last_host.clone().filter(|_| it.occupant.is_none())
             });
             hosts.find(untried)
         };
         if let Some(standby) = warmest {
-            let Some(seat) = self.all[standby].seat.clone() else {
+            let Some(occupant) = self.all[standby].occupant.clone() else {
                 return;
             };
-            self.look_for_breach(slot, &seat.host);
-            let what = format!("fails over to {}, where a standby of it runs", seat.host);
-            failover.used.insert(seat.host.clone());
-            failover.used_standbys.insert(seat.allocation);
-            failover.asked = Some(seat.host);
+            self.check_breach(slot, &occupant.host);
+            let what = format!(
+                "fails over to {}, where a standby of it runs",
+                occupant.host
+            );
+            failover.used.insert(occupant.host.clone());
+            failover.used_standbys.insert(occupant.allocation);
+            failover.asked = Some(occupant.host);
             (failover.waits_for, failover.since_ms) = (Some(standby), now.monotonic_ms);
             self.all[slot].failover = Some(failover);
             self.yield_place(standby, now);
-            self.tell(slot, &what);
+            self.record_event(slot, &what);
         } else if let Some(host) = last_known() {
             let what = format!("fails over to {host}, where a standby of it was last seen");
             failover.used.insert(host.clone());
             failover.asked = Some(host.clone());
             self.all[slot].failover = Some(failover);
             self.ask_for(slot, Some(host), now, 0);
-            self.tell(slot, &what);
+            self.record_event(slot, &what);
         } else {
             // Recorded as well, or its end would start a failover without memory.
             self.all[slot].failover = Some(failover);
             self.ask_for(slot, None, now, 0);
-            self.tell(slot, "fails over to any host");
+            self.record_event(slot, "fails over to any host");
         }
         self.changed.insert(slot);
     }
@@ -143,7 +148,7 @@ impl Processors {
 
     /// The standby ended: the active takes its host and the standby goes elsewhere. If the standby
     /// does not end in time, or its host is lost, the next choice is tried.
-    pub(super) fn go_on_over(&mut self, slot: usize, patience: Patience, now: Now) {
+    pub(super) fn continue_failover(&mut self, slot: usize, patience: Patience, now: Now) {
         let failover = self.all[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
             failover.and_then(|it| Some((it.waits_for?, it.since_ms, it.asked.clone())))
@@ -153,7 +158,7 @@ impl Processors {
         let patient = now.monotonic_ms.saturating_sub(since_ms) < patience.stop_ms;
         let gone = self.all[standby].alive == 0;
         // The active has a process again: an action placed it, or its node is back.
-        let needless = self.all[slot].seat.is_some();
+        let needless = self.all[slot].occupant.is_some();
         if !gone && patient && !needless {
             return;
         }
@@ -171,20 +176,20 @@ impl Processors {
         } else if gone || needless {
             self.ask_for(slot, host, now, 0);
         } else {
-            self.tell(standby, "does not end; its active looks for another host");
+            self.record_event(standby, "does not end; its active looks for another host");
             self.choose(slot, now);
         }
     }
 
     /// Two standbys of one active must never share a host.
-    fn look_for_breach(&mut self, slot: usize, host: &NodeName) {
+    fn check_breach(&mut self, slot: usize, host: &NodeName) {
         let on_it = |standby: &usize| {
-            let seat = self.all[*standby].seat.as_ref();
-            seat.is_some_and(|seat| seat.host == *host)
+            let occupant = self.all[*standby].occupant.as_ref();
+            occupant.is_some_and(|occupant| occupant.host == *host)
         };
         let there = self.terms.standbys_of(slot).filter(on_it).count();
         if there > 1 {
-            let place = self.terms.place(slot);
+            let place = self.terms.id_at(slot);
             self.breach = Some(format!(
                 "{there} standbys of processor {place} are on {host}, which must never be"
             ));

@@ -6,20 +6,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Now, Over, Place, Processor, Processors, Terms};
+use super::{Now, Over, Processor, ProcessorId, Processors, Terms};
 
 impl Processor {
     /// It runs an older deployment and was not stopped yet.
     fn is_outdated(&self) -> bool {
         // Two live allocations mean a move; the next one gets the current deployment.
-        let stands = self.seat.as_ref().is_some_and(|seat| seat.stale);
+        let stands = self
+            .occupant
+            .as_ref()
+            .is_some_and(|occupant| occupant.stale);
         stands && !self.renews && self.alive <= 1
     }
 
     /// It runs. `shaky`: it failed in this deployment and has not run long since.
     pub(super) fn is_up(&self, shaky: bool) -> bool {
-        match &self.seat {
-            Some(seat) => seat.running && !self.renews && (seat.stale || !shaky),
+        match &self.occupant {
+            Some(occupant) => occupant.running && !self.renews && (occupant.stale || !shaky),
             None => self.over == Some(Over::Completed),
         }
     }
@@ -31,11 +34,11 @@ impl Processors {
     pub fn amend(&mut self, terms: Terms, anew: bool, now: Now) -> Vec<usize> {
         let before = std::mem::replace(&mut self.terms, terms);
         let known = std::mem::take(&mut self.all).into_iter().enumerate();
-        let mut known: BTreeMap<Place, Processor> =
-            known.map(|(slot, it)| (before.place(slot), it)).collect();
+        let mut known: BTreeMap<ProcessorId, Processor> =
+            known.map(|(slot, it)| (before.id_at(slot), it)).collect();
         let mut fresh = Vec::new();
         for slot in 0..self.terms.count() {
-            let it = known.remove(&self.terms.place(slot)).unwrap_or_else(|| {
+            let it = known.remove(&self.terms.id_at(slot)).unwrap_or_else(|| {
                 fresh.push(slot);
                 Processor::default()
             });
@@ -48,7 +51,7 @@ impl Processors {
             if anew {
                 (it.over, it.record, it.returns) = (None, None, false);
             }
-            if begins && it.seat.is_none() && it.failover.is_none() {
+            if begins && it.occupant.is_none() && it.failover.is_none() {
                 let host = self.last_seen(slot);
                 self.ask_for(slot, host, now, 0);
             }
@@ -67,7 +70,7 @@ impl Processors {
                 continue;
             };
             let waited = failover.waits_for.take();
-            failover.waits_for = waited.and_then(|standby| self.terms.slot(before.place(standby)));
+            failover.waits_for = waited.and_then(|standby| self.terms.slot(before.id_at(standby)));
             yielding.extend(failover.waits_for);
             let (waits, asked) = (failover.waits_for.is_some(), failover.asked.clone());
             self.all[slot].failover = Some(failover).filter(|_| keeps);
@@ -83,7 +86,7 @@ impl Processors {
     /// The processes of a processor were stopped; it requests nothing until they have ended.
     pub fn renews(&mut self, slot: usize) {
         if let Some(it) = self.all.get_mut(slot) {
-            it.renews |= it.alive > 0 && it.seat.is_none();
+            it.renews |= it.alive > 0 && it.occupant.is_none();
         }
     }
 
@@ -113,7 +116,7 @@ impl Processors {
     }
 
     /// The stopped processes have ended: requests a new one, on the same host where that matters.
-    pub(super) fn go_on_anew(&mut self, slot: usize, now: Now) {
+    pub(super) fn restart_stopped(&mut self, slot: usize, now: Now) {
         let it = &mut self.all[slot];
         if it.renews && it.alive == 0 {
             it.renews = false;
@@ -124,7 +127,7 @@ impl Processors {
 
     /// Processors with a process of an older deployment.
     pub fn outdated(&self) -> usize {
-        let stale = |it: &&Processor| it.seat.as_ref().is_some_and(|seat| seat.stale);
+        let stale = |it: &&Processor| it.occupant.as_ref().is_some_and(|occupant| occupant.stale);
         self.all.iter().filter(stale).count()
     }
 }

@@ -32,12 +32,12 @@ pub struct Now {
 
 /// A processor: an active by its number, or one of its standbys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ProcessorId {
     pub active: u32,
     pub replica: Option<u32>,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ProcessorId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.replica {
             None => write!(f, "{}", self.active),
@@ -52,21 +52,21 @@ impl Terms {
         self.instances as usize * (1 + self.standbys as usize)
     }
 
-    pub fn place(&self, slot: usize) -> Place {
+    pub fn id_at(&self, slot: usize) -> ProcessorId {
         let (slot, instances) = (u32::try_from(slot).unwrap_or(u32::MAX), self.instances);
         match slot.checked_sub(instances) {
-            None => Place {
+            None => ProcessorId {
                 active: slot,
                 replica: None,
             },
-            Some(standby) => Place {
+            Some(standby) => ProcessorId {
                 active: standby / self.standbys.max(1),
                 replica: Some(standby % self.standbys.max(1)),
             },
         }
     }
 
-    pub fn slot(&self, place: Place) -> Option<usize> {
+    pub fn slot(&self, place: ProcessorId) -> Option<usize> {
         let within = place.active < self.instances
             && place.replica.is_none_or(|replica| replica < self.standbys);
         let slot = match place.replica {
@@ -88,7 +88,7 @@ impl Terms {
 
     /// The standbys of an active; for a standby, its active and the other standbys.
     pub(super) fn partners(&self, slot: usize) -> impl Iterator<Item = usize> + use<> {
-        let active = self.place(slot).active as usize;
+        let active = self.id_at(slot).active as usize;
         let standbys = self.standbys_of(active);
         std::iter::once(active)
             .chain(standbys)

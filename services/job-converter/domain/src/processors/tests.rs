@@ -78,14 +78,14 @@ impl Trial {
 
     fn runs(&mut self, slot: usize, on: &str) {
         self.born += 1;
-        let seat = Seat {
+        let occupant = Occupant {
             allocation: id(&format!("alc_{}", self.born)),
             host: host(on),
             running: true,
             up_since_ms: Some(at(self.now).wall_ms),
             stale: false,
         };
-        self.all.stands(slot, Some(seat), 1);
+        self.all.set_occupant(slot, Some(occupant), 1);
         self.passes(0);
     }
 
@@ -94,38 +94,38 @@ impl Trial {
         self.all.tick(PATIENCE, at(self.now));
     }
 
-    fn seat(&self, slot: usize) -> Seat {
-        self.all.get(slot).unwrap().seat().unwrap().clone()
+    fn occupant(&self, slot: usize) -> Occupant {
+        self.all.get(slot).unwrap().occupant().unwrap().clone()
     }
 
     fn ends(&mut self, slot: usize, ending: Ending) {
-        let seat = self.seat(slot);
-        self.all.stands(slot, None, 0);
-        let what = (&seat.allocation, &seat.host);
+        let occupant = self.occupant(slot);
+        self.all.set_occupant(slot, None, 0);
+        let what = (&occupant.allocation, &occupant.host);
         self.all.ended(slot, what, ending, at(self.now));
         self.passes(0);
     }
 
     /// Vacates the process; it has not ended.
     fn is_taken_off(&mut self, slot: usize) {
-        let seat = self.seat(slot);
-        self.all.stands(slot, None, 1);
-        let what = (&seat.allocation, &seat.host);
+        let occupant = self.occupant(slot);
+        self.all.set_occupant(slot, None, 1);
+        let what = (&occupant.allocation, &occupant.host);
         self.all.leaves(slot, what, at(self.now));
         self.passes(0);
     }
 
     /// Loses the process with its node.
     fn is_lost(&mut self, slot: usize) {
-        let seat = self.seat(slot);
-        self.all.closes(&seat.host);
-        self.all.stands(slot, None, 0);
-        let what = (&seat.allocation, &seat.host);
+        let occupant = self.occupant(slot);
+        self.all.closes(&occupant.host);
+        self.all.set_occupant(slot, None, 0);
+        let what = (&occupant.allocation, &occupant.host);
         self.all.leaves(slot, what, at(self.now));
     }
 
     fn is_gone(&mut self, slot: usize) {
-        self.all.stands(slot, None, 0);
+        self.all.set_occupant(slot, None, 0);
         self.passes(0);
     }
 

@@ -45,8 +45,8 @@ struct Written {
 }
 
 impl Written {
-    fn read_again(&self, old: &TaskBook, total: u64, attempts: u32) -> TaskBook {
-        let mut book = TaskBook::new(total, attempts);
+    fn read_again(&self, old: &TaskTable, total: u64, attempts: u32) -> TaskTable {
+        let mut book = TaskTable::new(total, attempts);
         for task in self.outcomes.keys() {
             book.restore_done(*task, task + 1);
         }
@@ -69,7 +69,7 @@ impl Written {
     }
 }
 
-fn check(book: &TaskBook, written: &Written) -> Result<(), TestCaseError> {
+fn check(book: &TaskTable, written: &Written) -> Result<(), TestCaseError> {
     for task in 0..book.total {
         let places = usize::from(book.waiting.contains(task))
             + usize::from(book.done.contains(task))
@@ -92,7 +92,7 @@ fn check(book: &TaskBook, written: &Written) -> Result<(), TestCaseError> {
 }
 
 fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError> {
-    let (mut book, mut written) = (TaskBook::new(total, attempts), Written::default());
+    let (mut book, mut written) = (TaskTable::new(total, attempts), Written::default());
     let mut runs: Vec<Leased> = Vec::new();
     for step in steps {
         match step {
@@ -175,7 +175,7 @@ proptest! {
 
 #[test]
 fn a_task_fails_for_good_after_its_last_attempt() {
-    let mut book = TaskBook::new(1, 2);
+    let mut book = TaskTable::new(1, 2);
     let who = holder(1);
     let first = book.lease(&who, 1)[0];
     assert_eq!(
@@ -200,7 +200,7 @@ fn a_task_fails_for_good_after_its_last_attempt() {
 
 #[test]
 fn a_late_success_counts_and_a_late_failure_does_not() {
-    let mut book = TaskBook::new(1, 1);
+    let mut book = TaskTable::new(1, 1);
     let (slow, quick) = (holder(1), holder(2));
     let late = book.lease(&slow, 1)[0];
     assert!(book.end(&slow));
@@ -219,19 +219,20 @@ fn a_late_success_counts_and_a_late_failure_does_not() {
 }
 
 #[test]
-fn what_a_lost_answer_held_comes_back() {
-    let mut book = TaskBook::new(4, 1);
+fn tasks_of_a_lost_answer_are_returned() {
+    let mut book = TaskTable::new(4, 1);
     let who = holder(1);
     book.lease(&who, 4);
     assert!(book.keep_only(&who, &[1]));
     assert_eq!((book.leased(), book.waiting()), (1, 3));
 }
 
+/// Reliability invariant (I5).
 #[test]
-fn i5_a_task_that_is_lost_or_in_two_places_is_seen() {
+fn a_lost_or_doubled_task_is_detected() {
     let holder = AllocationId::new("alc_1").unwrap();
     let book = || {
-        let mut book = TaskBook::new(6, 1);
+        let mut book = TaskTable::new(6, 1);
         book.lease(&holder, 3);
         let given = Leased {
             task: 0,
@@ -241,7 +242,7 @@ fn i5_a_task_that_is_lost_or_in_two_places_is_seen() {
         book
     };
     assert_eq!(book().fault(), None);
-    assert_eq!(TaskBook::new(0, 1).fault(), None);
+    assert_eq!(TaskTable::new(0, 1).fault(), None);
 
     let mut lost = book();
     lost.waiting.remove(4);

@@ -31,7 +31,7 @@ fn id(name: &str) -> AppId {
 
 /// Adds an application within the open batch.
 fn add(all: &mut Applications, user: &str, name: &str, members: u32) -> Result<(), Refusal> {
-    let mut metadata = Metadata::of(user.parse().unwrap());
+    let mut metadata = Metadata::new(user.parse().unwrap());
     if members > 0 {
         metadata.task_groups.push(TaskGroup {
             name: GroupName::new("g").unwrap(),
@@ -59,34 +59,37 @@ fn add_task(all: &mut Applications, name: &str, task: &str) -> Result<(), Refusa
         .map(drop)
 }
 
+/// Reliability invariant (I25).
 #[test]
-fn i25_empty_applications_of_one_user_leave_room_for_others() {
+fn empty_applications_count_against_the_quota_of_their_user() {
     let mut all = Applications::new(&settings());
     for name in ["a-1", "a-2", "a-3"] {
         add(&mut all, "ann", name, 0).unwrap();
     }
-    let told = add(&mut all, "ann", "a-4", 0).unwrap_err();
+    let reported = add(&mut all, "ann", "a-4", 0).unwrap_err();
     assert!(
         matches!(
-            &told,
+            &reported,
             Refusal::UserHasMost {
                 has: 3,
                 limit: 3,
                 ..
             }
         ),
-        "{told}"
+        "{reported}"
     );
-    assert_eq!(Problem::from(told).code, Code::TooManyRequests);
+    assert_eq!(Problem::from(reported).code, Code::TooManyRequests);
     add(&mut all, "ann", "a-3", 0).expect("it is there");
     add(&mut all, "bob", "b-1", 0).unwrap();
     all.forget(&id("a-1"));
     add(&mut all, "ann", "a-4", 0).expect("one went");
 }
 
+/// Reliability invariant (I25).
 #[test]
-fn i25_requests_of_one_batch_are_counted_one_by_one() {
-    let full = |told: Result<(), Refusal>| matches!(told, Err(Refusal::UserFull { has: 2, .. }));
+fn requests_of_one_batch_count_each_other() {
+    let full =
+        |reported: Result<(), Refusal>| matches!(reported, Err(Refusal::UserFull { has: 2, .. }));
     let mut all = Applications::new(&settings());
     add(&mut all, "ann", "gang", 2).unwrap();
     assert!(full(add(&mut all, "ann", "other", 1)));
@@ -99,11 +102,11 @@ fn i25_requests_of_one_batch_are_counted_one_by_one() {
 
 /// Quotas count applications restored from rows.
 #[test]
-fn i25_what_was_there_before_a_restart_is_counted_from_the_start() {
+fn restored_applications_count_against_the_quota() {
     let mut before = Applications::new(&settings());
     add(&mut before, "ann", "gang", 2).unwrap();
     let mut batch = Batch::default();
-    before.turn(&BTreeMap::new(), &moment(), &mut batch);
+    before.run(&BTreeMap::new(), &moment(), &mut batch);
     let heads: Vec<HeadText> = batch.rows.applications;
     assert_eq!(heads.len(), 1);
     let tasks: Vec<TaskText> = batch.rows.application_tasks;

@@ -11,9 +11,9 @@ use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 
 use super::tasks::new_task_id;
-use super::{app_id, ask, changeable, look};
+use super::{app_id, changeable, read_applications, run_command};
 use crate::applications::{Program, parse};
-use crate::http::submit::{HowMany, MOST_IN_BULK, traceparent};
+use crate::http::submit::{BulkOptions, MOST_IN_BULK, traceparent};
 use crate::http::{App, revision};
 use crate::work::validate;
 
@@ -28,7 +28,7 @@ type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
     post, path = "/v1/applications/{id}/tasks", operation_id = "add_tasks", tag = "applications",
     params(("id" = String, Path, description = "id of the application",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), HowMany),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), BulkOptions),
     request_body = BulkTasks,
     responses(
         (status = 200, description = "with `dry_run`: the same, without adding anything",
@@ -48,33 +48,33 @@ pub async fn add_tasks(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(id): Path<String>,
-    Query(how): Query<HowMany>,
+    Query(options): Query<BulkOptions>,
     Json(given): Json<BulkTasks>,
 ) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
-    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
-    let (of, owner) = (id.clone(), whose.clone());
-    let known = look(&app, move |access| {
-        access.applications.of_tasks(&of, &owner)
+    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
+    let (of, filter) = (id.clone(), owner.clone());
+    let known = read_applications(&app, move |access| {
+        access.applications.task_context(&of, &filter)
     });
     let items = items(
         given,
         &known.await?.value,
         traceparent(&headers).as_deref(),
-        how,
+        options,
     )?;
     let (told, good) = parted(items);
-    let done = ask(&app, id.clone(), move |access| {
+    let done = run_command(&app, id.clone(), move |access| {
         access
             .applications
-            .add_tasks(&id, &whose, good, access.moment)
+            .add_tasks(&id, &owner, good, access.moment)
     });
     let done = done.await?;
     let added = results(told, done.value);
-    Ok((status(how), revision(done.revision), Json(added)))
+    Ok((status(options), revision(done.revision), Json(added)))
 }
 
-fn status(how: HowMany) -> StatusCode {
-    if how.dry_run {
+fn status(options: BulkOptions) -> StatusCode {
+    if options.dry_run {
         StatusCode::OK
     } else {
         StatusCode::CREATED
@@ -84,9 +84,9 @@ fn status(how: HowMany) -> StatusCode {
 /// Parses all tasks; an atomic request fails with all faults.
 fn items(
     given: BulkTasks,
-    of: &parse::Of,
+    of: &parse::TaskContext,
     traceparent: Option<&str>,
-    how: HowMany,
+    options: BulkOptions,
 ) -> Result<Items, Problem> {
     if !(1..=MOST_IN_BULK).contains(&given.tasks.len()) {
         let detail = format!("must be 1 to {MOST_IN_BULK} tasks");
@@ -102,13 +102,13 @@ fn items(
         }
         items.push((named.id, item));
     }
-    let refused = how.atomic && !refusal.errors.is_empty();
+    let refused = options.atomic && !refusal.errors.is_empty();
     if refused { Err(refusal) } else { Ok(items) }
 }
 
 fn item(
     named: &NamedTask,
-    of: &parse::Of,
+    of: &parse::TaskContext,
     traceparent: Option<String>,
 ) -> Result<Good, Vec<FieldFault>> {
     let id = new_task_id(&named.id).map_err(|detail| {

@@ -11,7 +11,9 @@ use hayward_service::auth::Caller;
 use hayward_service::http::extract::{Json, Path, Query, Trial};
 use hayward_service::http::problem::{Code, Problem};
 
-use super::{app_id, ask, changeable, look, put_answer, readable, told_status};
+use super::{
+    app_id, changeable, command_status, put_answer, read_applications, readable, run_command,
+};
 use crate::applications::parse;
 use crate::http::{App, revision};
 use crate::work::validate;
@@ -69,20 +71,20 @@ pub async fn add_task(
     Query(trial): Query<Trial>,
     Json(given): Json<TaskSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
-    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
+    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
     let task = new_task_id(&task).map_err(|detail| no_id(&detail))?;
-    let (of, owner) = (id.clone(), whose.clone());
-    let of = look(&app, move |access| {
-        access.applications.of_tasks(&of, &owner)
+    let (of, filter) = (id.clone(), owner.clone());
+    let of = read_applications(&app, move |access| {
+        access.applications.task_context(&of, &filter)
     })
     .await?;
     let traceparent = crate::http::submit::traceparent(&headers);
     let what = parse::task(&given, &of.value, traceparent).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
-    let done = ask(&app, id.clone(), move |access| {
+    let done = run_command(&app, id.clone(), move |access| {
         let applications = &mut access.applications;
-        let new = applications.add_task((&id, &task), &whose, what, access.moment)?;
-        Ok((new, applications.show_task((&id, &task), &whose)?))
+        let new = applications.add_task((&id, &task), &owner, what, access.moment)?;
+        Ok((new, applications.show_task((&id, &task), &owner)?))
     });
     let Committed { value, revision } = done.await?;
     let (status, headers) = put_answer(value.0 && !trial.dry_run, &place, revision);
@@ -110,9 +112,9 @@ pub async fn show_task(
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
 ) -> Result<Json<TaskAccepted>, Problem> {
-    let (id, task, whose) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
-    let shown = look(&app, move |access| {
-        access.applications.show_task((&id, &task), &whose)
+    let (id, task, owner) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
+    let shown = read_applications(&app, move |access| {
+        access.applications.show_task((&id, &task), &owner)
     });
     Ok(Json(shown.await?.value))
 }
@@ -137,9 +139,9 @@ pub async fn remove_task(
     Path((id, task)): Path<(String, String)>,
     Query(Trial { .. }): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
-    let done = ask(&app, id.clone(), move |access| {
-        access.applications.remove_task((&id, &task), &whose);
+    let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
+    let done = run_command(&app, id.clone(), move |access| {
+        access.applications.remove_task((&id, &task), &owner);
         Ok(())
     });
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
@@ -171,17 +173,17 @@ pub async fn tell_task(
     Query(trial): Query<Trial>,
     Json(told): Json<TaskTransition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
-    let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
+    let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
     let TaskTransitionEvent::Complete = told.event;
-    let done = ask(&app, id.clone(), move |access| {
+    let done = run_command(&app, id.clone(), move |access| {
         let which = (&id, &task);
         access
             .applications
-            .complete_task(which, &whose, access.moment)
+            .complete_task(which, &owner, access.moment)
     });
     let done = done.await?;
     Ok((
-        told_status(trial),
+        command_status(trial),
         revision(done.revision),
         Json(done.value),
     ))

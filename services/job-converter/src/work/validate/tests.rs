@@ -14,7 +14,7 @@ fn read(json: &str) -> JobSubmission {
 }
 
 #[test]
-fn all_faults_are_told_at_once() {
+fn all_faults_are_reported_at_once() {
     let bad = read(
         r#"{"command": [], "tasks": {"count": 0}, "working_directory": "here", "threads": 0,
             "max_attempts": 101, "environment": {"A=B": "x", "C": "nul\u0000"}, "name": " ",
@@ -71,8 +71,9 @@ fn limits_are_inclusive() {
     );
 }
 
+/// Wish of users (W7).
 #[test]
-fn w7_what_to_do_about_a_lost_node_is_read_in_every_form_and_checked() {
+fn when_unreachable_is_parsed_in_every_form_and_validated() {
     let of = |more: &str| {
         let read = serde_json::from_str::<JobSubmission>(&format!(r#"{{"command":["x"],{more}}}"#));
         read.map(|submission| {
@@ -144,8 +145,9 @@ fn services_and_reservations_are_checked_too() {
     assert_eq!(pointers(reservation(&bad)), ["/class"]);
 }
 
+/// Security rule (S16).
 #[test]
-fn s16_an_image_is_a_name_and_nobody_is_root() {
+fn a_container_needs_a_valid_image_and_no_system_id() {
     let of = |container: &str| -> ServiceSubmission {
         serde_json::from_str(&format!(r#"{{"command":["x"],"container":{container}}}"#)).unwrap()
     };
@@ -176,7 +178,7 @@ fn s16_an_image_is_a_name_and_nobody_is_root() {
 }
 
 #[test]
-fn a_job_brings_no_image() {
+fn a_job_cannot_have_an_image() {
     let bad = read(r#"{"command":["x"],"container":{"image":"a"}}"#);
     assert_eq!(pointers(job(&bad)), ["/container"]);
 }
@@ -191,8 +193,9 @@ fn a_million_faults_get_a_short_answer() {
     assert_eq!(pointers(job(&bad)).len(), MOST_FAULTS);
 }
 
+/// Security rule (S21).
 #[test]
-fn s21_mounts_are_plain_directories() {
+fn mounts_are_plain_directories() {
     let with = |mounts: &str| {
         let text =
             format!(r#"{{"command": ["x"], "container": {{"image": "i", "mounts": [{mounts}]}}}}"#);
@@ -215,7 +218,7 @@ fn s21_mounts_are_plain_directories() {
 }
 
 #[test]
-fn a_queue_stands_in_place_of_a_class() {
+fn a_queue_replaces_a_class() {
     let job_of = |fields: &str| job(&read(&format!(r#"{{"command":["x"],{fields}}}"#)));
     assert!(job_of(r#""queue":"root.a","priority":-3"#).is_ok());
     assert!(job_of(r#""pool":"batch""#).is_ok());

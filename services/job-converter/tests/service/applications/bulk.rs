@@ -26,8 +26,9 @@ fn told(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {
         .collect()
 }
 
+/// API rule (A16).
 #[tokio::test(flavor = "multi_thread")]
-async fn a16_each_task_has_its_result_and_what_is_there_stays() {
+async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({})).await;
@@ -68,7 +69,7 @@ async fn a16_each_task_has_its_result_and_what_is_there_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_there_is_not_room_for_all_none_is_added() {
+async fn a_bulk_beyond_the_limit_adds_no_task() {
     let world = World::with(|settings| {
         quick(settings);
         settings.max_user_application_tasks = 3;

@@ -61,7 +61,7 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
 
 /// Its process is gone, and nobody has heard how it ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_whose_end_was_never_heard_is_killed() {
+async fn a_task_with_an_unobserved_end_is_killed() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({})).await;
@@ -76,7 +76,7 @@ async fn a_task_whose_end_was_never_heard_is_killed() {
 
 /// It is over when its last task is: after 30 s, in which another could be added.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_of_which_no_task_ended_well_has_failed() {
+async fn an_application_without_a_successful_task_has_failed() {
     let world = world().await;
     put(&world.user("ann"), "app", &json!({})).await;
     ends(&world, "t", exit(ExitCause::LaunchUnknown, None)).await;

@@ -80,7 +80,7 @@ fn gone(entry: &AllocationEntry, reason: VacateReason, world: &World) {
 
 /// AP-7, AP-8 and AP-11: asked for whole, held, and replaced; the counters of 5.4 hold.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_s8_s11_a_gang_is_asked_for_whole_and_its_tasks_take_the_places() {
+async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &gang("", 2)).await;
@@ -218,7 +218,7 @@ async fn an_owner_gives_one_placeholder_back() {
 
 /// AP-12 and 5.2: what the scheduler says of a gang at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn s12_a_gang_that_can_never_be_served_is_rejected_with_the_reason() {
+async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &gang("", 3)).await;
@@ -244,7 +244,7 @@ async fn s12_a_gang_that_can_never_be_served_is_rejected_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_group_is_refused_with_each_fault_or_dropped_for_who_is_lenient() {
+async fn a_bad_group_is_refused_or_dropped_when_lenient() {
     let world = world().await;
     let ann = world.user("ann");
     let mut body = gang("", 0);
@@ -269,7 +269,7 @@ async fn a_bad_group_is_refused_with_each_fault_or_dropped_for_who_is_lenient() 
 
 /// AP-9 and 5.5, Soft: what is held and what waits is given up, and its tasks go on one by one.
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_soft_timeout_goes_on_without_the_gang() {
+async fn a_soft_timeout_runs_the_application_without_its_gang() {
     let world = world().await;
     let ann = world.user("ann");
     put(
@@ -334,7 +334,7 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
 
 /// AP-10 and 17.6: the task needs more than its placeholders hold.
 #[tokio::test(flavor = "multi_thread")]
-async fn s10_a_larger_task_empties_its_group_and_is_placed_on_its_own() {
+async fn a_task_larger_than_its_group_is_placed_on_its_own() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &gang("", 2)).await;
@@ -403,7 +403,7 @@ async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting(
 
 /// 5.7: what is left over goes when its application is complete.
 #[tokio::test(flavor = "multi_thread")]
-async fn left_over_placeholders_go_with_the_application() {
+async fn unused_placeholders_end_with_their_application() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &gang("", 3)).await;

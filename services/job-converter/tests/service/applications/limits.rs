@@ -10,7 +10,7 @@ use super::{problem, put, put_task, quick, task, tell, world};
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_and_timers_beyond_all_machines_and_years_are_refused() {
+async fn excessive_sizes_and_timers_are_refused() {
     let world = world().await;
     let ann = world.user("ann");
     let most = u64::MAX.to_string();
@@ -41,7 +41,7 @@ async fn sizes_and_timers_beyond_all_machines_and_years_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_names_or_ends_a_placeholder_or_hears_of_what_is_another_users() {
+async fn placeholders_and_other_users_tasks_are_not_visible() {
     let world = world().await;
     let (ann, bob) = (world.user("ann"), world.user("bob"));
     put(&ann, "b-app", &json!({})).await;
@@ -77,8 +77,9 @@ async fn nobody_names_or_ends_a_placeholder_or_hears_of_what_is_another_users() 
     assert_eq!(problem(others).0, 404);
 }
 
+/// Reliability invariant (I25).
 #[tokio::test(flavor = "multi_thread")]
-async fn i25_all_tasks_together_are_bounded_and_room_comes_back() {
+async fn the_total_of_tasks_is_bounded_and_freed_again() {
     let world = World::with(|settings| {
         quick(settings);
         settings.max_open_work = 3;
@@ -109,7 +110,7 @@ async fn i25_all_tasks_together_are_bounded_and_room_comes_back() {
 
 /// One user does not fill what there is for all.
 #[tokio::test(flavor = "multi_thread")]
-async fn i25_the_tasks_of_one_user_are_bounded_and_others_have_room() {
+async fn the_tasks_of_one_user_are_bounded() {
     let mut world = World::with(|settings| {
         quick(settings);
         settings.frame.lease_ms = 3_000;
@@ -160,7 +161,7 @@ async fn i25_the_tasks_of_one_user_are_bounded_and_others_have_room() {
 
 /// Nothing is kept for ever because nothing was in it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_told_to_end_before_it_has_a_task_ends() {
+async fn an_application_without_tasks_ends_on_request() {
     let world = world().await;
     let ann = world.user("ann");
     for (event, state) in [

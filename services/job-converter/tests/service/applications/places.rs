@@ -17,7 +17,7 @@ fn with(more: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_names_its_node_and_who_yields_to_whom() {
+async fn a_task_has_its_node_and_preemption_flags() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({ "queueName": "root.a" })).await;
@@ -42,7 +42,7 @@ async fn a_task_names_its_node_and_who_yields_to_whom() {
 
 /// In a queue or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_are_kept_to_machines_and_apart_from_each_other() {
+async fn tasks_respect_nodes_and_anti_affinity() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({})).await;
@@ -70,7 +70,7 @@ async fn tasks_are_kept_to_machines_and_apart_from_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_says_of_its_placeholders_who_yields_to_whom() {
+async fn placeholders_have_their_preemption_flags() {
     let world = world().await;
     let ann = world.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
@@ -88,7 +88,7 @@ async fn a_gang_says_of_its_placeholders_who_yields_to_whom() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_means_nothing_of_a_task_is_refused_with_each_fault() {
+async fn an_invalid_task_is_refused_with_all_faults() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "plain", &json!({})).await;

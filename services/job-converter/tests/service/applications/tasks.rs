@@ -17,7 +17,7 @@ fn well() -> Exit {
 
 /// AP-3
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_tasks_are_added_once_and_forgotten_without_complaint() {
+async fn a_repeated_task_is_not_added_and_an_unknown_one_is_no_error() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({})).await;
@@ -75,7 +75,7 @@ async fn a_task_is_one_process_and_its_end_is_the_end_of_the_task() {
 
 /// AP-5, and what is told to end by its owner.
 #[tokio::test(flavor = "multi_thread")]
-async fn s5_what_is_complete_gives_back_what_it_asked_for_or_has() {
+async fn a_completed_task_releases_its_ask_or_allocation() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({})).await;
@@ -97,7 +97,7 @@ async fn s5_what_is_complete_gives_back_what_it_asked_for_or_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_is_taken_back_is_killed_and_one_that_is_refused_has_failed() {
+async fn a_preempted_task_is_killed_and_a_refused_one_fails() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({})).await;
@@ -147,7 +147,7 @@ async fn a_task_that_is_taken_back_is_killed_and_one_that_is_refused_has_failed(
 /// AP-20 as far as it is this service's: what was acknowledged is there after a crash, and what
 /// stands is whose it was.
 #[tokio::test(flavor = "multi_thread")]
-async fn s20_a_crash_loses_nothing() {
+async fn applications_survive_a_crash() {
     let mut world: World = mortal().await;
     let ann = world.user("ann");
     put(&ann, "app", &json!({ "tags": { "namespace": "x" } })).await;

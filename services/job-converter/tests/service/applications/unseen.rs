@@ -7,7 +7,7 @@ use super::super::{mortal, of_group, put, put_task, tell, world};
 use super::{gang, gone};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ended_while_nobody_looked_is_settled_and_the_gang_goes_on() {
+async fn an_end_during_a_restart_is_settled_and_the_gang_continues() {
     let mut world = mortal().await;
     let ann = world.user("ann");
     put(&ann, "app", &gang("", 3)).await;
@@ -59,7 +59,7 @@ async fn a_task_that_is_completed_during_its_exchange_is_no_loss() {
 
 /// What waits for an exchange is not forgotten when the exchange is called off.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_goes_on_when_its_application_fails_during_its_exchange() {
+async fn a_task_survives_the_failure_of_its_application_during_a_replacement() {
     let world = world().await;
     let ann = world.user("ann");
     put(&ann, "app", &gang("", 1)).await;

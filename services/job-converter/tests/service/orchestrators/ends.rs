@@ -29,8 +29,9 @@ async fn strikes(world: &World, wanted: i64) {
     .await;
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_6_a_launched_service_is_over_though_its_end_is_the_first_news_of_it() {
+async fn a_launched_service_is_over_when_its_end_is_observed_first() {
     let mut world = World::mortal().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "s": launched(service()) })).await;
@@ -48,7 +49,7 @@ async fn r7_6_a_launched_service_is_over_though_its_end_is_the_first_news_of_it(
 }
 
 #[tokio::test]
-async fn what_hayward_runs_has_ended_when_hayward_says_so() {
+async fn a_launched_process_ends_only_when_its_allocation_ends() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": launched(job()) })).await;
@@ -71,8 +72,9 @@ async fn what_hayward_runs_has_ended_when_hayward_says_so() {
     assert_eq!(settled, [share.id].into());
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r13_3_a_service_that_does_as_told_goes_on_elsewhere() {
+async fn a_service_that_returns_its_share_continues_elsewhere() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "s": service() })).await;
@@ -100,7 +102,7 @@ async fn r13_3_a_service_that_does_as_told_goes_on_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_job_is_held_back_until_it_gets_somewhere_also_by_a_restart() {
+async fn a_job_stays_held_back_over_a_restart_until_it_makes_progress() {
     let mut world = World::mortal().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": launched(job()) })).await;

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::world::{Orchestrator, job, with};
 use crate::world::{World, refusal};
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_1_maps_that_are_empty_old_or_early_change_nothing() {
+async fn empty_stale_and_early_maps_change_nothing() {
     let mut world = World::with(|settings| settings.orchestrator_silent_ms = 0).await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.sequence = 6;
@@ -62,8 +63,9 @@ async fn r7_1_maps_that_are_empty_old_or_early_change_nothing() {
     );
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_2_entries_come_change_end_and_go() {
+async fn map_entries_arrive_change_end_and_disappear() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     let done = with(job(), json!({ "state": "completed" }));
@@ -114,8 +116,9 @@ async fn r7_2_entries_come_change_end_and_go() {
     assert_eq!(one.set(&world).await, before);
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_4_and_7_2_what_an_entry_does_not_say() {
+async fn an_entry_without_a_field_gets_its_default() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     let plain = json!({ "kind": "job", "state": "waiting", "owner": " ada " });
@@ -155,8 +158,9 @@ async fn r7_4_and_7_2_what_an_entry_does_not_say() {
     assert!(p1.service.is_some() && p1.service == p2.service);
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_5_what_is_refused_is_told_with_a_pointer_and_harms_no_neighbour() {
+async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     let map = json!({
@@ -250,7 +254,7 @@ async fn one_id_is_one_piece_of_work() {
 }
 
 #[tokio::test]
-async fn who_may_be_charged_is_asked_of_what_is_new() {
+async fn only_new_entries_are_checked_for_their_users() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;

@@ -24,8 +24,9 @@ fn runs(shares: &[&AllocationEntry]) -> serde_json::Value {
     json!({ "a": with(job(), processes(&running)) })
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_6_processes_are_reconciled_on_every_change() {
+async fn processes_are_reconciled_on_every_map() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;
@@ -78,8 +79,9 @@ async fn r7_6_processes_are_reconciled_on_every_change() {
     );
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_6_what_is_no_job_is_over_with_its_process() {
+async fn work_other_than_a_job_is_over_with_its_process() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     let service = || json!({ "kind": "service", "state": "running", "owner": "ada" });
@@ -98,8 +100,9 @@ async fn r7_6_what_is_no_job_is_over_with_its_process() {
     );
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r7_7_a_completing_job_gets_nothing_more() {
+async fn a_completing_job_gets_no_more_shares() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;
@@ -126,8 +129,9 @@ async fn r7_7_a_completing_job_gets_nothing_more() {
     assert!(one.demand(&world, "a").await.is_none());
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r13_3_a_share_to_be_given_back_stays_until_the_map_says_so() {
+async fn a_vacating_share_stays_until_the_map_returns_it() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;
@@ -158,7 +162,7 @@ async fn r13_3_a_share_to_be_given_back_stays_until_the_map_says_so() {
 }
 
 #[tokio::test]
-async fn r14_restarts_of_either_side_lose_nothing() {
+async fn restarts_of_both_sides_lose_nothing() {
     let mut world = World::mortal().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job(), "b": job() })).await;
@@ -225,8 +229,9 @@ async fn r14_restarts_of_either_side_lose_nothing() {
     assert_eq!(old.reason.as_deref(), Some("superseded"));
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r13_3_who_has_read_the_order_and_names_no_process_gives_the_share_back() {
+async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;
@@ -249,8 +254,9 @@ async fn r13_3_who_has_read_the_order_and_names_no_process_gives_the_share_back(
     );
 }
 
+/// Rule of orchestrators.
 #[tokio::test]
-async fn r13_3_an_order_of_the_term_before_can_be_read_where_nothing_else_happens() {
+async fn an_order_of_the_last_term_can_be_read_without_other_changes() {
     let mut world = World::mortal().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;
@@ -270,7 +276,7 @@ async fn r13_3_an_order_of_the_term_before_can_be_read_where_nothing_else_happen
 }
 
 #[tokio::test]
-async fn what_is_told_while_the_scheduler_is_away_counts_when_it_is_back() {
+async fn a_map_put_without_the_scheduler_counts_when_it_is_back() {
     let mut world = World::mortal().await;
     let mut one = Orchestrator::new(&world, "one").await;
     one.put(&world, json!({ "a": job() })).await;
@@ -299,7 +305,7 @@ async fn what_is_told_while_the_scheduler_is_away_counts_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn work_that_hayward_starts_is_told_how_it_ends() {
+async fn launched_work_reports_its_exit() {
     let world = World::new().await;
     let mut one = Orchestrator::new(&world, "one").await;
     let launch = json!({ "launch": { "command": ["false"] } });

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn section_9_classes_of_ends() {
+fn each_exit_cause_has_its_class() {
     let of = |cause| ending(Some(&Exit::of(cause, "")), false);
     assert_eq!(of(ExitCause::Success), Ending::Completed);
     assert_eq!(of(ExitCause::UserError), Ending::Failure);
@@ -25,7 +25,7 @@ fn section_9_classes_of_ends() {
 }
 
 #[test]
-fn section_9_exit_0_completes_and_all_completed_is_the_end() {
+fn a_service_completes_when_all_processors_exit_with_0() {
     let mut trial = Trial::running(terms(2, 1));
     trial.ends(0, Ending::Failure);
     trial.runs(0, "h0");
@@ -39,7 +39,7 @@ fn section_9_exit_0_completes_and_all_completed_is_the_end() {
 }
 
 #[test]
-fn section_9_what_was_not_its_fault_is_not_counted_and_goes_anywhere() {
+fn an_end_without_fault_is_not_counted_and_accepts_any_host() {
     let mut trial = Trial::running(terms(1, 0));
     for ending in [Ending::Lost, Ending::LaunchFailed] {
         trial.ends(0, ending);
@@ -57,9 +57,9 @@ fn section_9_what_was_not_its_fault_is_not_counted_and_goes_anywhere() {
 }
 
 #[test]
-fn section_9_a_superseded_end_changes_nothing() {
+fn a_superseded_end_changes_nothing() {
     let mut trial = Trial::running(terms(1, 0));
-    let old = trial.seat(0);
+    let old = trial.occupant(0);
     trial.runs(0, "elsewhere");
     let what = (&old.allocation, &old.host);
     trial.all.ended(0, what, Ending::Failure, at(trial.now));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn scenario_38_node_lost_standby_running() {
+fn a_lost_active_takes_the_host_of_its_running_standby() {
     let mut trial = Trial::running(terms(1, 2));
     assert_eq!(
         trial.asks(0),
@@ -32,7 +32,7 @@ fn scenario_38_node_lost_standby_running() {
 }
 
 #[test]
-fn scenario_39_node_lost_standby_down_host_known() {
+fn a_lost_active_takes_the_last_host_of_its_standby() {
     let mut trial = Trial::running(terms(1, 1));
     trial.ends(1, Ending::Lost);
     trial.is_taken_off(0);
@@ -42,7 +42,7 @@ fn scenario_39_node_lost_standby_down_host_known() {
 }
 
 #[test]
-fn scenario_40_node_lost_nothing_known() {
+fn a_lost_active_without_known_hosts_accepts_any_host() {
     let mut trial = Trial::new(terms(1, 1));
     trial.runs(0, "h0");
     trial.is_taken_off(0);
@@ -51,16 +51,16 @@ fn scenario_40_node_lost_nothing_known() {
 }
 
 #[test]
-fn of_several_standbys_the_one_that_is_up_the_longest_takes_over() {
+fn the_longest_running_standby_takes_over() {
     let mut trial = Trial::running(terms(1, 3));
     trial.passes(60_000);
     trial.ends(1, Ending::Lost);
     trial.runs(1, "h5");
-    let silent = Seat {
+    let silent = Occupant {
         up_since_ms: None,
-        ..trial.seat(2)
+        ..trial.occupant(2)
     };
-    trial.all.stands(2, Some(silent), 1);
+    trial.all.set_occupant(2, Some(silent), 1);
     trial.is_taken_off(0);
     assert_eq!(trial.asks(3), "nothing", "it stood by all the time");
     assert_eq!(
@@ -109,9 +109,9 @@ fn no_failover_goes_to_a_host_that_is_lost() {
 }
 
 #[test]
-fn rule_11_4_the_news_of_one_loss_twice_is_one_failover() {
+fn a_repeated_loss_is_one_failover() {
     let mut trial = Trial::running(terms(1, 2));
-    let lost = trial.seat(0);
+    let lost = trial.occupant(0);
     trial.is_taken_off(0);
     let what = (&lost.allocation, &lost.host);
     trial.all.ended(0, what, Ending::Lost, at(trial.now));
@@ -122,7 +122,7 @@ fn rule_11_4_the_news_of_one_loss_twice_is_one_failover() {
 }
 
 #[test]
-fn rule_11_4_an_ordinary_failure_tries_its_host_and_then_fails_over() {
+fn a_failure_tries_its_own_host_before_the_failover() {
     let mut trial = Trial::running(terms(1, 1));
     trial.ends(0, Ending::Failure);
     assert_eq!(trial.asks(0), "h0");
@@ -137,7 +137,7 @@ fn rule_11_4_an_ordinary_failure_tries_its_host_and_then_fails_over() {
 }
 
 #[test]
-fn rule_11_5_expired_choices_are_not_chosen_again() {
+fn a_failover_does_not_choose_an_expired_host_again() {
     let mut trial = Trial::running(terms(1, 2));
     trial.is_taken_off(0);
     trial.is_gone(1);
@@ -164,7 +164,7 @@ fn rule_11_5_expired_choices_are_not_chosen_again() {
 }
 
 #[test]
-fn rule_11_3_failed_launches() {
+fn a_failed_launch_starts_a_failover() {
     let mut trial = Trial::running(terms(1, 1));
     trial.ends(1, Ending::LaunchFailed);
     assert_eq!(trial.asks(1), "any");
@@ -177,7 +177,7 @@ fn rule_11_3_failed_launches() {
 }
 
 #[test]
-fn rule_11_5_an_expired_standby_goes_anywhere() {
+fn an_expired_standby_accepts_any_host() {
     let mut trial = Trial::running(terms(1, 1));
     trial.ends(1, Ending::Failure);
     assert_eq!(trial.asks(1), "h1");
@@ -186,7 +186,7 @@ fn rule_11_5_an_expired_standby_goes_anywhere() {
 }
 
 #[test]
-fn rule_11_6_a_standby_that_does_not_stop_is_passed_over() {
+fn a_standby_that_does_not_stop_is_skipped() {
     let mut trial = Trial::running(terms(1, 2));
     trial.is_taken_off(0);
     trial.passes(600_000);
@@ -195,7 +195,7 @@ fn rule_11_6_a_standby_that_does_not_stop_is_passed_over() {
 }
 
 #[test]
-fn rule_11_4_two_standbys_on_one_host_end_the_deployment() {
+fn two_standbys_on_one_host_fail_the_service() {
     let mut trial = Trial::running(terms(1, 2));
     trial.runs(2, "h1");
     trial.is_taken_off(0);
@@ -218,14 +218,14 @@ fn a_failover_outlives_the_manager() {
         now: 0,
         born: 90,
     };
-    let standby = Seat {
+    let standby = Occupant {
         allocation: id("alc_2"),
         host: host("h1"),
         running: true,
         up_since_ms: Some(0),
         stale: false,
     };
-    after.all.stands(1, Some(standby), 1);
+    after.all.set_occupant(1, Some(standby), 1);
     after.runs(2, "h2");
     assert_eq!(
         (after.asks(0).as_str(), after.asks(1).as_str()),

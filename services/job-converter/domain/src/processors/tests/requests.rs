@@ -6,14 +6,14 @@ use super::*;
 fn numbers_and_places_are_one_to_one() {
     let terms = terms(3, 2);
     let names: Vec<String> = (0..terms.count())
-        .map(|slot| terms.place(slot).to_string())
+        .map(|slot| terms.id_at(slot).to_string())
         .collect();
     let expected = ["0", "1", "2", "0-0", "0-1", "1-0", "1-1", "2-0", "2-1"];
     assert_eq!(names, expected);
     for slot in 0..terms.count() {
-        assert_eq!(terms.slot(terms.place(slot)), Some(slot));
+        assert_eq!(terms.slot(terms.id_at(slot)), Some(slot));
     }
-    let beyond = Place {
+    let beyond = ProcessorId {
         active: 1,
         replica: Some(2),
     };
@@ -22,7 +22,7 @@ fn numbers_and_places_are_one_to_one() {
 }
 
 #[test]
-fn scenario_34_a_source_host_that_cannot_be_had_becomes_any() {
+fn an_expired_request_for_the_source_host_accepts_any_host() {
     let mut trial = Trial::running(terms(1, 0));
     trial.ends(0, Ending::Restarted);
     trial.passes(5_000);
@@ -33,7 +33,7 @@ fn scenario_34_a_source_host_that_cannot_be_had_becomes_any() {
 }
 
 #[test]
-fn scenario_35_a_spare_place_serves_an_expired_request() {
+fn a_spare_host_serves_an_expired_request() {
     // Without host affinity the request names no host; any host satisfies it.
     let mut trial = Trial::running(terms(1, 0));
     trial.ends(0, Ending::Failure);
@@ -49,7 +49,7 @@ fn scenario_35_a_spare_place_serves_an_expired_request() {
 }
 
 #[test]
-fn scenario_36_without_a_spare_any_host_is_asked_for_and_stays_so() {
+fn an_expired_request_without_a_spare_accepts_any_host() {
     let mut trial = Trial::running(terms(1, 0));
     trial.ends(0, Ending::Failure);
     trial.passes(5_001);
@@ -61,7 +61,7 @@ fn scenario_36_without_a_spare_any_host_is_asked_for_and_stays_so() {
 }
 
 #[test]
-fn scenario_37_without_affinity_an_old_request_keeps_waiting_quietly() {
+fn without_affinity_a_request_waits_without_timeout() {
     let mut trial = Trial::new(Terms {
         host_affinity: false,
         ..terms(1, 0)
@@ -69,11 +69,11 @@ fn scenario_37_without_affinity_an_old_request_keeps_waiting_quietly() {
     trial.passes(1_000_000);
     assert_eq!(trial.asks(0), "any");
     assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None);
-    assert!(trial.all.take_told().is_empty(), "no log flood");
+    assert!(trial.all.take_events().is_empty(), "no log flood");
 }
 
 #[test]
-fn section_12_2_what_runs_is_adopted_and_nothing_is_asked_anew() {
+fn a_restart_adopts_running_processes_without_new_requests() {
     let mut trial = Trial::new(terms(1, 1));
     trial.runs(0, "h4");
     trial.runs(1, "h5");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn rule_10_1_below_zero_is_always_and_uncounted() {
+fn negative_retries_are_unlimited_and_uncounted() {
     let record = Record {
         count: 900,
         last_failure_ms: 0,
@@ -16,7 +16,7 @@ fn rule_10_1_below_zero_is_always_and_uncounted() {
 }
 
 #[test]
-fn rule_10_2_none_at_all() {
+fn zero_retries_exhaust_at_the_first_failure() {
     assert_eq!(account(None, &retries(0), 1, true), Counted::Exhausted);
     let none = Terms {
         retries: Some(retries(0)),
@@ -40,7 +40,7 @@ fn rule_10_2_none_at_all() {
 }
 
 #[test]
-fn rule_10_3_the_gap_to_the_failure_before_counts() {
+fn only_the_gap_to_the_previous_failure_counts() {
     let record = |count, last_failure_ms, last_delay_ms| Record {
         count,
         last_failure_ms,
@@ -66,7 +66,7 @@ fn rule_10_3_the_gap_to_the_failure_before_counts() {
 }
 
 #[test]
-fn rule_10_4_exhausted_leaves_the_record_as_it_was() {
+fn an_exhausted_processor_keeps_its_record() {
     let mut trial = Trial::running(Terms {
         retries: Some(Retries {
             fail_service: false,
@@ -88,7 +88,7 @@ fn rule_10_4_exhausted_leaves_the_record_as_it_was() {
 }
 
 #[test]
-fn rule_10_5_only_the_last_retry_on_a_certain_host_is_delayed() {
+fn only_the_last_retry_on_one_host_is_delayed() {
     let delay = |count, specific| {
         let record = Record {
             count,
@@ -120,7 +120,7 @@ fn rule_10_5_only_the_last_retry_on_a_certain_host_is_delayed() {
 }
 
 #[test]
-fn rule_10_6_the_last_seen_host_or_any() {
+fn a_retry_requests_the_last_host_or_any() {
     let mut trial = Trial::running(terms(1, 0));
     trial.ends(0, Ending::Failure);
     assert_eq!(trial.asks(0), "h0");
@@ -154,7 +154,7 @@ fn a_delay_outlives_the_manager() {
 }
 
 #[test]
-fn section_10_a_service_that_went_on_without_one_ends_failed() {
+fn a_service_with_a_failed_processor_ends_failed() {
     let mut trial = Trial::running(Terms {
         retries: Some(Retries {
             fail_service: false,
@@ -168,7 +168,7 @@ fn section_10_a_service_that_went_on_without_one_ends_failed() {
 }
 
 #[test]
-fn kept_up_for_ever_without_the_word() {
+fn a_service_without_retries_restarts_for_ever() {
     let mut trial = Trial::running(Terms {
         retries: None,
         host_affinity: false,
@@ -184,7 +184,7 @@ fn kept_up_for_ever_without_the_word() {
 }
 
 #[test]
-fn scenario_28_a_failed_processor_that_is_given_a_place_runs_and_is_forgiven() {
+fn a_failed_processor_that_is_placed_again_clears_its_record() {
     let mut trial = Trial::running(Terms {
         retries: Some(Retries {
             fail_service: false,

@@ -10,12 +10,15 @@ impl Trial {
     /// A new deployment: existing processes are outdated.
     fn deployed(&mut self, terms: Terms) {
         for slot in 0..self.all.terms().count() {
-            let (seat, alive) = (self.all.all[slot].seat.clone(), self.all.all[slot].alive);
-            let stale = seat.map(|seat| Seat {
+            let (occupant, alive) = (
+                self.all.all[slot].occupant.clone(),
+                self.all.all[slot].alive,
+            );
+            let stale = occupant.map(|occupant| Occupant {
                 stale: true,
-                ..seat
+                ..occupant
             });
-            self.all.stands(slot, stale, alive);
+            self.all.set_occupant(slot, stale, alive);
         }
         self.all.amend(terms, true, at(self.now));
     }
@@ -83,7 +86,7 @@ fn a_limit_of_two_takes_two_and_never_both_of_a_pair() {
 }
 
 #[test]
-fn an_active_that_is_renewed_fails_over_to_nobody_and_comes_back_where_it_was() {
+fn a_replaced_active_restarts_on_its_host_without_failover() {
     let mut trial = Trial::running(terms(1, 1));
     trial.deployed(terms(1, 1));
     trial.rolls(1);
@@ -117,13 +120,13 @@ fn a_deployment_that_fails_stops_the_rest() {
 }
 
 #[test]
-fn what_did_not_run_is_replaced_at_once() {
+fn a_processor_that_did_not_run_is_replaced_at_once() {
     let mut trial = Trial::running(plain(3));
-    let seat = Seat {
+    let occupant = Occupant {
         running: false,
-        ..trial.seat(1)
+        ..trial.occupant(1)
     };
-    trial.all.stands(1, Some(seat), 1);
+    trial.all.set_occupant(1, Some(occupant), 1);
     trial.deployed(plain(3));
     trial.rolls(1);
     assert_eq!(trial.held(), [1]);
@@ -142,17 +145,17 @@ fn a_successor_that_is_there_already_ends_the_wait() {
 }
 
 #[test]
-fn what_is_being_moved_is_left_to_that() {
+fn a_rollout_skips_a_processor_that_is_being_moved() {
     let mut trial = Trial::running(plain(1));
-    let seat = trial.seat(0);
-    trial.all.stands(0, Some(seat), 2);
+    let occupant = trial.occupant(0);
+    trial.all.set_occupant(0, Some(occupant), 2);
     trial.deployed(plain(1));
     trial.rolls(1);
     assert_eq!(trial.asks(0), "any");
 }
 
 #[test]
-fn a_new_deployment_forgives() {
+fn a_new_deployment_clears_failures() {
     let again = Terms {
         retries: Some(Retries {
             fail_service: false,
@@ -186,17 +189,17 @@ fn scaling_touches_nothing_that_stays() {
     // Order of slots: 0, 1, 2, then 0-0, 0-1, 1-0, 1-1, 2-0, 2-1.
     assert_eq!(fresh, [2, 4, 6, 7, 8]);
     assert_eq!(
-        (trial.seat(0).host, trial.seat(3).host),
+        (trial.occupant(0).host, trial.occupant(3).host),
         (host("h0"), host("h2"))
     );
-    assert_eq!(trial.seat(5).host, host("h3"));
+    assert_eq!(trial.occupant(5).host, host("h3"));
     assert_eq!(trial.all.get(1).unwrap().record().copied(), record);
     assert_eq!(
         (trial.asks(2).as_str(), trial.asks(8).as_str()),
         ("any", "any")
     );
     let fresh = trial.all.amend(terms(1, 0), false, at(trial.now));
-    assert_eq!((fresh.len(), trial.seat(0).host), (0, host("h0")));
+    assert_eq!((fresh.len(), trial.occupant(0).host), (0, host("h0")));
 }
 
 #[test]
@@ -233,7 +236,7 @@ impl Trial {
 proptest! {
     /// In every order of ends and starts, at most the limit is missing and the rollout completes.
     #[test]
-    fn never_more_than_the_limit_and_always_to_the_end(
+    fn a_rollout_respects_its_limit_and_completes(
         instances in 1..8_u32, standbys in 0..3_u32, limit in 1..5_u64,
         order in prop::collection::vec(0..24_usize, 0..200),
     ) {
