@@ -30,6 +30,8 @@ mod redeploy;
 mod scheduler;
 #[path = "service/submissions.rs"]
 mod submissions;
+#[path = "service/task_recovery.rs"]
+mod task_recovery;
 #[path = "service/tasks.rs"]
 mod tasks;
 #[path = "service/trials.rs"]
