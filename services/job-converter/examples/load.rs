@@ -64,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
         processor_percent_each: 0,
         ..FrameSettings::default()
     };
-    // Nobody schedules: the address answers nothing.
+    // The scheduler's address does not answer.
     let rm_scheduler_url = "http://127.0.0.1:9".to_owned();
     let settings = Settings {
         frame,
@@ -108,7 +108,7 @@ fn key() -> String {
     fresh_uuid().simple().to_string()
 }
 
-/// Things done in a second by so many callers, each `weight` at a time.
+/// Requests per second with so many callers, `weight` items each.
 async fn rate<F>(callers: usize, weight: u64, call: impl Fn() -> F) -> anyhow::Result<u64>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -141,7 +141,7 @@ async fn post_bulk(client: Client, body: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One runner's turn: lease some, and report them as succeeded.
+/// One runner: leases tasks and reports them as succeeded.
 async fn work(client: Client, path: String, want: u32) -> anyhow::Result<()> {
     let allocation = AllocationId::fresh(fresh_uuid());
     let mut request = LeaseRequest {

@@ -1,5 +1,5 @@
-//! job-converter as its callers meet it: over HTTP, on a real Postgres, beside a scheduler that
-//! grants what the test says, killed and started again.
+//! job-converter over HTTP, on a real Postgres, with a fake scheduler, including kills and
+//! restarts.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,5 +1,4 @@
-//! The application protocol over REST (application protocol, 2.9), with a scheduler that grants
-//! what the test says.
+//! The application protocol over REST, with a fake scheduler.
 
 #[path = "applications/bulk.rs"]
 mod bulk;
@@ -26,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// One whose applications are looked at often.
+/// A fixture with frequent ticks.
 pub async fn world() -> World {
     World::with(quick).await
 }
@@ -89,7 +88,7 @@ impl World {
         .await
     }
 
-    /// The demand of one of its tasks, once there is one.
+    /// The demand of a task, once it is published.
     pub async fn asked(&self, id: &str, task: &str) -> DemandEntry {
         until(&format!("demand of {task}"), async || {
             let view = self.app(id).await;
@@ -99,7 +98,7 @@ impl World {
         .await
     }
 
-    /// The scheduler of queues says a word of an application that asks about its queue.
+    /// Publishes a verdict for an application that asks for admission to its queue.
     pub async fn judge_queue(&self, reason: WaitReason, refused: bool) -> DemandEntry {
         let asked = until("a question about a queue", async || {
             let demand = self.demand().await.into_values();
@@ -140,7 +139,7 @@ pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Valu
     (status, serde_json::to_value(problem).unwrap())
 }
 
-/// AP-1, and whose applications are whose.
+/// Also checks which applications a user sees.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_submission_lists_its_ignored_fields() {
     let world = world().await;
@@ -175,7 +174,7 @@ async fn a_second_submission_lists_its_ignored_fields() {
     );
 }
 
-/// AP-2: a task that waits stands in the way of a removal, one that is over does not.
+/// A waiting task prevents a removal, an ended one does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_with_live_tasks_is_removed_only_by_force() {
     let world = world().await;
@@ -207,7 +206,7 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
     .await;
 }
 
-/// The pool whose queues are meant, of an application as of a job; also after a restart.
+/// The pool of an application, as of a job; also after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_may_name_the_pool_whose_queues_are_meant() {
     let mut world = mortal().await;
@@ -256,7 +255,7 @@ async fn an_application_may_name_the_pool_whose_queues_are_meant() {
     }
 }
 
-/// 2.9 and 17.3: what is dropped in silence elsewhere is answered.
+/// Refused transitions are answered, not dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_transition_has_its_reason() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! The change stream, as programs of others meet it (A7, W14).
+//! The change stream for external programs (A7).
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ async fn users_follow_changes_of_their_own_work() {
     assert_eq!(both[0].data["id"], bobs.id.as_str(), "in order");
     assert_eq!(both[1].data["id"], anns.id.as_str());
 
-    // It goes on from its last event, told as a browser would.
+    // A reconnecting browser sends the id of its last event.
     let last = first.id.unwrap();
     let _: WorkView = world
         .user("ann")
@@ -91,7 +91,7 @@ async fn a_long_poll_answers_with_the_next_change() {
     let waited = waited.unwrap();
     assert_eq!(waited.changes[0].id, second.id.as_str());
     assert!(waited.revision >= second.revision);
-    // Nothing of bob's: the position moves all the same.
+    // Changes of other users advance the cursor as well.
     let path = format!("/v1/changes?since={}&wait=0", first.revision - 1);
     let none: ObjectChanges = world.user("bob").get(&path).await.unwrap();
     assert!(none.changes.is_empty() && none.revision >= second.revision);

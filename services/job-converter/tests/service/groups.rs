@@ -1,4 +1,4 @@
-//! The groups of a token, in the demand of what was submitted with it.
+//! Groups of a token in the demand of its submissions.
 
 use hayward_job_converter_api::submission::Submitted;
 use hayward_rm_scheduler_api::WaitReason;
@@ -18,7 +18,7 @@ async fn groups_of(world: &World, submitted: &Submitted) -> Vec<String> {
     queued.groups.clone()
 }
 
-/// What they were in when they submitted it stays, whatever their next token says.
+/// The groups at submission count, whatever later tokens contain.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
     let mut world = World::mortal().await;
@@ -44,7 +44,7 @@ async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
         let asked = world.asked("app", "t").await;
         assert_eq!(asked.queued.unwrap().groups, ["dev", "ops"]);
     }
-    // Nothing is kept where there is nothing to keep.
+    // Work without groups stores none.
     let rows = world.rows("select count(*) from job_converter.work where groups is not null");
     assert_eq!(rows.await, 2);
     let (status, view) = put(&world.user("ann"), "app", &json!({ "queueName": "root.a" })).await;
@@ -54,7 +54,7 @@ async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
     );
 }
 
-/// Nobody could trust it.
+/// Groups in a body are not trusted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_that_names_groups_itself_is_refused() {
     let world = World::new().await;

@@ -103,8 +103,7 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     let view = world.in_state(&job.id, WorkState::Refused).await;
     assert!(view.reason.unwrap().contains("99 GiB"));
     assert!(world.demand().await.is_empty());
-    // 13.2: the code and its numbers stay when the verdict is gone with the demand, and whoever is
-    // asked.
+    // Reason and numbers are available after the verdict is withdrawn with the demand.
     world.scheduler.forget(&job.id);
     world.kill_and_restart().await;
     let told: Explanation = world.user("ann").get(&path).await.unwrap();
@@ -141,7 +140,7 @@ async fn a_read_waits_for_its_minimum_revision() {
         world.submit(count(1))
     );
     coming.unwrap();
-    // Nobody was given it, and the one that writes would know.
+    // The writer knows that this revision does not exist.
     assert_eq!(refusal(never).0, 409);
 }
 
@@ -303,7 +302,7 @@ async fn old_ended_work_is_forgotten_with_its_history() {
             .await
             .unwrap();
         let path = format!("/v1/jobs/{id}?wait=20");
-        // The older one may be forgotten while we wait for the newer.
+        // The older one may be forgotten before the newer.
         assert_eq!(
             ann.get::<WorkView>(&path).await.unwrap().state,
             WorkState::Cancelled

@@ -1,4 +1,4 @@
-//! Managers are enabled by name (2.6): one that is not takes in nothing and says so.
+//! A manager that is not enabled accepts no work and says so.
 
 use hayward_job_converter_api::WorkState;
 use hayward_service::client::ClientError;
@@ -25,7 +25,7 @@ async fn a_disabled_manager_refuses_new_work_and_continues_the_old() {
     let listed: Result<Value, ClientError> = user.get("/v1/reservations").await;
     assert_eq!(refusal(listed).0, 409);
 
-    // Its process still leases and reports, and its demand stands until it is over.
+    // Its process still leases and reports, and its demand stays until the end.
     let process = world.scheduler.grant(&demand);
     let runner = world.runner(&world.demand_of(&id).await);
     let lease = runner.lease(&process.id, 1).await;

@@ -1,4 +1,4 @@
-//! Maps of orchestrators, rule by rule (fair-share scheduling, section 7 and 13).
+//! Maps of orchestrators, rule by rule.
 
 #[path = "orchestrators/ends.rs"]
 mod ends;

@@ -1,5 +1,5 @@
-//! Long-running services: standbys, hosts, counted retries and failover, as the scheduler and a
-//! user see them (container placement, sections 9 to 12).
+//! Services with standbys, host affinity, counted retries and failover, as seen by the scheduler
+//! and a user.
 
 use hayward_job_converter_api::processors::{Deployment, ProcessorState, ProcessorView};
 use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
@@ -28,7 +28,7 @@ fn failed(code: i32) -> Exit {
     }
 }
 
-/// The demand entry of a processor, once it is as asked.
+/// The demand entry of a processor, once it satisfies the condition.
 pub async fn demand(
     world: &World,
     id: &WorkId,
@@ -63,7 +63,7 @@ fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
     all.find(|it| it.processor == name).unwrap()
 }
 
-/// Grants it a process that runs there.
+/// Grants a running process on the node.
 pub async fn runs(world: &World, id: &WorkId, node: &str) -> AllocationEntry {
     let entry = demand(world, id, |entry| entry.max_processes == 1).await;
     let allocation = world.scheduler.grant_on(&entry, node);
@@ -76,7 +76,7 @@ pub async fn runs(world: &World, id: &WorkId, node: &str) -> AllocationEntry {
     allocation
 }
 
-/// Once its end is taken note of.
+/// Waits until the end is settled.
 async fn is_settled(world: &World, id: &WorkId, allocation: &AllocationId) {
     demand(world, id, |entry| entry.settled.contains(allocation)).await;
 }
@@ -136,7 +136,8 @@ async fn a_failover_to_a_standby_continues_after_a_restart() {
     let (active, standby) = (id.instance(0), id.standby(0, 0));
     let lost = runs(&world, &active, "n1").await;
     let stands_by = runs(&world, &standby, "n2").await;
-    // Where it stands it is wanted there: the scheduler puts it nowhere before a standby is chosen.
+    // The active is requested on its own host: the scheduler must not place it before a standby is
+    // chosen.
     demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
     let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
     demand(&world, &standby, |entry| entry.max_processes == 0).await;
@@ -162,7 +163,7 @@ async fn a_failover_to_a_standby_continues_after_a_restart() {
     assert_eq!((&active.failover, &active.failures), (&None, &None));
 }
 
-/// The scheduler says of a lost node in one step that what was there had to leave and has ended.
+/// For a lost node, the scheduler publishes vacate and end in one step.
 #[tokio::test]
 async fn a_loss_and_an_end_in_one_update_start_a_failover() {
     let world = World::new().await;
@@ -194,7 +195,7 @@ async fn a_loss_and_an_end_in_one_update_start_a_failover() {
     demand(&world, &standby, |entry| asks(entry, None)).await;
 }
 
-/// Standbys 0-0 on n2 and 0-1 on n3, of an active on n1; 0-0 has started anew on n4 since.
+/// Standbys 0-0 on n2 and 0-1 on n3, the active on n1; 0-0 restarts on n4.
 #[tokio::test]
 async fn the_longest_running_standby_takes_over() {
     let world = World::new().await;
@@ -224,7 +225,7 @@ async fn the_longest_running_standby_takes_over() {
     demand(&world, &active, |entry| asks(entry, Some("n3"))).await;
 }
 
-/// The active's loss is heard first, and its failover has chosen already.
+/// The active is lost first, and its failover has already chosen.
 #[tokio::test]
 async fn a_standby_lost_during_a_failover_is_skipped_at_once() {
     let world = World::with(|settings| settings.request_timeout_ms = 600_000).await;
@@ -278,7 +279,7 @@ async fn last_hosts_outlive_restarts_and_deployments() {
     assert_ne!(again, id, "a deployment of its own");
     let entry = demand(&world, &again.instance(0), |entry| asks(entry, Some("n7"))).await;
     assert_eq!(entry.processor.unwrap().deployment, format!("{again}-1"));
-    // Somebody else's service of that name is another one.
+    // A service of another user with the same name is independent.
     let bob = world.user("bob");
     let other = submit(&bob, "/v1/services", &body, &fresh_key())
         .await
@@ -304,7 +305,7 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
         world.scheduler.ended(&first, failed(3));
         is_settled(&world, &id.instance(0), &first.id).await;
     }
-    // The count outlives the manager.
+    // The count survives a restart.
     world.kill_and_restart().await;
     for id in [&dies, &lives] {
         let (_, deployment) = shown(&world, id, |_| true).await;
@@ -324,7 +325,7 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
     );
     let entry = demand(&world, &lives.instance(0), |entry| entry.max_processes == 0).await;
     assert!(entry.processor.unwrap().failed);
-    // Degraded, it outlives the manager too; and ends FAILED when the others complete.
+    // The failed state survives a restart, and the service ends FAILED when the others complete.
     world.kill_and_restart().await;
     let (_, deployment) = shown(&world, &lives, |_| true).await;
     assert_eq!(processor(&deployment, "0").state, ProcessorState::Failed);
@@ -349,7 +350,7 @@ async fn a_service_completes_only_with_counted_retries() {
             .ended(&only, Exit::of(ExitCause::Success, ""));
     }
     world.in_state(&ends, WorkState::Completed).await;
-    // Kept up: held back for a moment, and asked for again.
+    // Kept running: held back briefly, then requested again.
     demand(&world, &stays.instance(0), |entry| entry.max_processes == 0).await;
     demand(&world, &stays.instance(0), |entry| entry.max_processes == 1).await;
 }
@@ -394,7 +395,7 @@ async fn invalid_settings_name_their_field() {
     assert_eq!(refusal(answer).0, 422);
 }
 
-/// Whether a fault domain can be found for it is the scheduler's to know (11.1).
+/// The scheduler knows whether a fault domain is available.
 #[tokio::test]
 async fn an_unplaceable_standby_has_a_reason_while_its_active_runs() {
     let world = World::new().await;

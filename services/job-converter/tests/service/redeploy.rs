@@ -1,5 +1,4 @@
-//! Services that are changed while they run: by number and by program, step by step, and over
-//! kills of the service that does it.
+//! Changes of running services: number and program, step by step, with kills in between.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +29,7 @@ async fn put(
     call.header(IF_MATCH, from).body(body).send().await
 }
 
-/// Every instance runs; by instance.
+/// All instances run; returns their allocations by instance.
 async fn up(world: &World, id: &WorkId, instances: u32) -> BTreeMap<u32, AllocationEntry> {
     let mut all = BTreeMap::new();
     for number in 0..instances {
@@ -40,7 +39,7 @@ async fn up(world: &World, id: &WorkId, instances: u32) -> BTreeMap<u32, Allocat
     all
 }
 
-/// What was dismissed leaves and ends.
+/// The stopped process leaves and ends.
 fn leaves(world: &World, entry: &AllocationEntry) {
     let left = world.scheduler.vacate_for(entry, VacateReason::WorkGone);
     world
@@ -55,7 +54,7 @@ fn program(entry: &hayward_job_converter_api::DemandEntry) -> String {
     }
 }
 
-/// The one that nothing is asked for, once there is one.
+/// The instance that requests nothing, once there is one.
 async fn held(world: &World, id: &WorkId) -> WorkId {
     until("one that is taken off", async || {
         let all = world.demand().await;
@@ -97,7 +96,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
         assert_eq!(view.state, WorkState::Running);
         assert!(view.reason.unwrap().contains("of an older deployment"));
         assert_eq!(deployment.generation, 2);
-        // While it has not ended nothing follows it.
+        // Its successor waits for its end.
         let left = world
             .scheduler
             .vacate_for(&old[&number], VacateReason::WorkGone);
@@ -127,7 +126,7 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     let ann = world.user("ann");
     let two = body("/bin/two", 1);
     put(&ann, (&id, "\"1\""), &two).await.unwrap();
-    // As after an answer that was lost.
+    // Repeated after a lost answer.
     let again = put(&ann, (&id, "\"1\""), &two).await.unwrap();
     assert_eq!(
         (again.changed, again.redeployed, again.generation),
@@ -161,7 +160,7 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     assert_eq!(refusal(put(&operator, from, &three).await).0, 403);
     let job = world.submit(crate::world::count(1)).await.id;
     assert_eq!(refusal(put(&ann, (&job, "\"1\""), &three).await).0, 404);
-    // None of that has changed anything.
+    // None of that changed anything.
     let entry = world.demand_of(&id.instance(0)).await;
     assert_eq!(program(&entry), "/bin/two");
     let _: Value = ann.delete(&format!("/v1/services/{id}")).await.unwrap();
@@ -196,7 +195,7 @@ async fn scaling_restarts_nothing_and_shows_what_still_ends() {
     .await;
     let (view, deployment) = shown(&world, &id, |it| it.processors.len() == 1).await;
     assert_eq!((view.processes.len(), deployment.healthy), (3, true));
-    // Wanted again before the last of it has ended: that is waited for.
+    // Requested again before its last process has ended: the request waits.
     let left = world.scheduler.vacate_for(&two[&1], VacateReason::WorkGone);
     put(&ann, (&id, "\"3\""), &body("/bin/one", 2))
         .await
@@ -229,7 +228,7 @@ async fn a_redeployment_outlives_kills_at_each_step() {
             .scheduler
             .vacate_for(&old[&number], VacateReason::WorkGone);
         world.kill_and_restart().await;
-        // Still waited for, though it was told to leave by the manager before.
+        // Still waits, although an earlier term stopped the process.
         shown(&world, &id, |it| it.outdated == u64::from(number) + 1).await;
         assert_eq!(held(&world, &id).await, work);
         world
@@ -268,7 +267,7 @@ async fn a_version_that_fails_is_not_given_to_the_others() {
     demand(&world, &last, |entry| entry.settled.contains(&broken.id)).await;
     let (_, deployment) = shown(&world, &id, |it| !it.healthy).await;
     assert_eq!(deployment.outdated, 1);
-    // Back to what it was: another deployment, and what is broken is replaced by it.
+    // Back to the first program: a new deployment that replaces the broken one.
     put(&ann, (&id, "\"2\""), &body("/bin/one", 2))
         .await
         .unwrap();

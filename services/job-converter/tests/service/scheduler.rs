@@ -1,4 +1,4 @@
-//! A scheduler that publishes what the test says, over the same routes as the real one.
+//! A fake scheduler that publishes what the test sets, over the same routes as the real one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Scheduler {
         });
     }
 
-    /// Grants a process for a demand entry and lets it run.
+    /// Grants a running process for a demand entry.
     pub fn grant(&self, demand: &DemandEntry) -> AllocationEntry {
         self.grant_on(demand, "node-1")
     }
@@ -149,7 +149,7 @@ impl Scheduler {
         self.change("allocations", entry.id.as_str(), None);
     }
 
-    /// Its demand is gone, and with it what was said of it.
+    /// Withdraws the verdict of ended demand.
     pub fn forget(&self, work: &WorkId) {
         self.change("verdicts", work.as_str(), None);
     }

@@ -1,4 +1,4 @@
-//! Submitting, reading and finding work again.
+//! Submitting, reading and listing work.
 
 use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
 use hayward_job_converter_api::{Timeline, WorkList, WorkState, WorkView};
@@ -45,7 +45,7 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
     assert_eq!(again.headers["idempotency-replayed"], "true");
     let other = submit(&ann, "/v1/jobs", &count(4), &key).await;
     assert_eq!(refusal(other).0, 422);
-    // Keys belong to their user.
+    // Keys are separate for each user.
     let bobs = submit(&world.user("bob"), "/v1/jobs", &count(4), &key)
         .await
         .unwrap();
@@ -161,7 +161,7 @@ async fn work_of_others_is_not_found() {
         403
     );
     assert_eq!(refusal(agent.get::<WorkView>(&path).await).0, 403);
-    // A service's id is not a job's, even with the right number.
+    // The number of a job under the prefix of a service is unknown.
     let other = path.replace("jobs/job_", "services/svc_");
     assert_eq!(
         refusal(world.user("ann").get::<WorkView>(&other).await).0,
@@ -214,8 +214,8 @@ async fn lists_are_paged_over_users_and_filtered() {
     assert_eq!(anns.changed.len(), 4);
 }
 
-/// W5, W7: what its user lets be done to it goes down to the scheduler and is seen, also after a
-/// crash; and while its node cannot be reached, what comes next is said.
+/// The choice reaches the demand and survives a crash; the view tells what happens to an
+/// unreachable process (W7).
 #[tokio::test(flavor = "multi_thread")]
 async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
     let mut world = World::mortal().await;
@@ -271,7 +271,7 @@ async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
     );
 }
 
-/// The scheduler is told which queue is meant; also after a restart.
+/// Also after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_a_submission_is_in_its_demand() {
     let mut world = World::mortal().await;
@@ -335,7 +335,7 @@ async fn a_dry_run_shows_the_result_and_changes_nothing() {
         world.rows("select count(*) from job_converter.work").await,
         0
     );
-    // The key was not spent on it.
+    // The dry run did not use up the key.
     submit(&ann, "/v1/jobs", &count(4), &key).await.unwrap();
 }
 

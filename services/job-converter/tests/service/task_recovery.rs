@@ -26,7 +26,8 @@ async fn a_crash_keeps_leases_and_outcomes() {
         .await;
 
     world.kill_and_restart().await;
-    // Progress is told now and then, so the view of before the crash may be older than the rows.
+    // Progress is published periodically, so the view from before the crash may be older than the
+    // rows.
     let told = until("what is recorded to be told", async || {
         let tasks = world.view(&job.id).await.tasks.unwrap();
         (tasks.succeeded == 3).then_some(tasks)
@@ -39,7 +40,7 @@ async fn a_crash_keeps_leases_and_outcomes() {
     let numbers: Vec<u64> = more.tasks.iter().map(|task| task.task).collect();
     assert_eq!(numbers, [3, 10, 11]);
     assert_eq!(more.tasks[0].attempt, 2);
-    // The reports of before the crash are repeated, as a runner does that had no answer.
+    // Reports without an answer are repeated.
     runner
         .report(who, (0..3).map(|task| ended(task, 1, 0)).collect())
         .await;
@@ -55,11 +56,11 @@ async fn a_crash_keeps_leases_and_outcomes() {
     );
 }
 
-/// Works until the job is over or the service does not answer.
+/// Works until the job has ended or the service does not answer.
 async fn work_on(runner: Runner, who: AllocationId) {
     let mut finished = Vec::new();
     loop {
-        // Whatever an answer before a crash leased is not held any more.
+        // Tasks of an answer before the crash are not held any more.
         let held = Some(Vec::new());
         let request = LeaseRequest {
             want: 7,

@@ -1,4 +1,4 @@
-//! Leasing and reporting tasks.
+//! Leases and reports of tasks.
 
 use hayward_job_converter_api::tasks::LeaseRequest;
 use hayward_job_converter_api::{Timeline, WorkState, WorkView};
@@ -157,7 +157,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     let answer = waiting.await.unwrap().unwrap();
     assert_eq!(numbers(&answer), [0, 1]);
     assert_eq!(answer.tasks[0].attempt, 1, "a lost node spends nothing");
-    // The end is taken note of, and forgotten when the scheduler buried it.
+    // The end is settled, and forgotten when the scheduler has removed it.
     until("the end to be settled", async || {
         world
             .demand_of(&job.id)
@@ -183,7 +183,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
             .await,
         0
     );
-    // What the lost process finished after all is taken.
+    // Late results of the lost process count.
     runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
     let late = &world.tasks(&job.id).await.tasks[0];
     assert_eq!((&late.allocation, &late.node), (&lost.id, &lost.node));
@@ -211,7 +211,7 @@ async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
     let runner = world.runner(&demand);
     let silent = AllocationId::new("alc_silent").unwrap();
     assert_eq!(numbers(&runner.lease(&silent, 1).await), [0]);
-    // This answer is lost; the next request names what is held.
+    // This answer is lost; the next request lists the held tasks.
     assert_eq!(numbers(&runner.lease(&process.id, 1).await), [1]);
     let request = LeaseRequest {
         want: 2,
@@ -335,7 +335,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
         })
         .await;
     }
-    // One that waits for tasks is answered at once, though there are tasks.
+    // A request that waits for tasks is answered at once.
     let request = LeaseRequest {
         want: 9,
         wait_ms: 20_000,
@@ -343,7 +343,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     };
     let answer = runner.ask(&request).await.unwrap();
     assert!(answer.done && answer.tasks.is_empty());
-    // What it has, it may end or give back.
+    // Held tasks may be finished or returned.
     let last = LeaseRequest {
         want: 9,
         returned: vec![2],
@@ -354,7 +354,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     assert!(answer.done && answer.tasks.is_empty());
     assert_eq!(numbers(&runner.lease(&other.id, 2).await), [2, 3]);
 
-    // Both end well; neither did so too soon, and the rest goes on elsewhere.
+    // Both succeed; neither end counts as failure, and the remaining tasks run elsewhere.
     for process in [&idle, &marked] {
         let entry = AllocationEntry {
             marked: mark.clone(),

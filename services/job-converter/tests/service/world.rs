@@ -1,4 +1,4 @@
-//! One job-converter on a database of its own, a scheduler beside it, and callers of every kind.
+//! Fixture: one job-converter on its own database, a fake scheduler, and clients of every role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub struct World {
 }
 
 impl World {
-    /// One that is not killed: it leads however busy the machine is.
+    /// A service that is not killed; its long lease survives a busy machine.
     pub async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// One that is killed: its successor waits for the lease to run out.
+    /// A service that is killed; its short lease lets the successor start soon.
     pub async fn mortal() -> Self {
         Self::with(|settings| settings.frame.lease_ms = 3_000).await
     }
@@ -99,7 +99,7 @@ impl World {
         self.running = Some(running);
     }
 
-    /// As a crash would, and up again.
+    /// Kills the service and starts it again.
     pub async fn kill_and_restart(&mut self) {
         self.kill();
         self.start().await;
@@ -109,7 +109,7 @@ impl World {
         self.running.take().unwrap().kill();
     }
 
-    /// Its newest commit.
+    /// Its last commit.
     pub fn revision(&self) -> u64 {
         self.running.as_ref().unwrap().publisher.revision()
     }
@@ -130,7 +130,7 @@ impl World {
         Client::new(&[self.url()], TokenSource::fixed(token)).unwrap()
     }
 
-    /// In order, and up again.
+    /// Stops the service in order and starts it again.
     pub async fn stop_and_restart(&mut self) {
         self.shutdown.begin();
         self.running.take().unwrap().stopped().await.unwrap();
@@ -186,7 +186,7 @@ impl World {
         self.demand().await.remove(id.as_str()).unwrap()
     }
 
-    /// A runner of a demand entry, with the token it was given.
+    /// A runner with the token in a demand entry.
     pub fn runner(&self, demand: &DemandEntry) -> Runner {
         let Program::RunTasks { token, .. } = &demand.launch.as_ref().unwrap().program else {
             panic!("{} runs no tasks", demand.work);
@@ -250,7 +250,7 @@ impl Runner {
     }
 }
 
-/// A request that asks for nothing.
+/// A request for no tasks.
 pub fn quiet(allocation: &AllocationId) -> LeaseRequest {
     LeaseRequest {
         allocation: allocation.clone(),
@@ -292,7 +292,7 @@ pub fn count(count: u64) -> Value {
     json!({ "command": ["/bin/echo", "{task}"], "tasks": { "count": count } })
 }
 
-/// The status and the pointers of a refusal.
+/// Status and pointers of a refusal.
 pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
     let error = answer.unwrap_err();
     let problem = error

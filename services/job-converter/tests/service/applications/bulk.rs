@@ -1,4 +1,4 @@
-//! Many tasks in one request (A16): one result each, in order, or all or nothing.
+//! Bulk requests for tasks: one result each in order, or all or nothing (A16).
 
 use hayward_job_converter_api::applications::BulkTasksAdded;
 use hayward_service::client::{Answer, Client, ClientError};

@@ -1,5 +1,5 @@
-//! What has completed and what has not: only a process that ended by itself with status 0 makes a
-//! task `Completed`, and an application in no queue never runs.
+//! Ends of tasks: only exit status 0 completes a task, and an application without a queue never
+//! runs.
 
 use hayward_rm_scheduler_api::WaitReason;
 use hayward_vocabulary::{Exit, ExitCause};
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{put, put_task, task, world};
 use crate::world::World;
 
-/// A task of a plain application runs and ends like this.
+/// Runs a task of a plain application and ends it with this exit.
 async fn ends(world: &World, name: &str, exit: Exit) {
     let ann = world.user("ann");
     put_task(&ann, "app", name, &task()).await;
@@ -59,7 +59,7 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
     }
 }
 
-/// Its process is gone, and nobody has heard how it ended.
+/// Its process is gone and its exit was never observed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_with_an_unobserved_end_is_killed() {
     let world = world().await;
@@ -74,7 +74,7 @@ async fn a_task_with_an_unobserved_end_is_killed() {
     assert!(view.warnings[0].message.contains("the exit is unknown"));
 }
 
-/// It is over when its last task is: after 30 s, in which another could be added.
+/// It ends 30 s after its last task, since another task may be added.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_without_a_successful_task_has_failed() {
     let world = world().await;
@@ -92,7 +92,7 @@ async fn an_application_without_a_successful_task_has_failed() {
     assert!(failure.message.ends_with("1 Killed"), "{failure:?}");
 }
 
-/// With or without tasks: it is asked about before it is accepted, as a gang is.
+/// With or without tasks, its queue is asked before it is accepted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! Gangs: asked for as a whole, held as rows, and given up whole.
+//! Gangs: requested, stored and released as a whole.
 
 mod unseen;
 
@@ -50,8 +50,8 @@ impl World {
         .await
     }
 
-    /// As the scheduler of queues does: all of them in one commit would be one news; here one after
-    /// the other, which must do as well.
+    /// Grants members one after the other; the real scheduler grants all in one commit, and both
+    /// must work.
     async fn grant_gang(&self, id: &str) -> Vec<AllocationEntry> {
         let demand = self.group(id).await;
         let nodes = (0..demand.max_processes).map(|at| format!("node-{at}"));
@@ -78,7 +78,7 @@ fn gone(entry: &AllocationEntry, reason: VacateReason, world: &World) {
     world.scheduler.ended(&entry, Exit::of(cause, "it went"));
 }
 
-/// AP-7, AP-8 and AP-11: asked for whole, held, and replaced; the counters of 5.4 hold.
+/// Requested as a whole, held and replaced; the counters match.
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     let world = world().await;
@@ -96,7 +96,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     );
     assert_eq!((demand.kind, demand.max_processes), (WorkKind::Job, 2));
     assert!(demand.launch.is_none());
-    // Nobody has said yet that it can be served.
+    // The scheduler has not judged it yet.
     let view = world.app("app").await;
     assert_eq!(view.state, "Submitted");
     world
@@ -117,7 +117,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
         let placeholder = demand.part.clone().unwrap().replaces.unwrap();
         let place = places.iter().find(|it| it.id == placeholder).unwrap();
         assert!(placed.insert(placeholder, demand.work.clone()).is_none());
-        // The exchange is one commit of the scheduler.
+        // The scheduler makes the exchange in one commit.
         let process = world.scheduler.grant_on(&demand, place.node.as_str());
         gone(place, VacateReason::Replaced, &world);
         world.task_in("app", name, "Bound").await;
@@ -133,8 +133,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
 }
 
-/// Room that a gang holds is counted from the moment on in which it was granted: between the two
-/// no tick passes.
+/// A granted gang counts from its grant on, without a tick in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_was_granted_reserves_in_the_moment_in_which_it_is_accepted() {
     let world = World::with(|settings| settings.application_tick_ms = 700).await;
@@ -150,7 +149,7 @@ async fn a_gang_that_was_granted_reserves_in_the_moment_in_which_it_is_accepted(
     assert_eq!(at("Accepted"), at("Reserving"));
 }
 
-/// All members are lost with their nodes: others are asked for, and their owner is warned.
+/// All members are lost with their nodes: others are requested and the owner is warned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     let world = world().await;
@@ -190,7 +189,7 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     assert!(demand.part.unwrap().replaces.is_some());
 }
 
-/// 2.9: it is one of its tasks, and nobody else's; the gang needs one less from then on.
+/// The owner may return a placeholder; the gang needs one member less then.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_gives_one_placeholder_back() {
     let world = world().await;
@@ -216,7 +215,7 @@ async fn an_owner_gives_one_placeholder_back() {
     assert!(!view.timers.contains_key("gang_repair"));
 }
 
-/// AP-12 and 5.2: what the scheduler says of a gang at once.
+/// The scheduler's refusal of a gang.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     let world = world().await;
@@ -237,7 +236,7 @@ async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
         (status, told["failureCode"].as_str()),
         (409, Some("rejected"))
     );
-    // 2.1, rule 6
+    // The id can be used again.
     let path = "/v1/applications/app";
     ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
     assert_eq!(put(&ann, "app", &gang("", 1)).await.0, 201);
@@ -267,7 +266,7 @@ async fn a_bad_group_is_refused_or_dropped_when_lenient() {
     assert!(view.task_groups.is_empty() && view.warnings.len() == 2);
 }
 
-/// AP-9 and 5.5, Soft: what is held and what waits is given up, and its tasks go on one by one.
+/// Soft style: placeholders are released and the tasks continue one by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_soft_timeout_runs_the_application_without_its_gang() {
     let world = world().await;
@@ -307,7 +306,7 @@ async fn a_soft_timeout_runs_the_application_without_its_gang() {
     world.counters("app", (3, 0, 3)).await;
 }
 
-/// 17.2 and 17.7: nothing was ever granted, and the application has failed with its code.
+/// Without any grant, the application fails with its code.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     let world = world().await;
@@ -332,7 +331,7 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     assert_eq!(put(&ann, "app", &gang(policy, 2)).await.0, 200);
 }
 
-/// AP-10 and 17.6: the task needs more than its placeholders hold.
+/// The task needs more than its placeholders hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_larger_than_its_group_is_placed_on_its_own() {
     let world = world().await;
@@ -350,7 +349,7 @@ async fn a_task_larger_than_its_group_is_placed_on_its_own() {
     assert_eq!(world.demand().await.len(), 1);
 }
 
-/// I13 and 5.6: a placeholder that is lost is asked for again, with the rest held.
+/// A lost placeholder is requested again while the others are held (I13).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
     let world = world().await;
@@ -376,7 +375,7 @@ async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
     assert_eq!(view.failure.unwrap().code, "gang_short");
 }
 
-/// The table of 5.6: the placeholder went before its place was taken.
+/// The placeholder is lost before it is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting() {
     let world = world().await;
@@ -387,7 +386,7 @@ async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting(
     let demand = world.asked("app", "a").await;
     assert_eq!(demand.part.unwrap().replaces, Some(places[0].id.clone()));
     gone(&places[0], VacateReason::NodeLost, &world);
-    // A placeholder is asked for again, and the task takes that one's place.
+    // A placeholder is requested again, and the task replaces that one.
     let again = until("another placeholder wanted", async || {
         let entry = world.group("app").await;
         Some(entry).filter(|it| it.settled.contains(&places[0].id))
@@ -401,7 +400,7 @@ async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting(
     .await;
 }
 
-/// 5.7: what is left over goes when its application is complete.
+/// Unused placeholders are released when their application completes.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_placeholders_end_with_their_application() {
     let world = world().await;
@@ -415,7 +414,7 @@ async fn unused_placeholders_end_with_their_application() {
     assert!(world.demand().await.is_empty());
 }
 
-/// A crash in the middle of reserving, and one in the middle of an exchange (4.4).
+/// Crashes while reserving and during a replacement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
     let mut world = mortal().await;

@@ -1,4 +1,4 @@
-//! What is whose, how much there may be, and that all of it ends.
+//! Owners, limits and ends of applications.
 
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationView, TaskAccepted, Told,
@@ -108,7 +108,7 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
     assert_eq!(put(&ann, "gang", &gang).await.0, 201);
 }
 
-/// One user does not fill what there is for all.
+/// One user cannot use up the total limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_of_one_user_are_bounded() {
     let mut world = World::with(|settings| {
@@ -151,7 +151,7 @@ async fn the_tasks_of_one_user_are_bounded() {
     assert_eq!(problem(call.answer::<ApplicationView>().await).0, 429);
     assert_eq!(put_task(&bob, "bobs", "a", &task()).await.0, 201);
     assert_eq!(put_task(&bob, "bobs", "b", &task()).await.0, 201);
-    // What ended, and what was removed, makes room again.
+    // Ended and removed tasks do not count.
     assert!(tell(&ann, "one/tasks/a", "complete").await.applied);
     assert_eq!(put(&ann, "gang", &gang).await.0, 201);
     let gone = ann.call(Method::DELETE, "/v1/applications/two?force=true");
@@ -159,7 +159,7 @@ async fn the_tasks_of_one_user_are_bounded() {
     assert_eq!(put_task(&ann, "one", "c", &task()).await.0, 201);
 }
 
-/// Nothing is kept for ever because nothing was in it.
+/// Empty applications end too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_without_tasks_ends_on_request() {
     let world = world().await;

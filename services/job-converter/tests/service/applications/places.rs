@@ -1,5 +1,5 @@
-//! What a task says of the nodes it may use and of who yields to whom reaches the scheduler, and
-//! what means nothing there is refused.
+//! Placement constraints and preemption flags of tasks reach the scheduler; invalid ones are
+//! refused.
 
 use hayward_job_converter_api::applications::TaskAccepted;
 use hayward_rm_scheduler_api::WaitReason;
@@ -40,7 +40,7 @@ async fn a_task_has_its_node_and_preemption_flags() {
     );
 }
 
-/// In a queue or not.
+/// With and without a queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_respect_nodes_and_anti_affinity() {
     let world = world().await;
@@ -129,7 +129,7 @@ async fn an_invalid_task_is_refused_with_all_faults() {
     }
 }
 
-/// It would pass all rules of its pool: who sends it along hears that it does not.
+/// The tag would bypass all rules; the answer warns that it has no effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tag_that_asks_for_a_recovery_queue_is_answered() {
     let world = world().await;

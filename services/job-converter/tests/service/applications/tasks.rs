@@ -1,4 +1,4 @@
-//! Tasks: one process each, its end told on, and a restart in the middle.
+//! Tasks: one process each, the report of its end, and a restart in between.
 
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_vocabulary::{Exit, ExitCause, Program};
@@ -15,7 +15,7 @@ fn well() -> Exit {
     }
 }
 
-/// AP-3
+/// Repeating a task changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_task_is_not_added_and_an_unknown_one_is_no_error() {
     let world = world().await;
@@ -67,13 +67,13 @@ async fn a_task_is_one_process_and_its_end_is_the_end_of_the_task() {
     assert_eq!(view.tasks[0].exit.as_ref().and_then(|it| it.code), Some(0));
     assert!(world.demand().await.is_empty());
     assert!(view.timers.contains_key("completing"));
-    // A new task brings it back (5.7).
+    // A new task makes the application run again.
     put_task(&ann, "app", "u", &task()).await;
     world.asked("app", "u").await;
     world.app_in("app", "Running", "Running").await;
 }
 
-/// AP-5, and what is told to end by its owner.
+/// Also ends a task on request of its owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_completed_task_releases_its_ask_or_allocation() {
     let world = world().await;
@@ -144,8 +144,7 @@ async fn a_preempted_task_is_killed_and_a_refused_one_fails() {
     assert!(world.demand().await.is_empty());
 }
 
-/// AP-20 as far as it is this service's: what was acknowledged is there after a crash, and what
-/// stands is whose it was.
+/// Acknowledged state survives a crash, and allocations keep their tasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn applications_survive_a_crash() {
     let mut world: World = mortal().await;

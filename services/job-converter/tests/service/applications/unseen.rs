@@ -1,4 +1,4 @@
-//! What happens to a gang while nobody looks, and what its owner does in the middle of an exchange.
+//! Events of a gang during a restart, and completions during a replacement.
 
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_testkit::until;
@@ -38,7 +38,7 @@ async fn an_end_during_a_restart_is_settled_and_the_gang_continues() {
     assert!(!view.timers.contains_key("gang_repair"));
 }
 
-/// The scheduler has made the exchange before it hears that nobody wants it any more.
+/// The scheduler makes the exchange before it sees that the task was completed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_is_completed_during_its_exchange_is_no_loss() {
     let world = world().await;
@@ -57,7 +57,7 @@ async fn a_task_that_is_completed_during_its_exchange_is_no_loss() {
     assert!(group.settled.contains(&chosen));
 }
 
-/// What waits for an exchange is not forgotten when the exchange is called off.
+/// A task that waits for a replacement survives its cancellation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_survives_the_failure_of_its_application_during_a_replacement() {
     let world = world().await;

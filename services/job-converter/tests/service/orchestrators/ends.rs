@@ -1,4 +1,4 @@
-//! How what Hayward runs for an orchestrator ends, and what is told to go.
+//! Ends of launched work of orchestrators.
 
 use hayward_job_converter_api::orchestrators::Standing;
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -65,7 +65,7 @@ async fn a_launched_process_ends_only_when_its_allocation_ends() {
     world.scheduler.ended(&share, done);
     let told = async || one.share(&world, &share.id).await?.exit;
     until("its end", told).await;
-    // The same map again: what it does not name as running is let go.
+    // The same map again: shares it does not name as running are settled.
     let said = with(launched(job()), processes(&[(&share, "stopped")]));
     one.again(&world, json!({ "a": said })).await;
     let settled = one.demanded(&world, "a").await.settled;
@@ -93,7 +93,7 @@ async fn a_service_that_returns_its_share_continues_elsewhere() {
     let demand = one.demanded(&world, "s").await;
     assert!(demand.max_processes == 1 && demand.settled.contains(&share.id));
 
-    // The next one ends by itself, and the service with it.
+    // The next process ends by itself, and the service with it.
     let next = world.scheduler.grant_on(&demand, "node-2");
     one.has(&world, &next).await;
     one.put(&world, says(&next, "running")).await;

@@ -1,4 +1,4 @@
-//! What becomes of a map and of its entries.
+//! Results of maps and their entries.
 
 use hayward_job_converter_api::orchestrators::{MapCounts, OrchestratorList, Standing};
 use hayward_rm_scheduler_api::WaitReason;
@@ -35,7 +35,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
     assert_eq!(one.demanded(&world, "a").await.work, id);
     assert!(one.standing(&world, "b").await.is_none());
 
-    // Silence ends nothing, and is said.
+    // Without maps the work continues, and the view says so.
     let view = one.view(&world).await;
     assert!(view.silent && view.note.unwrap().contains("stays as it is"));
     assert_eq!(
@@ -44,7 +44,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
     );
     assert_eq!(view.counts.waiting, 1);
 
-    // Too early (3.5).
+    // The map is too early.
     world.settings.orchestrator_least_ms = 600_000;
     world.settings.frame.lease_ms = 60_000;
     world.stop_and_restart().await;
@@ -106,7 +106,7 @@ async fn map_entries_arrive_change_end_and_disappear() {
     );
     assert!(one.standing(&world, "done").await.is_none());
 
-    // The same map once more, and as the next one: nothing is different.
+    // The same map again, and as the next one: no difference.
     let before = one.set(&world).await;
     let revision = one.again(&world, map.clone()).await.revision;
     let again = one.again(&world, map.clone()).await;
@@ -172,7 +172,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     });
     let answer = one.put(&world, map).await;
     assert_eq!((answer.counts.new, answer.counts.refused), (1, 4));
-    // All below the field of the entries.
+    // All pointers are below the field of the entries.
     let below = |pointer: &'_ str| {
         pointer
             .strip_prefix("/")
@@ -201,7 +201,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     assert_eq!((whose.state, whose.id), (Standing::Refused, None));
     assert_eq!(one.view(&world).await.faults.len(), 4);
 
-    // What is bad now and was good before stays as it was; what is good now is taken.
+    // A faulty entry keeps its last good state; a corrected one is accepted.
     let bad = with(job(), json!({ "colour": "red" }));
     let answer = one
         .put(&world, json!({ "good": bad, "whose": job() }))
@@ -216,7 +216,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     assert!(good.detail.unwrap().contains("the one before is in force"));
     assert!(one.standing(&world, "kind").await.is_none());
 
-    // The scheduler refuses too: told once, then no more asked for, until the entry is another.
+    // The scheduler's refusal is reported once; the entry is not requested until it changes.
     let id = one.demanded(&world, "whose").await.work;
     world.scheduler.judge(&id, WaitReason::UnknownClass, true);
     let refused = async || {
@@ -305,7 +305,7 @@ async fn several_orchestrators_own_only_their_own() {
         .map(|it| it.name.as_str())
         .collect();
     assert_eq!(names, ["one", "two"]);
-    // A6
+    // Cursors belong to their list (A6).
     let route = "/v1/orchestrators?limit=1";
     let page: OrchestratorList = operator.get(route).await.unwrap();
     let next = page.next_cursor.unwrap();
@@ -316,7 +316,7 @@ async fn several_orchestrators_own_only_their_own() {
     assert_eq!(rest.orchestrators[0].name.as_str(), "two");
     assert_eq!((rest.orchestrators.len(), rest.next_cursor), (1, None));
 
-    // One goes with all its work, and its token with it; the other is as it was.
+    // Removing an orchestrator ends its work and its token; the other is not affected.
     let _: Option<Value> = operator.delete("/v1/orchestrators/one").await.unwrap();
     until("its demand to go", async || {
         (world.demand().await.into_keys().collect::<Vec<_>>() == [of_two.work.to_string()])

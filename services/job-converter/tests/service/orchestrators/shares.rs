@@ -1,4 +1,4 @@
-//! Shares: given, reported, given back, and what a restart leaves of them.
+//! Shares: granted, reported, returned, and restored after a restart.
 
 use hayward_job_converter_api::orchestrators::Standing;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::world::{Orchestrator, job, processes, with};
 use crate::world::World;
 
-/// Three shares of the job `a`, of which the orchestrator knows.
+/// Three shares of the job `a` that the orchestrator has read.
 async fn three(world: &World, one: &Orchestrator) -> [AllocationEntry; 3] {
     let demand = one.demanded(world, "a").await;
     let shares = ["node-1", "node-2", "node-2"].map(|node| world.scheduler.grant_on(&demand, node));
@@ -39,7 +39,7 @@ async fn processes_are_reconciled_on_every_map() {
     let standing = one.standing(&world, "a").await.unwrap();
     assert_eq!((standing.state, standing.held), (Standing::Held, 3));
 
-    // Newly present, and one that is being started.
+    // A new one, and one that is starting.
     let started = with(
         job(),
         processes(&[(&x, "running"), (&y, "initialising"), (&z, "running")]),
@@ -48,7 +48,7 @@ async fn processes_are_reconciled_on_every_map() {
     let told = one.demanded(&world, "a").await.orchestrated.unwrap();
     assert!(told.running.contains(&x.id) && !told.running.contains(&y.id));
 
-    // One is complete, one is not named any more.
+    // One is complete, one is no longer named.
     let later = with(
         job(),
         processes(&[(&x, "running"), (&y, "initialisation_failed")]),
@@ -60,7 +60,7 @@ async fn processes_are_reconciled_on_every_map() {
     assert!(one.share(&world, &y.id).await.is_none());
     assert_eq!(one.standing(&world, "a").await.unwrap().held, 1);
 
-    // Buried, nothing of it is kept; a map that still tells of it tells nothing.
+    // Removed, nothing of it is stored; a map that still names it changes nothing.
     world.scheduler.bury(&y);
     world.scheduler.bury(&z);
     let gone = async || {
@@ -146,7 +146,8 @@ async fn a_vacating_share_stays_until_the_map_returns_it() {
     one.put(&world, runs(&[&y, &z])).await;
     assert!(one.demanded(&world, "a").await.settled.contains(&x.id));
 
-    // The node of another is lost: its room is gone at once, and it is told until it is heard.
+    // The node of another share is lost: its quanta are released at once, and it is listed until it
+    // is read.
     let purged = world.scheduler.vacate_for(&y, VacateReason::NodeLost);
     world
         .scheduler
@@ -175,7 +176,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     let (set, view) = (one.set(&world).await, one.view(&world).await);
     let demand = one.demanded(&world, "a").await;
 
-    // job-converter dies; while it is away a share leaves.
+    // job-converter is killed, and a share leaves meanwhile.
     world.running.take().unwrap().kill();
     world.scheduler.bury(&z);
     world.start().await;
@@ -201,7 +202,7 @@ async fn restarts_of_both_sides_lose_nothing() {
         "the same map says nothing new"
     );
 
-    // The orchestrator loses its memory: it takes over, and is not believed where it is silent.
+    // The orchestrator loses its memory: it takes over, and shares it does not name are retained.
     (one.lineage, one.sequence) = ("second", 1);
     let answer = one.again(&world, json!({ "a": job() })).await;
     assert!(answer.applied && answer.takeover);
@@ -222,7 +223,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     .await;
     assert!(one.demanded(&world, "a").await.settled.contains(&y.id));
 
-    // The old life is not heard any more, also after another restart.
+    // The old lineage is ignored, also after another restart.
     world.kill_and_restart().await;
     (one.lineage, one.sequence) = ("first", 99);
     let old = one.again(&world, json!({ "b": job() })).await;
@@ -321,7 +322,7 @@ async fn launched_work_reports_its_exit() {
         let told = async || one.share(&world, &share.id).await?.exit;
         assert_eq!(until("its end", told).await.cause, ExitCause::UserError);
     }
-    // The service is over with it; the job is held back for a while.
+    // The service has ended with it; the job is held back.
     assert!(one.demand(&world, "s").await.is_none());
     assert_eq!(
         one.standing(&world, "s").await.unwrap().state,
@@ -333,7 +334,7 @@ async fn launched_work_reports_its_exit() {
     };
     until("the hold to end", again).await;
 
-    // The next map lets go of what has ended.
+    // The next map settles what has ended.
     one.put(&world, map).await;
     assert!(one.share(&world, &of_job.id).await.is_none());
     assert!(one.demanded(&world, "a").await.settled.contains(&of_job.id));

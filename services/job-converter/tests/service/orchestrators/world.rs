@@ -1,4 +1,4 @@
-//! An orchestrator as a test plays it.
+//! A fake orchestrator.
 
 use std::collections::BTreeMap;
 
@@ -49,13 +49,13 @@ impl Orchestrator {
         format!("/v1/orchestrators/{}/publication", self.name)
     }
 
-    /// The next map of its lineage.
+    /// Puts the next map of its lineage.
     pub async fn put(&mut self, world: &World, work: Value) -> MapAnswer {
         self.sequence += 1;
         self.again(world, work).await
     }
 
-    /// A map with the sequence of the last one.
+    /// Puts a map with the last sequence.
     pub async fn again(&self, world: &World, work: Value) -> MapAnswer {
         self.try_put(world, work).await.unwrap()
     }
@@ -97,13 +97,13 @@ impl Orchestrator {
         }
     }
 
-    /// Waits until it was told of a share.
+    /// Waits until it can read a share.
     pub async fn has(&self, world: &World, entry: &AllocationEntry) -> ShareEntry {
         let what = format!("{} to hear of {}", self.name, entry.id);
         until(&what, async || self.share(world, &entry.id).await).await
     }
 
-    /// The demand of one of its pieces of work.
+    /// The demand of a piece of its work.
     pub async fn demand(&self, world: &World, work: &str) -> Option<DemandEntry> {
         let id = self.standing(world, work).await?.id?;
         world.demand().await.remove(id.as_str())
@@ -121,7 +121,7 @@ pub fn job() -> Value {
     json!({ "kind": "job", "state": "running", "owner": "ada", "max_processes": 3 })
 }
 
-/// An entry with other words in it.
+/// An entry with changed fields.
 pub fn with(mut entry: Value, words: Value) -> Value {
     if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), words) {
         entry.extend(more);
