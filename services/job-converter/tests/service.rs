@@ -1,15 +1,14 @@
 //! job-converter over HTTP, on a real Postgres, with a fake scheduler, including kills and
 //! restarts.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a world that cannot be made fails its test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failing fixture fails its test")]
 
 #[path = "service/applications.rs"]
 mod applications;
 #[path = "service/changes.rs"]
 mod changes;
+#[path = "service/fixture.rs"]
+mod fixture;
 #[path = "service/groups.rs"]
 mod groups;
 #[path = "service/invariants.rs"]
@@ -36,8 +35,6 @@ mod task_recovery;
 mod tasks;
 #[path = "service/trials.rs"]
 mod trials;
-#[path = "service/world.rs"]
-mod world;
 
 #[test]
 fn the_description_is_the_one_that_was_agreed() {

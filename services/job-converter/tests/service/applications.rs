@@ -23,15 +23,15 @@ use hayward_testkit::until;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 /// A fixture with frequent ticks.
-pub async fn world() -> World {
-    World::with(quick).await
+pub async fn fixture() -> Fixture {
+    Fixture::with(quick).await
 }
 
-pub async fn mortal() -> World {
-    World::with(|settings| {
+pub async fn with_short_lease() -> Fixture {
+    Fixture::with(|settings| {
         quick(settings);
         settings.frame.lease_ms = 3_000;
     })
@@ -63,7 +63,7 @@ pub fn of_group(group: &str) -> Value {
     json!({ "command": ["/bin/work"], "taskGroupName": group })
 }
 
-impl World {
+impl Fixture {
     pub async fn app(&self, id: &str) -> ApplicationView {
         let ann = self.user("ann");
         ann.get(&format!("/v1/applications/{id}")).await.unwrap()
@@ -89,7 +89,7 @@ impl World {
     }
 
     /// The demand of a task, once it is published.
-    pub async fn asked(&self, id: &str, task: &str) -> DemandEntry {
+    pub async fn requested(&self, id: &str, task: &str) -> DemandEntry {
         until(&format!("demand of {task}"), async || {
             let view = self.app(id).await;
             let work = view.tasks.iter().find(|it| it.id == task)?.work.clone();
@@ -100,18 +100,18 @@ impl World {
 
     /// Publishes a verdict for an application that asks for admission to its queue.
     pub async fn judge_queue(&self, reason: WaitReason, refused: bool) -> DemandEntry {
-        let asked = until("a question about a queue", async || {
+        let requested = until("a question about a queue", async || {
             let demand = self.demand().await.into_values();
             let is_question = |it: &DemandEntry| {
                 let part = it.work.as_str().rsplit_once('.');
                 part.is_some_and(|(_, part)| part == "q")
             };
-            let mut asked = demand.filter(is_question);
-            asked.next()
+            let mut requested = demand.filter(is_question);
+            requested.next()
         });
-        let asked = asked.await;
-        self.scheduler.judge(&asked.work, reason, refused);
-        asked
+        let requested = requested.await;
+        self.scheduler.judge(&requested.work, reason, refused);
+        requested
     }
 
     pub async fn task_in(&self, id: &str, task: &str, state: &str) {
@@ -142,8 +142,8 @@ pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Valu
 /// Also checks which applications a user sees.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_submission_lists_its_ignored_fields() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     let (status, view) = put(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
     assert_eq!((status, view.state.as_str()), (201, "New"));
     assert!(view.tasks.is_empty());
@@ -151,7 +151,7 @@ async fn a_second_submission_lists_its_ignored_fields() {
     assert_eq!((status, view.queue_name.as_str()), (200, "root.a"));
     assert_eq!(view.ignored_fields, ["queueName"]);
 
-    let bob = world.user("bob");
+    let bob = fixture.user("bob");
     let call = bob.call(Method::PUT, "/v1/applications/app00001");
     let taken = call.body(&json!({})).answer::<ApplicationView>().await;
     assert_eq!(problem(taken).0, 409);
@@ -162,7 +162,7 @@ async fn a_second_submission_lists_its_ignored_fields() {
     put(&bob, "bobs", &json!({})).await;
     let own: ApplicationList = bob.get("/v1/applications").await.unwrap();
     assert_eq!(own.items.len(), 1);
-    let olga = world.client("olga", &[hayward_service::auth::Scope::Operator]);
+    let olga = fixture.client("olga", &[hayward_service::auth::Scope::Operator]);
     let page: ApplicationList = olga.get("/v1/applications?limit=1").await.unwrap();
     let cursor = page.next_cursor.unwrap();
     let path = format!("/v1/applications?limit=1&cursor={cursor}");
@@ -177,8 +177,8 @@ async fn a_second_submission_lists_its_ignored_fields() {
 /// A waiting task prevents a removal, an ended one does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_with_live_tasks_is_removed_only_by_force() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     for id in ["one", "two", "three"] {
         put(&ann, id, &json!({})).await;
     }
@@ -192,16 +192,16 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
         let ann = ann.clone();
         async move { ann.call(Method::DELETE, path).answer::<()>().await }
     };
-    let (status, told) = problem(remove("one").await);
+    let (status, reported) = problem(remove("one").await);
     assert_eq!(status, 409);
-    assert_eq!(told["blockingTasks"], json!(["/remove-test-00001"]));
-    world.asked("one", "t").await;
+    assert_eq!(reported["blockingTasks"], json!(["/remove-test-00001"]));
+    fixture.requested("one", "t").await;
     assert_eq!(remove("two").await.unwrap().status.as_u16(), 204);
     assert_eq!(problem(remove("two").await).0, 404);
-    assert_eq!(world.app("three").await.id, "three");
+    assert_eq!(fixture.app("three").await.id, "three");
     assert_eq!(remove("one?force=true").await.unwrap().status.as_u16(), 204);
     until("its demand to go", async || {
-        world.demand().await.is_empty().then_some(())
+        fixture.demand().await.is_empty().then_some(())
     })
     .await;
 }
@@ -209,15 +209,15 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
 /// The pool of an application, as of a job; also after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_may_name_the_pool_whose_queues_are_meant() {
-    let mut world = mortal().await;
-    let ann = world.user("ann");
+    let mut fixture = with_short_lease().await;
+    let ann = fixture.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "pool": "batch", "queueName": "root.a", "taskGroups": [group] });
     let (status, view) = put(&ann, "gang", &gang).await;
     assert_eq!((status, view.pool.as_deref()), (201, Some("batch")));
     put(&ann, "alone", &json!({ "pool": "batch" })).await;
     put_task(&ann, "alone", "t", &task()).await;
-    world.judge_queue(WaitReason::Satisfied, false).await;
+    fixture.judge_queue(WaitReason::Satisfied, false).await;
     put(&ann, "plain", &json!({})).await;
     put_task(&ann, "plain", "t", &task()).await;
     let other = json!({ "pool": "gpu", "queueName": "root.a", "taskGroups": gang["taskGroups"] });
@@ -226,43 +226,43 @@ async fn an_application_may_name_the_pool_whose_queues_are_meant() {
     assert_eq!(view.ignored_fields, ["pool"]);
     for restarts in [false, true] {
         if restarts {
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
-        let work = world.app("gang").await.task_groups[0].work.clone();
-        let asked = until("demand of the gang", async || {
-            world.demand().await.remove(work.as_str())
+        let work = fixture.app("gang").await.task_groups[0].work.clone();
+        let requested = until("demand of the gang", async || {
+            fixture.demand().await.remove(work.as_str())
         });
-        let queued = asked.await.queued.unwrap();
+        let queued = requested.await.queued.unwrap();
         let named = (queued.pool.as_deref(), queued.queue.as_deref());
         assert_eq!(named, (Some("batch"), Some("root.a")));
-        let queued = world.asked("alone", "t").await.queued.unwrap();
+        let queued = fixture.requested("alone", "t").await.queued.unwrap();
         assert_eq!(
             (queued.pool.as_deref(), queued.queue),
             (Some("batch"), None)
         );
-        assert!(world.asked("plain", "t").await.queued.is_none());
-        assert_eq!(world.app("plain").await.pool, None);
+        assert!(fixture.requested("plain", "t").await.queued.is_none());
+        assert_eq!(fixture.app("plain").await.pool, None);
     }
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     for bad in ["", "  ", "a\0b", &"x".repeat(600)] {
         let call = ann.call(Method::PUT, "/v1/applications/bad");
         let refused = call
             .body(&json!({ "pool": bad }))
             .answer::<ApplicationView>();
-        let (status, told) = problem(refused.await);
+        let (status, reported) = problem(refused.await);
         assert_eq!(status, 422, "{bad:?}");
-        assert_eq!(told["errors"][0]["pointer"], json!("/pool"));
+        assert_eq!(reported["errors"][0]["pointer"], json!("/pool"));
     }
 }
 
 /// Refused transitions are answered, not dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_transition_has_its_reason() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     let settled = |view: &ApplicationView| view.state == "Running";
     put(&ann, "app", &json!({})).await;
-    world.app_until("app", "it runs", settled).await;
+    fixture.app_until("app", "it runs", settled).await;
     assert!(tell(&ann, "app", "complete").await.applied);
     let again = tell(&ann, "app", "complete").await;
     assert_eq!(
@@ -272,27 +272,30 @@ async fn a_refused_transition_has_its_reason() {
     assert_eq!(again.state.as_deref(), Some("Completed"));
     let path = "/v1/applications/app/tasks/late";
     let late = ann.call(Method::PUT, path).body(&task());
-    let (status, told) = problem(late.answer::<TaskAccepted>().await);
-    assert_eq!((status, told["state"].as_str()), (409, Some("Completed")));
+    let (status, reported) = problem(late.answer::<TaskAccepted>().await);
+    assert_eq!(
+        (status, reported["state"].as_str()),
+        (409, Some("Completed"))
+    );
 
     put(&ann, "bad", &json!({})).await;
-    world.app_until("bad", "it runs", settled).await;
+    fixture.app_until("bad", "it runs", settled).await;
     assert!(tell(&ann, "bad", "fail").await.applied);
     assert!(tell(&ann, "bad", "fail").await.applied);
     let late = ann.call(Method::PUT, "/v1/applications/bad/tasks/late");
-    let (status, told) = problem(late.body(&task()).answer::<TaskAccepted>().await);
+    let (status, reported) = problem(late.body(&task()).answer::<TaskAccepted>().await);
     assert_eq!(
-        (status, told["failureCode"].as_str()),
+        (status, reported["failureCode"].as_str()),
         (409, Some("reported"))
     );
 
     let body = json!({ "applicationId": "app", "terminationType": "TIMEOUT" });
-    let told: Told = ann
+    let reported: Told = ann
         .post("/v1/allocations/none/confirmations", &body, None)
         .await
         .unwrap();
     assert_eq!(
-        (told.applied, told.reason.as_deref()),
+        (reported.applied, reported.reason.as_deref()),
         (false, Some("unknown_task"))
     );
     let body = json!({ "applicationId": "never", "terminationType": "TIMEOUT" });

@@ -8,28 +8,28 @@ use hayward_service::SystemClock;
 use hayward_service::auth::{Keys, Scope};
 use hayward_testkit::Events;
 
-use crate::world::{World, count, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, count, fresh_key, refusal, submit};
 
-async fn open(world: &World, name: &str, scope: Scope, query: &str) -> Events {
+async fn open(fixture: &Fixture, name: &str, scope: Scope, query: &str) -> Events {
     let path = format!("/v1/changes?{query}");
-    Events::open(&world.url(), &path, &world.token(name, &[scope]), &[]).await
+    Events::open(&fixture.url(), &path, &fixture.token(name, &[scope]), &[]).await
 }
 
 /// API rule (A7).
 #[tokio::test(flavor = "multi_thread")]
 async fn users_follow_changes_of_their_own_work() {
-    let world = World::new().await;
-    let mut ann = open(&world, "ann", Scope::Submitter, "since=now").await;
-    let mut all = open(&world, "vic", Scope::Viewer, "since=now").await;
-    let mut services = open(&world, "ann", Scope::Submitter, "since=now&kinds=service").await;
+    let fixture = Fixture::new().await;
+    let mut ann = open(&fixture, "ann", Scope::Submitter, "since=now").await;
+    let mut all = open(&fixture, "vic", Scope::Viewer, "since=now").await;
+    let mut services = open(&fixture, "ann", Scope::Submitter, "since=now&kinds=service").await;
     let begin = ann.next().await.unwrap();
     assert_eq!(begin.event, "bookmark", "it begins with where it is");
 
-    let bob = world.user("bob");
+    let bob = fixture.user("bob");
     let bobs = submit(&bob, "/v1/jobs", &count(1), &fresh_key())
         .await
         .unwrap();
-    let anns = world.submit(count(2)).await;
+    let anns = fixture.submit(count(2)).await;
     let first = ann.news().await.unwrap();
     assert_eq!(
         (first.event.as_str(), &first.data["kind"]),
@@ -38,21 +38,21 @@ async fn users_follow_changes_of_their_own_work() {
     assert_eq!(first.data["id"], anns.id.as_str(), "not bob's (S12)");
     assert_eq!(first.data["revision"], anns.revision);
     let shown: WorkView = serde_json::from_value(first.data["object"].clone()).unwrap();
-    assert_eq!(shown, world.view(&anns.id).await);
+    assert_eq!(shown, fixture.view(&anns.id).await);
     let both = [all.news().await.unwrap(), all.news().await.unwrap()];
     assert_eq!(both[0].data["id"], bobs.id.as_str(), "in order");
     assert_eq!(both[1].data["id"], anns.id.as_str());
 
     // A reconnecting browser sends the id of its last event.
     let last = first.id.unwrap();
-    let _: WorkView = world
+    let _: WorkView = fixture
         .user("ann")
         .delete(&format!("/v1/jobs/{}", anns.id))
         .await
         .unwrap();
-    let token = world.token("ann", &[Scope::Submitter]);
+    let token = fixture.token("ann", &[Scope::Submitter]);
     let again = [("Last-Event-ID", last.as_str())];
-    let mut again = Events::open(&world.url(), "/v1/changes?since=now", &token, &again).await;
+    let mut again = Events::open(&fixture.url(), "/v1/changes?since=now", &token, &again).await;
     let next = again.news().await.unwrap();
     assert_eq!(next.data["id"], anns.id.as_str());
     assert!(
@@ -60,12 +60,12 @@ async fn users_follow_changes_of_their_own_work() {
         "nothing twice"
     );
     let body = serde_json::json!({ "command": ["sleep", "9"], "instances": 1 });
-    let service = submit(&world.user("ann"), "/v1/services", &body, &fresh_key())
+    let service = submit(&fixture.user("ann"), "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let told = services.news().await.unwrap();
+    let reported = services.news().await.unwrap();
     assert_eq!(
-        told.data["id"],
+        reported.data["id"],
         service.id.as_str(),
         "jobs were not asked for"
     );
@@ -74,34 +74,34 @@ async fn users_follow_changes_of_their_own_work() {
 /// API rule (A7).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_poll_answers_with_the_next_change() {
-    let world = World::new().await;
-    let first = world.submit(count(1)).await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let first = fixture.submit(count(1)).await;
+    let ann = fixture.user("ann");
     let path = format!("/v1/changes?since={}&wait=0", first.revision - 1);
-    let told: ObjectChanges = ann.get(&path).await.unwrap();
-    assert_eq!(told.changes.len(), 1);
+    let reported: ObjectChanges = ann.get(&path).await.unwrap();
+    assert_eq!(reported.changes.len(), 1);
     assert_eq!(
-        (told.changes[0].revision, told.changes[0].removed),
+        (reported.changes[0].revision, reported.changes[0].removed),
         (first.revision, false)
     );
-    assert_eq!(told.changes[0].id, first.id.as_str());
+    assert_eq!(reported.changes[0].id, first.id.as_str());
 
-    let path = format!("/v1/changes?since={}&wait=25", told.cursor);
-    let (waited, second) = tokio::join!(ann.get::<ObjectChanges>(&path), world.submit(count(2)));
+    let path = format!("/v1/changes?since={}&wait=25", reported.cursor);
+    let (waited, second) = tokio::join!(ann.get::<ObjectChanges>(&path), fixture.submit(count(2)));
     let waited = waited.unwrap();
     assert_eq!(waited.changes[0].id, second.id.as_str());
     assert!(waited.revision >= second.revision);
     // Changes of other users advance the cursor as well.
     let path = format!("/v1/changes?since={}&wait=0", first.revision - 1);
-    let none: ObjectChanges = world.user("bob").get(&path).await.unwrap();
+    let none: ObjectChanges = fixture.user("bob").get(&path).await.unwrap();
     assert!(none.changes.is_empty() && none.revision >= second.revision);
 }
 
 /// API rule (A7).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
-    let world = World::new().await;
-    let (ann, now) = (world.user("ann"), world.submit(count(1)).await.revision);
+    let fixture = Fixture::new().await;
+    let (ann, now) = (fixture.user("ann"), fixture.submit(count(1)).await.revision);
     let refused = async |query: &str| {
         refusal(
             ann.get::<ObjectChanges>(&format!("/v1/changes?{query}"))
@@ -129,31 +129,31 @@ async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
         (410, vec!["/query/since".to_owned()])
     );
     let agent = Scope::Agent("n1".parse().unwrap());
-    assert_eq!(open(&world, "n1", agent, "since=now").await.status, 403);
+    assert_eq!(open(&fixture, "n1", agent, "since=now").await.status, 403);
 }
 
 /// Security rule (S27).
 #[tokio::test(flavor = "multi_thread")]
 async fn open_streams_are_counted_until_their_last_byte() {
-    let world = World::with(|settings| settings.frame.streams_at_once = 2).await;
-    let one = open(&world, "ann", Scope::Submitter, "since=now").await;
-    let two = open(&world, "ann", Scope::Submitter, "since=now").await;
+    let fixture = Fixture::with(|settings| settings.frame.streams_at_once = 2).await;
+    let one = open(&fixture, "ann", Scope::Submitter, "since=now").await;
+    let two = open(&fixture, "ann", Scope::Submitter, "since=now").await;
     assert_eq!((one.status, two.status), (200, 200));
     assert_eq!(
-        open(&world, "ann", Scope::Submitter, "since=now")
+        open(&fixture, "ann", Scope::Submitter, "since=now")
             .await
             .status,
         429
     );
     assert_eq!(
-        open(&world, "bob", Scope::Submitter, "since=now")
+        open(&fixture, "bob", Scope::Submitter, "since=now")
             .await
             .status,
         200
     );
     drop(one);
     hayward_testkit::until("room for another", async || {
-        let again = open(&world, "ann", Scope::Submitter, "since=now").await;
+        let again = open(&fixture, "ann", Scope::Submitter, "since=now").await;
         (again.status == 200).then_some(())
     })
     .await;
@@ -162,12 +162,12 @@ async fn open_streams_are_counted_until_their_last_byte() {
 /// Security rule (S8).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_token_ends_its_stream() {
-    let world = World::new().await;
-    let (bad, good) = (world.user_token("ann"), world.user_token("ann"));
+    let fixture = Fixture::new().await;
+    let (bad, good) = (fixture.user_token("ann"), fixture.user_token("ann"));
     let path = "/v1/changes?since=now";
-    let mut ends = Events::open(&world.url(), path, &bad, &[]).await;
-    let mut stays = Events::open(&world.url(), path, &good, &[]).await;
-    let keys = Keys::open(world.settings.frame.keys.clone().unwrap()).unwrap();
+    let mut ends = Events::open(&fixture.url(), path, &bad, &[]).await;
+    let mut stays = Events::open(&fixture.url(), path, &good, &[]).await;
+    let keys = Keys::open(fixture.settings.frame.keys.clone().unwrap()).unwrap();
     let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
     let id = verifier.id_of(&bad).unwrap();
     std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
@@ -177,22 +177,22 @@ async fn a_revoked_token_ends_its_stream() {
         ("end", &"unauthenticated".into())
     );
     assert_eq!(ends.next().await, None);
-    world.submit(count(1)).await;
+    fixture.submit(count(1)).await;
     assert_eq!(stays.news().await.unwrap().event, "changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_with_its_service_and_goes_on_with_the_next() {
-    let mut world = World::new().await;
-    let mut ann = open(&world, "ann", Scope::Submitter, "since=now").await;
+    let mut fixture = Fixture::new().await;
+    let mut ann = open(&fixture, "ann", Scope::Submitter, "since=now").await;
     let at = ann.next().await.unwrap().id.unwrap();
-    world.stop_and_restart().await;
+    fixture.stop_and_restart().await;
     let end = ann.news().await.unwrap();
     assert_eq!(
         (end.event.as_str(), &end.data["reason"]),
         ("end", &"shutting_down".into())
     );
-    let job = world.submit(count(1)).await;
-    let mut again = open(&world, "ann", Scope::Submitter, &format!("since={at}")).await;
+    let job = fixture.submit(count(1)).await;
+    let mut again = open(&fixture, "ann", Scope::Submitter, &format!("since={at}")).await;
     assert_eq!(again.news().await.unwrap().data["id"], job.id.as_str());
 }

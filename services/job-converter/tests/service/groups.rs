@@ -6,10 +6,10 @@ use hayward_vocabulary::Queued;
 use serde_json::{Value, json};
 
 use crate::applications::{put, put_task, task};
-use crate::world::{World, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, fresh_key, refusal, submit};
 
-async fn groups_of(world: &World, submitted: &Submitted) -> Vec<String> {
-    let demand = world.demand().await;
+async fn groups_of(fixture: &Fixture, submitted: &Submitted) -> Vec<String> {
+    let demand = fixture.demand().await;
     let mut own = demand.values().filter(|it| {
         let service = it.service.as_ref();
         it.work == submitted.id || service == Some(&submitted.id)
@@ -21,33 +21,38 @@ async fn groups_of(world: &World, submitted: &Submitted) -> Vec<String> {
 /// The groups at submission count, whatever later tokens contain.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
-    let mut world = World::mortal().await;
-    let ann = world.member("ann", &["ops", "dev"]);
+    let mut fixture = Fixture::with_short_lease().await;
+    let ann = fixture.member("ann", &["ops", "dev"]);
     let body = json!({ "command": ["x"], "queue": "root.a" });
     let job = submit(&ann, "/v1/jobs", &body, &fresh_key()).await.unwrap();
     let service = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let older = submit(&world.user("ann"), "/v1/jobs", &body, &fresh_key())
+    let older = submit(&fixture.user("ann"), "/v1/jobs", &body, &fresh_key())
         .await
         .unwrap();
     put(&ann, "app", &json!({ "queueName": "root.a" })).await;
-    world.judge_queue(WaitReason::Satisfied, false).await;
+    fixture.judge_queue(WaitReason::Satisfied, false).await;
     put_task(&ann, "app", "t", &task()).await;
     for restarts in [false, true] {
         if restarts {
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
-        assert_eq!(groups_of(&world, &job).await, ["dev", "ops"]);
-        assert_eq!(groups_of(&world, &service).await, ["dev", "ops"]);
-        assert!(groups_of(&world, &older).await.is_empty());
-        let asked = world.asked("app", "t").await;
-        assert_eq!(asked.queued.unwrap().groups, ["dev", "ops"]);
+        assert_eq!(groups_of(&fixture, &job).await, ["dev", "ops"]);
+        assert_eq!(groups_of(&fixture, &service).await, ["dev", "ops"]);
+        assert!(groups_of(&fixture, &older).await.is_empty());
+        let requested = fixture.requested("app", "t").await;
+        assert_eq!(requested.queued.unwrap().groups, ["dev", "ops"]);
     }
     // Work without groups stores none.
-    let rows = world.rows("select count(*) from job_converter.work where groups is not null");
+    let rows = fixture.rows("select count(*) from job_converter.work where groups is not null");
     assert_eq!(rows.await, 2);
-    let (status, view) = put(&world.user("ann"), "app", &json!({ "queueName": "root.a" })).await;
+    let (status, view) = put(
+        &fixture.user("ann"),
+        "app",
+        &json!({ "queueName": "root.a" }),
+    )
+    .await;
     assert_eq!(
         (status, view.ignored_fields),
         (200, vec!["groups".to_owned()])
@@ -57,15 +62,19 @@ async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
 /// Groups in a body are not trusted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_that_names_groups_itself_is_refused() {
-    let world = World::new().await;
-    let ann = world.member("ann", &["dev"]);
-    let said = json!({ "command": ["x"], "queue": "root.a", "groups": ["ops"] });
+    let fixture = Fixture::new().await;
+    let ann = fixture.member("ann", &["dev"]);
+    let expected = json!({ "command": ["x"], "queue": "root.a", "groups": ["ops"] });
     for path in ["/v1/jobs", "/v1/services"] {
-        let refused = submit(&ann, path, &said, &fresh_key()).await;
+        let refused = submit(&ann, path, &expected, &fresh_key()).await;
         assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
     }
     let call = ann.call(http::Method::PUT, "/v1/applications/app");
-    let said = json!({ "queueName": "root.a", "groups": ["ops"] });
-    let refused = call.body(&said).answer::<Value>().await.map(|it| it.body);
+    let expected = json!({ "queueName": "root.a", "groups": ["ops"] });
+    let refused = call
+        .body(&expected)
+        .answer::<Value>()
+        .await
+        .map(|it| it.body);
     assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
 }

@@ -7,7 +7,7 @@ use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 use serde_json::json;
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 const PATH: &str = "/v1/invariants";
 
@@ -24,15 +24,15 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_job_converter_hold() {
     use RuleResult::Holds;
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({ "command": ["/bin/true"], "tasks": { "count": 3 } });
-    let job = world.submit(body).await;
-    let demand = world.demand_of(&job.id).await;
-    let process = world.scheduler.grant(&demand);
-    let leased = world.runner(&demand).lease(&process.id, 2).await;
+    let job = fixture.submit(body).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let process = fixture.scheduler.grant(&demand);
+    let leased = fixture.runner(&demand).lease(&process.id, 2).await;
     assert_eq!(leased.tasks.len(), 2);
 
-    let viewer = world.client("vic", &[Scope::Viewer]);
+    let viewer = fixture.client("vic", &[Scope::Viewer]);
     let seen: Invariants = viewer.get(PATH).await.unwrap();
     let expected = [
         ("I5", Holds),
@@ -47,9 +47,12 @@ async fn the_invariants_of_job_converter_hold() {
         ("job-converter", 1)
     );
 
-    let nobody = world.client_with("nonsense");
+    let nobody = fixture.client_with("nonsense");
     assert_eq!(refusal(nobody.get(PATH).await), Code::Unauthenticated);
-    assert_eq!(refusal(world.user("ann").get(PATH).await), Code::Forbidden);
+    assert_eq!(
+        refusal(fixture.user("ann").get(PATH).await),
+        Code::Forbidden
+    );
     let status: Status = viewer.get("/v1/status").await.unwrap();
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
     let followed = status.followers.iter().map(|it| it.publication.as_str());

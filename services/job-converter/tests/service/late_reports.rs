@@ -5,14 +5,14 @@ use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_testkit::until;
 use hayward_vocabulary::{Exit, ExitCause, WorkId};
 
-use crate::world::{World, count, ended};
+use crate::fixture::{Fixture, count, ended};
 
-async fn lose(world: &World, job: &WorkId, lost: &AllocationEntry) {
-    world
+async fn lose(fixture: &Fixture, job: &WorkId, lost: &AllocationEntry) {
+    fixture
         .scheduler
         .ended(lost, Exit::of(ExitCause::Node, "the node was lost"));
     until("the end to be settled", async || {
-        let settled = world.demand_of(job).await.settled;
+        let settled = fixture.demand_of(job).await.settled;
         settled.contains(&lost.id).then_some(())
     })
     .await;
@@ -20,50 +20,54 @@ async fn lose(world: &World, job: &WorkId, lost: &AllocationEntry) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_report_names_its_node_after_a_restart() {
-    let mut world = World::mortal().await;
-    let job = world.submit(count(2)).await;
-    let demand = world.demand_of(&job.id).await;
-    let lost = world.scheduler.grant_on(&demand, "node-7");
-    let other = world.scheduler.grant(&demand);
-    let runner = world.runner(&demand);
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(count(2)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let lost = fixture.scheduler.grant_on(&demand, "node-7");
+    let other = fixture.scheduler.grant(&demand);
+    let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&lost.id, 2).await.tasks.len(), 2);
-    lose(&world, &job.id, &lost).await;
-    world.scheduler.bury(&lost);
+    lose(&fixture, &job.id, &lost).await;
+    fixture.scheduler.remove(&lost);
     until("the settled one to be dropped", async || {
-        let settled = world.demand_of(&job.id).await.settled;
+        let settled = fixture.demand_of(&job.id).await.settled;
         settled.is_empty().then_some(())
     })
     .await;
 
-    world.kill_and_restart().await;
-    let runner = world.runner(&world.demand_of(&job.id).await);
+    fixture.kill_and_restart().await;
+    let runner = fixture.runner(&fixture.demand_of(&job.id).await);
     let late = runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
     assert!(late.done, "a lost process gets no new tasks");
-    let task = &world.tasks(&job.id).await.tasks[0];
+    let task = &fixture.tasks(&job.id).await.tasks[0];
     assert_eq!((&task.allocation, &task.node), (&lost.id, &lost.node));
 
     runner.lease(&other.id, 1).await;
     runner.report(&other.id, vec![ended(1, 1, 0)]).await;
-    world.in_state(&job.id, WorkState::Completed).await;
+    fixture.in_state(&job.id, WorkState::Completed).await;
     let rows = "select count(*) from job_converter.past";
-    assert_eq!(world.rows(rows).await, 0, "deleted with the end of the job");
+    assert_eq!(
+        fixture.rows(rows).await,
+        0,
+        "deleted with the end of the job"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_report_names_its_node_when_it_was_buried_during_a_restart() {
-    let mut world = World::mortal().await;
-    let job = world.submit(count(2)).await;
-    let demand = world.demand_of(&job.id).await;
-    let lost = world.scheduler.grant_on(&demand, "node-7");
-    let runner = world.runner(&demand);
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(count(2)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let lost = fixture.scheduler.grant_on(&demand, "node-7");
+    let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&lost.id, 2).await.tasks.len(), 2);
-    lose(&world, &job.id, &lost).await;
+    lose(&fixture, &job.id, &lost).await;
 
-    world.kill();
-    world.scheduler.bury(&lost);
-    world.start().await;
-    let runner = world.runner(&world.demand_of(&job.id).await);
+    fixture.kill();
+    fixture.scheduler.remove(&lost);
+    fixture.start().await;
+    let runner = fixture.runner(&fixture.demand_of(&job.id).await);
     runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
-    let task = &world.tasks(&job.id).await.tasks[0];
+    let task = &fixture.tasks(&job.id).await.tasks[0];
     assert_eq!((&task.allocation, &task.node), (&lost.id, &lost.node));
 }

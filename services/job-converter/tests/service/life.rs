@@ -9,21 +9,24 @@ use hayward_vocabulary::{Exit, ExitCause, Program, Unblock};
 use http::Method;
 use serde_json::json;
 
-use crate::world::{World, count, ended, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, count, ended, fresh_key, refusal, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_is_idempotent_and_waits_for_the_processes() {
-    let world = World::new().await;
-    let (quick, slow) = (world.submit(count(1)).await, world.submit(count(9)).await);
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let (quick, slow) = (
+        fixture.submit(count(1)).await,
+        fixture.submit(count(9)).await,
+    );
+    let ann = fixture.user("ann");
     ann.delete::<WorkView>(&format!("/v1/jobs/{}", quick.id))
         .await
         .unwrap();
-    world.in_state(&quick.id, WorkState::Cancelled).await;
+    fixture.in_state(&quick.id, WorkState::Cancelled).await;
 
-    let demand = world.demand_of(&slow.id).await;
-    let process = world.scheduler.grant(&demand);
-    world.in_state(&slow.id, WorkState::Running).await;
+    let demand = fixture.demand_of(&slow.id).await;
+    let process = fixture.scheduler.grant(&demand);
+    fixture.in_state(&slow.id, WorkState::Running).await;
     let path = format!("/v1/jobs/{}", slow.id);
     let answer = ann
         .call(Method::DELETE, path.as_str())
@@ -34,13 +37,13 @@ async fn cancelling_is_idempotent_and_waits_for_the_processes() {
         (answer.status.as_u16(), answer.body.state),
         (202, WorkState::Stopping)
     );
-    assert!(world.demand().await.is_empty());
-    let runner = world.runner(&demand);
+    assert!(fixture.demand().await.is_empty());
+    let runner = fixture.runner(&demand);
     assert!(runner.lease(&process.id, 1).await.done);
-    world
+    fixture
         .scheduler
         .ended(&process, Exit::of(ExitCause::Intended, "told to end"));
-    world.in_state(&slow.id, WorkState::Cancelled).await;
+    fixture.in_state(&slow.id, WorkState::Cancelled).await;
     let again = ann
         .call(Method::DELETE, path)
         .answer::<WorkView>()
@@ -54,77 +57,77 @@ async fn cancelling_is_idempotent_and_waits_for_the_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_survives_a_crash() {
-    let mut world = World::mortal().await;
-    let job = world.submit(count(9)).await;
-    let process = world.scheduler.grant(&world.demand_of(&job.id).await);
-    world.in_state(&job.id, WorkState::Running).await;
-    let operator = world.client("olga", &[Scope::Operator]);
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(count(9)).await;
+    let process = fixture.scheduler.grant(&fixture.demand_of(&job.id).await);
+    fixture.in_state(&job.id, WorkState::Running).await;
+    let operator = fixture.client("olga", &[Scope::Operator]);
     operator
         .delete::<WorkView>(&format!("/v1/jobs/{}", job.id))
         .await
         .unwrap();
-    world.kill_and_restart().await;
-    assert_eq!(world.view(&job.id).await.state, WorkState::Stopping);
-    assert!(world.demand().await.is_empty());
-    world.scheduler.bury(&process);
-    world.in_state(&job.id, WorkState::Cancelled).await;
+    fixture.kill_and_restart().await;
+    assert_eq!(fixture.view(&job.id).await.state, WorkState::Stopping);
+    assert!(fixture.demand().await.is_empty());
+    fixture.scheduler.remove(&process);
+    fixture.in_state(&job.id, WorkState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_has_a_reason_and_a_refusal_is_final() {
-    let mut world = World::mortal().await;
-    let job = world.submit(count(1)).await;
-    let (ann, path) = (world.user("ann"), format!("/v1/jobs/{}/explain", job.id));
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(count(1)).await;
+    let (ann, path) = (fixture.user("ann"), format!("/v1/jobs/{}/explain", job.id));
     let before: Explanation = ann.get(&path).await.unwrap();
     assert_eq!(before.reason, "not_yet_considered");
-    world
+    fixture
         .scheduler
         .judge(&job.id, WaitReason::NoHostLargeEnough, false);
-    let told = until("the verdict", async || {
+    let reported = until("the verdict", async || {
         Some(ann.get::<Explanation>(&path).await.unwrap())
-            .filter(|told| told.reason == "no_host_large_enough")
+            .filter(|reported| reported.reason == "no_host_large_enough")
     })
     .await;
-    assert_eq!(told.numbers["largest_node"], 8);
-    assert_eq!(told.also, ["zero_share"]);
-    assert_eq!(told.unblock, Some(Unblock::AskForLess { quanta: 8 }));
-    assert_eq!(told.work.as_ref(), Some(&job.id));
+    assert_eq!(reported.numbers["largest_node"], 8);
+    assert_eq!(reported.also, ["zero_share"]);
+    assert_eq!(reported.unblock, Some(Unblock::AskForLess { quanta: 8 }));
+    assert_eq!(reported.work.as_ref(), Some(&job.id));
     until("the reason in the view", async || {
-        world
+        fixture
             .view(&job.id)
             .await
             .reason
             .filter(|reason| reason.contains("99 GiB"))
     })
     .await;
-    world
+    fixture
         .scheduler
         .judge(&job.id, WaitReason::NoHostLargeEnough, true);
-    let view = world.in_state(&job.id, WorkState::Refused).await;
+    let view = fixture.in_state(&job.id, WorkState::Refused).await;
     assert!(view.reason.unwrap().contains("99 GiB"));
-    assert!(world.demand().await.is_empty());
+    assert!(fixture.demand().await.is_empty());
     // Reason and numbers are available after the verdict is withdrawn with the demand.
-    world.scheduler.forget(&job.id);
-    world.kill_and_restart().await;
-    let told: Explanation = world.user("ann").get(&path).await.unwrap();
-    assert_eq!(told.state, WorkState::Refused);
-    assert_eq!(told.reason, "no_host_large_enough");
-    assert_eq!(told.numbers["largest_node"], 8);
-    assert!(told.detail.contains("99 GiB"), "{}", told.detail);
-    assert!(told.since.is_some() && told.work.is_none());
+    fixture.scheduler.withdraw_verdict(&job.id);
+    fixture.kill_and_restart().await;
+    let reported: Explanation = fixture.user("ann").get(&path).await.unwrap();
+    assert_eq!(reported.state, WorkState::Refused);
+    assert_eq!(reported.reason, "no_host_large_enough");
+    assert_eq!(reported.numbers["largest_node"], 8);
+    assert!(reported.detail.contains("99 GiB"), "{}", reported.detail);
+    assert!(reported.since.is_some() && reported.work.is_none());
 }
 
 /// API rule (A11).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_waits_for_its_minimum_revision() {
-    let world = World::new().await;
-    let job = world.submit(count(1)).await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(1)).await;
+    let ann = fixture.user("ann");
     let read = async |of: &str, least: String| {
         let path = format!("/v1/jobs/{}{of}?min_revision={least}", job.id);
         ann.get::<serde_json::Value>(&path).await
     };
-    let reached = world.revision();
+    let reached = fixture.revision();
     let never = (reached + 1_000_000).to_string();
     for of in ["/explain", "/timeline", "/tasks", ""] {
         read(of, reached.to_string()).await.unwrap();
@@ -137,7 +140,7 @@ async fn a_read_waits_for_its_minimum_revision() {
     let (coming, never, _) = tokio::join!(
         read("/explain", (reached + 1).to_string()),
         read("/timeline", never),
-        world.submit(count(1))
+        fixture.submit(count(1))
     );
     coming.unwrap();
     // The writer knows that this revision does not exist.
@@ -146,96 +149,98 @@ async fn a_read_waits_for_its_minimum_revision() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_without_progress_is_held_back() {
-    let world = World::new().await;
-    let job = world.submit(count(4)).await;
-    let first = world.demand_of(&job.id).await;
-    let process = world.scheduler.grant(&first);
-    world
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(4)).await;
+    let first = fixture.demand_of(&job.id).await;
+    let process = fixture.scheduler.grant(&first);
+    fixture
         .scheduler
         .ended(&process, Exit::of(ExitCause::LaunchFailed, "no such file"));
     let held = until("a hold", async || {
-        Some(world.demand_of(&job.id).await).filter(|demand| demand.max_processes == 0)
+        Some(fixture.demand_of(&job.id).await).filter(|demand| demand.max_processes == 0)
     })
     .await;
     assert!(held.settled.contains(&process.id));
-    let view = world.view(&job.id).await;
+    let view = fixture.view(&job.id).await;
     assert!(view.reason.unwrap().contains("no such file"));
     until("the end of the hold", async || {
-        Some(world.demand_of(&job.id).await).filter(|demand| demand.max_processes == 4)
+        Some(fixture.demand_of(&job.id).await).filter(|demand| demand.max_processes == 4)
     })
     .await;
     assert_eq!(
-        world
+        fixture
             .rows("select strikes::bigint from job_converter.brake")
             .await,
         1
     );
-    let next = world.scheduler.grant(&first);
-    let runner = world.runner(&first);
+    let next = fixture.scheduler.grant(&first);
+    let runner = fixture.runner(&first);
     runner.lease(&next.id, 1).await;
     runner.report(&next.id, vec![ended(0, 1, 0)]).await;
     assert_eq!(
-        world.rows("select count(*) from job_converter.brake").await,
+        fixture
+            .rows("select count(*) from job_converter.brake")
+            .await,
         0
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_keeps_its_instances_and_a_reservation_its_node() {
-    let mut world = World::mortal().await;
-    let ann = world.user("ann");
+    let mut fixture = Fixture::with_short_lease().await;
+    let ann = fixture.user("ann");
     let body = json!({ "command": ["/bin/serve", "{instance}"], "instances": 2 });
     let service = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let demand = world.demand().await;
+    let demand = fixture.demand().await;
     let second = &demand[service.id.instance(1).as_str()];
     assert_eq!(
         (demand.len(), second.service.as_ref()),
         (2, Some(&service.id))
     );
-    let process = world.scheduler.grant(second);
-    let view = world.in_state(&service.id, WorkState::Running).await;
+    let process = fixture.scheduler.grant(second);
+    let view = fixture.in_state(&service.id, WorkState::Running).await;
     assert!(view.reason.unwrap().contains("1 of 2"));
-    world
+    fixture
         .scheduler
         .ended(&process, Exit::of(ExitCause::UserError, "status 1"));
-    world.in_state(&service.id, WorkState::Waiting).await;
-    world.kill_and_restart().await;
+    fixture.in_state(&service.id, WorkState::Waiting).await;
+    fixture.kill_and_restart().await;
     until("another start", async || {
-        let entry = world.demand_of(&service.id.instance(1)).await;
+        let entry = fixture.demand_of(&service.id.instance(1)).await;
         (entry.max_processes == 1 && entry.settled.contains(&process.id)).then_some(())
     })
     .await;
 
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     let rsv = submit(&ann, "/v1/reservations", &json!({}), &fresh_key())
         .await
         .unwrap();
-    let entry = world.demand_of(&rsv.id).await;
+    let entry = fixture.demand_of(&rsv.id).await;
     assert!(entry.launch.is_none());
-    let mut held = world.scheduler.grant(&entry);
+    let mut held = fixture.scheduler.grant(&entry);
     held.state = AllocationState::Assigned;
-    world.scheduler.say(&held);
-    world.in_state(&rsv.id, WorkState::Running).await;
+    fixture.scheduler.publish(&held);
+    fixture.in_state(&rsv.id, WorkState::Running).await;
     ann.delete::<WorkView>(&format!("/v1/reservations/{}", rsv.id))
         .await
         .unwrap();
-    world.scheduler.bury(&held);
-    world.in_state(&rsv.id, WorkState::Cancelled).await;
+    fixture.scheduler.remove(&held);
+    fixture.in_state(&rsv.id, WorkState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_requests_a_node_with_an_engine() {
-    let mut world = World::mortal().await;
-    let ann = world.user("ann");
+    let mut fixture = Fixture::with_short_lease().await;
+    let ann = fixture.user("ann");
     let image = json!({ "image": "debian:12", "uid": 1000, "read_only": true });
     let body = json!({ "command": ["/bin/serve", "{instance}"], "container": image });
     let service = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
     for restarted in [false, true] {
-        let entry = world.demand_of(&service.id.instance(0)).await;
+        let entry = fixture.demand_of(&service.id.instance(0)).await;
         let Program::Container { argv, container } = entry.launch.unwrap().program else {
             panic!("it runs in an image");
         };
@@ -249,10 +254,10 @@ async fn an_image_requests_a_node_with_an_engine() {
             (1, true)
         );
         if !restarted {
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
     }
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     let body = json!({ "command": ["true"], "container": image });
     let refused = submit(&ann, "/v1/jobs", &body, &fresh_key()).await;
     assert_eq!(refusal(refused), (422, vec!["/container".to_owned()]));
@@ -260,14 +265,14 @@ async fn an_image_requests_a_node_with_an_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_launch_is_held_back_before_its_retry() {
-    let world = World::new().await;
-    let (ann, key) = (world.user("ann"), fresh_key());
+    let fixture = Fixture::new().await;
+    let (ann, key) = (fixture.user("ann"), fresh_key());
     let body = json!({ "command": ["serve"], "container": { "image": "shell:1" } });
     let service = submit(&ann, "/v1/services", &body, &key).await.unwrap();
     let instance = service.id.instance(0);
-    let ask = world.demand_of(&instance).await;
-    let process = world.scheduler.grant(&ask);
-    world.scheduler.ended(
+    let ask = fixture.demand_of(&instance).await;
+    let process = fixture.scheduler.grant(&ask);
+    fixture.scheduler.ended(
         &process,
         Exit {
             cause_code: Some(NOT_OFFERED.to_owned()),
@@ -275,28 +280,34 @@ async fn a_refused_launch_is_held_back_before_its_retry() {
         },
     );
     let asks_for = async |processes: u64| {
-        let ask = world.demand_of(&instance).await;
+        let ask = fixture.demand_of(&instance).await;
         (ask.max_processes == processes).then_some(())
     };
     until("a hold", async || asks_for(0).await).await;
-    world
+    fixture
         .scheduler
         .judge(&instance, WaitReason::Satisfied, false);
     let path = format!("/v1/services/{}/explain", service.id);
-    let told = until("why it waits", async || {
-        let told: Explanation = ann.get(&path).await.unwrap();
-        Some(told).filter(|told| told.reason == "backing_off")
+    let reported = until("why it waits", async || {
+        let reported: Explanation = ann.get(&path).await.unwrap();
+        Some(reported).filter(|reported| reported.reason == "backing_off")
     })
     .await;
-    assert!(told.detail.contains("refused by its node"), "{told:?}");
+    assert!(
+        reported.detail.contains("refused by its node"),
+        "{reported:?}"
+    );
     until("the next start", async || asks_for(1).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_ended_work_is_forgotten_with_its_history() {
-    let world = World::with(|settings| settings.keep_final = 1).await;
-    let (old, new) = (world.submit(count(1)).await, world.submit(count(1)).await);
-    let ann = world.user("ann");
+    let fixture = Fixture::with(|settings| settings.keep_final = 1).await;
+    let (old, new) = (
+        fixture.submit(count(1)).await,
+        fixture.submit(count(1)).await,
+    );
+    let ann = fixture.user("ann");
     for id in [&old.id, &new.id] {
         ann.delete::<WorkView>(&format!("/v1/jobs/{id}"))
             .await
@@ -316,13 +327,15 @@ async fn old_ended_work_is_forgotten_with_its_history() {
             .map(|error| refusal::<()>(Err(error)).0)
     })
     .await;
-    assert_eq!(world.view(&new.id).await.state, WorkState::Cancelled);
+    assert_eq!(fixture.view(&new.id).await.state, WorkState::Cancelled);
     assert_eq!(
-        world.rows("select count(*) from job_converter.work").await,
+        fixture
+            .rows("select count(*) from job_converter.work")
+            .await,
         1
     );
     until("its history to go", async || {
-        (world
+        (fixture
             .rows("select count(*) from job_converter.forgotten")
             .await
             == 0)

@@ -2,9 +2,9 @@
 
 #[path = "orchestrators/ends.rs"]
 mod ends;
+#[path = "orchestrators/fixture.rs"]
+mod fixture;
 #[path = "orchestrators/maps.rs"]
 mod maps;
 #[path = "orchestrators/shares.rs"]
 mod shares;
-#[path = "orchestrators/world.rs"]
-mod world;

@@ -8,10 +8,10 @@ use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Role, Timestamp, WorkId};
 use serde_json::{Value, json};
 
-use crate::world::{World, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, fresh_key, refusal, submit};
 
-pub async fn service(world: &World, body: Value) -> WorkId {
-    let ann = world.user("ann");
+pub async fn service(fixture: &Fixture, body: Value) -> WorkId {
+    let ann = fixture.user("ann");
     let answer = submit(&ann, "/v1/services", &body, &fresh_key()).await;
     answer.unwrap().id
 }
@@ -30,12 +30,12 @@ fn failed(code: i32) -> Exit {
 
 /// The demand entry of a processor, once it satisfies the condition.
 pub async fn demand(
-    world: &World,
+    fixture: &Fixture,
     id: &WorkId,
     good: impl Fn(&DemandEntry) -> bool,
 ) -> DemandEntry {
     until(&format!("the demand of {id}"), async || {
-        let all = world.demand().await;
+        let all = fixture.demand().await;
         all.get(id.as_str()).filter(|entry| good(entry)).cloned()
     })
     .await
@@ -46,12 +46,12 @@ fn asks(entry: &DemandEntry, host: Option<&str>) -> bool {
 }
 
 pub async fn shown(
-    world: &World,
+    fixture: &Fixture,
     id: &WorkId,
     good: impl Fn(&Deployment) -> bool,
 ) -> (WorkView, Deployment) {
     until(&format!("the processors of {id}"), async || {
-        let view = world.view(id).await;
+        let view = fixture.view(id).await;
         let deployment = view.deployment.clone()?;
         good(&deployment).then_some((view, deployment))
     })
@@ -64,11 +64,11 @@ fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
 }
 
 /// Grants a running process on the node.
-pub async fn runs(world: &World, id: &WorkId, node: &str) -> AllocationEntry {
-    let entry = demand(world, id, |entry| entry.max_processes == 1).await;
-    let allocation = world.scheduler.grant_on(&entry, node);
+pub async fn runs(fixture: &Fixture, id: &WorkId, node: &str) -> AllocationEntry {
+    let entry = demand(fixture, id, |entry| entry.max_processes == 1).await;
+    let allocation = fixture.scheduler.grant_on(&entry, node);
     let whole = id.whole();
-    shown(world, &whole, |deployment| {
+    shown(fixture, &whole, |deployment| {
         let mut all = deployment.processors.iter();
         all.any(|it| it.allocation.as_ref() == Some(&allocation.id))
     })
@@ -77,18 +77,18 @@ pub async fn runs(world: &World, id: &WorkId, node: &str) -> AllocationEntry {
 }
 
 /// Waits until the end is settled.
-async fn is_settled(world: &World, id: &WorkId, allocation: &AllocationId) {
-    demand(world, id, |entry| entry.settled.contains(allocation)).await;
+async fn is_settled(fixture: &Fixture, id: &WorkId, allocation: &AllocationId) {
+    demand(fixture, id, |entry| entry.settled.contains(allocation)).await;
 }
 
 #[tokio::test]
 async fn an_active_and_its_standby_are_requested_on_different_hosts() {
-    let world = World::new().await;
-    let id = service(&world, plain()).await;
+    let fixture = Fixture::new().await;
+    let id = service(&fixture, plain()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
     let (one, two) = (
-        world.demand_of(&active).await,
-        world.demand_of(&standby).await,
+        fixture.demand_of(&active).await,
+        fixture.demand_of(&standby).await,
     );
     for entry in [&one, &two] {
         let apart = entry.apart.as_ref().unwrap();
@@ -116,9 +116,9 @@ async fn an_active_and_its_standby_are_requested_on_different_hosts() {
         assert_eq!(environment["HAYWARD_ROLE"], role);
         assert_eq!(environment["HAYWARD_DEPLOYMENT"], format!("{id}-1"));
     }
-    runs(&world, &active, "n1").await;
-    runs(&world, &standby, "n2").await;
-    let (_, deployment) = shown(&world, &id, |it| it.healthy).await;
+    runs(&fixture, &active, "n1").await;
+    runs(&fixture, &standby, "n2").await;
+    let (_, deployment) = shown(&fixture, &id, |it| it.healthy).await;
     assert_eq!(
         processor(&deployment, "0-0")
             .host
@@ -131,34 +131,36 @@ async fn an_active_and_its_standby_are_requested_on_different_hosts() {
 
 #[tokio::test]
 async fn a_failover_to_a_standby_continues_after_a_restart() {
-    let mut world = World::mortal().await;
-    let id = service(&world, plain()).await;
+    let mut fixture = Fixture::with_short_lease().await;
+    let id = service(&fixture, plain()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
-    let lost = runs(&world, &active, "n1").await;
-    let stands_by = runs(&world, &standby, "n2").await;
+    let lost = runs(&fixture, &active, "n1").await;
+    let standby_process = runs(&fixture, &standby, "n2").await;
     // The active is requested on its own host: the scheduler must not place it before a standby is
     // chosen.
-    demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
-    let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
-    demand(&world, &standby, |entry| entry.max_processes == 0).await;
-    demand(&world, &active, |entry| entry.max_processes == 0).await;
-    let (_, deployment) = shown(&world, &id, |it| !it.healthy).await;
+    demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
+    let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
+    demand(&fixture, &active, |entry| entry.max_processes == 0).await;
+    let (_, deployment) = shown(&fixture, &id, |it| !it.healthy).await;
     let failover = processor(&deployment, "0").failover.clone().unwrap();
     assert_eq!(failover.waits_for, Some(standby.clone()));
-    world.kill_and_restart().await;
-    demand(&world, &standby, |entry| entry.max_processes == 0).await;
-    let stands_by = world
+    fixture.kill_and_restart().await;
+    demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
+    let standby_process = fixture
         .scheduler
-        .vacate_for(&stands_by, VacateReason::WorkGone);
-    world
+        .vacate_for(&standby_process, VacateReason::WorkGone);
+    fixture
         .scheduler
-        .ended(&stands_by, Exit::of(ExitCause::Intended, ""));
-    demand(&world, &active, |entry| asks(entry, Some("n2"))).await;
-    demand(&world, &standby, |entry| asks(entry, None)).await;
-    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
-    runs(&world, &active, "n2").await;
-    runs(&world, &standby, "n3").await;
-    let (_, deployment) = shown(&world, &id, |it| it.healthy).await;
+        .ended(&standby_process, Exit::of(ExitCause::Intended, ""));
+    demand(&fixture, &active, |entry| asks(entry, Some("n2"))).await;
+    demand(&fixture, &standby, |entry| asks(entry, None)).await;
+    fixture
+        .scheduler
+        .ended(&lost, Exit::of(ExitCause::Node, ""));
+    runs(&fixture, &active, "n2").await;
+    runs(&fixture, &standby, "n3").await;
+    let (_, deployment) = shown(&fixture, &id, |it| it.healthy).await;
     let active = processor(&deployment, "0");
     assert_eq!((&active.failover, &active.failures), (&None, &None));
 }
@@ -166,12 +168,12 @@ async fn a_failover_to_a_standby_continues_after_a_restart() {
 /// For a lost node, the scheduler publishes vacate and end in one step.
 #[tokio::test]
 async fn a_loss_and_an_end_in_one_update_start_a_failover() {
-    let world = World::new().await;
-    let id = service(&world, plain()).await;
+    let fixture = Fixture::new().await;
+    let id = service(&fixture, plain()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
-    let lost = runs(&world, &active, "n1").await;
-    let stands_by = runs(&world, &standby, "n2").await;
-    demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
+    let lost = runs(&fixture, &active, "n1").await;
+    let standby_process = runs(&fixture, &standby, "n2").await;
+    demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
     let vacate = Vacate {
         reason: VacateReason::NodeLost,
         detail: "node n1 was lost".to_owned(),
@@ -182,140 +184,157 @@ async fn a_loss_and_an_end_in_one_update_start_a_failover() {
         vacate: Some(vacate),
         ..lost
     };
-    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
-    demand(&world, &standby, |entry| entry.max_processes == 0).await;
-    demand(&world, &active, |entry| entry.max_processes == 0).await;
-    let stands_by = world
+    fixture
         .scheduler
-        .vacate_for(&stands_by, VacateReason::WorkGone);
-    world
+        .ended(&lost, Exit::of(ExitCause::Node, ""));
+    demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
+    demand(&fixture, &active, |entry| entry.max_processes == 0).await;
+    let standby_process = fixture
         .scheduler
-        .ended(&stands_by, Exit::of(ExitCause::Intended, ""));
-    demand(&world, &active, |entry| asks(entry, Some("n2"))).await;
-    demand(&world, &standby, |entry| asks(entry, None)).await;
+        .vacate_for(&standby_process, VacateReason::WorkGone);
+    fixture
+        .scheduler
+        .ended(&standby_process, Exit::of(ExitCause::Intended, ""));
+    demand(&fixture, &active, |entry| asks(entry, Some("n2"))).await;
+    demand(&fixture, &standby, |entry| asks(entry, None)).await;
 }
 
 /// Standbys 0-0 on n2 and 0-1 on n3, the active on n1; 0-0 restarts on n4.
 #[tokio::test]
 async fn the_longest_running_standby_takes_over() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
-    let id = service(&world, body).await;
+    let id = service(&fixture, body).await;
     let (active, first, second) = (id.instance(0), id.standby(0, 0), id.standby(0, 1));
-    let lost = runs(&world, &active, "n1").await;
-    let beside = runs(&world, &first, "n2").await;
-    let warm = runs(&world, &second, "n3").await;
-    let gone = world.scheduler.vacate_for(&beside, VacateReason::NodeLost);
-    world.scheduler.ended(&gone, Exit::of(ExitCause::Node, ""));
-    is_settled(&world, &first, &gone.id).await;
-    let entry = demand(&world, &first, |entry| entry.max_processes == 1).await;
+    let lost = runs(&fixture, &active, "n1").await;
+    let other_standby = runs(&fixture, &first, "n2").await;
+    let warm = runs(&fixture, &second, "n3").await;
+    let gone = fixture
+        .scheduler
+        .vacate_for(&other_standby, VacateReason::NodeLost);
+    fixture
+        .scheduler
+        .ended(&gone, Exit::of(ExitCause::Node, ""));
+    is_settled(&fixture, &first, &gone.id).await;
+    let entry = demand(&fixture, &first, |entry| entry.max_processes == 1).await;
     let later = Timestamp::from_unix_ms(60_000);
-    world.scheduler.grant_at(&entry, "n4", later);
-    shown(&world, &id, |it| it.healthy).await;
-    let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
-    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
-    demand(&world, &second, |entry| entry.max_processes == 0).await;
-    let stays = demand(&world, &first, |entry| entry.max_processes == 1).await;
+    fixture.scheduler.grant_at(&entry, "n4", later);
+    shown(&fixture, &id, |it| it.healthy).await;
+    let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    fixture
+        .scheduler
+        .ended(&lost, Exit::of(ExitCause::Node, ""));
+    demand(&fixture, &second, |entry| entry.max_processes == 0).await;
+    let stays = demand(&fixture, &first, |entry| entry.max_processes == 1).await;
     assert_eq!(stays.host, None, "what has just started is left alone");
-    let warm = world.scheduler.vacate_for(&warm, VacateReason::WorkGone);
-    world
+    let warm = fixture.scheduler.vacate_for(&warm, VacateReason::WorkGone);
+    fixture
         .scheduler
         .ended(&warm, Exit::of(ExitCause::Intended, ""));
-    demand(&world, &active, |entry| asks(entry, Some("n3"))).await;
+    demand(&fixture, &active, |entry| asks(entry, Some("n3"))).await;
 }
 
 /// The active is lost first, and its failover has already chosen.
 #[tokio::test]
 async fn a_standby_lost_during_a_failover_is_skipped_at_once() {
-    let world = World::with(|settings| settings.request_timeout_ms = 600_000).await;
+    let fixture = Fixture::with(|settings| settings.request_timeout_ms = 600_000).await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
-    let id = service(&world, body).await;
+    let id = service(&fixture, body).await;
     let (active, first, second) = (id.instance(0), id.standby(0, 0), id.standby(0, 1));
-    let lost = runs(&world, &active, "n1").await;
-    let beside = runs(&world, &first, "n2").await;
-    runs(&world, &second, "n3").await;
-    let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
-    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
-    demand(&world, &first, |entry| entry.max_processes == 0).await;
-    let gone = world.scheduler.vacate_for(&beside, VacateReason::NodeLost);
-    world.scheduler.ended(&gone, Exit::of(ExitCause::Node, ""));
-    demand(&world, &second, |entry| entry.max_processes == 0).await;
-    demand(&world, &first, |entry| asks(entry, None)).await;
+    let lost = runs(&fixture, &active, "n1").await;
+    let other_standby = runs(&fixture, &first, "n2").await;
+    runs(&fixture, &second, "n3").await;
+    let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    fixture
+        .scheduler
+        .ended(&lost, Exit::of(ExitCause::Node, ""));
+    demand(&fixture, &first, |entry| entry.max_processes == 0).await;
+    let gone = fixture
+        .scheduler
+        .vacate_for(&other_standby, VacateReason::NodeLost);
+    fixture
+        .scheduler
+        .ended(&gone, Exit::of(ExitCause::Node, ""));
+    demand(&fixture, &second, |entry| entry.max_processes == 0).await;
+    demand(&fixture, &first, |entry| asks(entry, None)).await;
 }
 
 #[tokio::test]
 async fn an_expired_host_request_accepts_any_host() {
-    let world = World::with(|settings| settings.request_timeout_ms = 300).await;
+    let fixture = Fixture::with(|settings| settings.request_timeout_ms = 300).await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true,
                        "retries": {} });
-    let id = service(&world, body).await;
+    let id = service(&fixture, body).await;
     let active = id.instance(0);
-    let first = runs(&world, &active, "n1").await;
-    world.scheduler.ended(&first, failed(3));
-    demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
-    demand(&world, &active, |entry| asks(entry, None)).await;
-    let (_, deployment) = shown(&world, &id, |_| true).await;
+    let first = runs(&fixture, &active, "n1").await;
+    fixture.scheduler.ended(&first, failed(3));
+    demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
+    demand(&fixture, &active, |entry| asks(entry, None)).await;
+    let (_, deployment) = shown(&fixture, &id, |_| true).await;
     let failures = processor(&deployment, "0").failures.unwrap();
     assert_eq!((failures.count, failures.last_delay_ms), (1, 0));
 }
 
 #[tokio::test]
 async fn last_hosts_outlive_restarts_and_deployments() {
-    let mut world = World::mortal().await;
+    let mut fixture = Fixture::with_short_lease().await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true });
-    let id = service(&world, body.clone()).await;
-    let first = runs(&world, &id.instance(0), "n7").await;
-    let ann = world.user("ann");
+    let id = service(&fixture, body.clone()).await;
+    let first = runs(&fixture, &id.instance(0), "n7").await;
+    let ann = fixture.user("ann");
     let path = format!("/v1/services/{id}");
     ann.delete::<WorkView>(&path).await.unwrap();
-    world
+    fixture
         .scheduler
         .ended(&first, Exit::of(ExitCause::Intended, ""));
-    world.in_state(&id, WorkState::Cancelled).await;
-    world.kill_and_restart().await;
-    let again = service(&world, body.clone()).await;
+    fixture.in_state(&id, WorkState::Cancelled).await;
+    fixture.kill_and_restart().await;
+    let again = service(&fixture, body.clone()).await;
     assert_ne!(again, id, "a deployment of its own");
-    let entry = demand(&world, &again.instance(0), |entry| asks(entry, Some("n7"))).await;
+    let entry = demand(&fixture, &again.instance(0), |entry| {
+        asks(entry, Some("n7"))
+    })
+    .await;
     assert_eq!(entry.processor.unwrap().deployment, format!("{again}-1"));
     // A service of another user with the same name is independent.
-    let bob = world.user("bob");
+    let bob = fixture.user("bob");
     let other = submit(&bob, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    demand(&world, &other.id.instance(0), |entry| asks(entry, None)).await;
+    demand(&fixture, &other.id.instance(0), |entry| asks(entry, None)).await;
 }
 
 #[tokio::test]
 async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
-    let mut world = World::mortal().await;
+    let mut fixture = Fixture::with_short_lease().await;
     let body = |fail: bool| {
         json!({ "command": ["/bin/false"], "instances": 2,
                 "retries": { "count": 1, "fail_service": fail } })
     };
     let (dies, lives) = (
-        service(&world, body(true)).await,
-        service(&world, body(false)).await,
+        service(&fixture, body(true)).await,
+        service(&fixture, body(false)).await,
     );
     let mut others = Vec::new();
     for id in [&dies, &lives] {
-        others.push(runs(&world, &id.instance(1), "n2").await);
-        let first = runs(&world, &id.instance(0), "n1").await;
-        world.scheduler.ended(&first, failed(3));
-        is_settled(&world, &id.instance(0), &first.id).await;
+        others.push(runs(&fixture, &id.instance(1), "n2").await);
+        let first = runs(&fixture, &id.instance(0), "n1").await;
+        fixture.scheduler.ended(&first, failed(3));
+        is_settled(&fixture, &id.instance(0), &first.id).await;
     }
     // The count survives a restart.
-    world.kill_and_restart().await;
+    fixture.kill_and_restart().await;
     for id in [&dies, &lives] {
-        let (_, deployment) = shown(&world, id, |_| true).await;
+        let (_, deployment) = shown(&fixture, id, |_| true).await;
         assert_eq!(processor(&deployment, "0").failures.unwrap().count, 1);
-        let second = runs(&world, &id.instance(0), "n1").await;
-        world.scheduler.ended(&second, failed(3));
+        let second = runs(&fixture, &id.instance(0), "n1").await;
+        fixture.scheduler.ended(&second, failed(3));
     }
-    let view = world.in_state(&dies, WorkState::Failed).await;
+    let view = fixture.in_state(&dies, WorkState::Failed).await;
     assert!(view.reason.unwrap().contains("processor 0"));
-    let (view, deployment) = shown(&world, &lives, |it| {
+    let (view, deployment) = shown(&fixture, &lives, |it| {
         processor(it, "0").state == ProcessorState::Failed
     })
     .await;
@@ -323,42 +342,51 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
         (view.state, deployment.healthy),
         (WorkState::Running, false)
     );
-    let entry = demand(&world, &lives.instance(0), |entry| entry.max_processes == 0).await;
+    let entry = demand(&fixture, &lives.instance(0), |entry| {
+        entry.max_processes == 0
+    })
+    .await;
     assert!(entry.processor.unwrap().failed);
     // The failed state survives a restart, and the service ends FAILED when the others complete.
-    world.kill_and_restart().await;
-    let (_, deployment) = shown(&world, &lives, |_| true).await;
+    fixture.kill_and_restart().await;
+    let (_, deployment) = shown(&fixture, &lives, |_| true).await;
     assert_eq!(processor(&deployment, "0").state, ProcessorState::Failed);
-    world
+    fixture
         .scheduler
         .ended(&others[1], Exit::of(ExitCause::Success, ""));
-    world.in_state(&lives, WorkState::Failed).await;
+    fixture.in_state(&lives, WorkState::Failed).await;
 }
 
 #[tokio::test]
 async fn a_service_completes_only_with_counted_retries() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let counted = json!({ "command": ["/bin/true"], "retries": {} });
     let (ends, stays) = (
-        service(&world, counted).await,
-        service(&world, json!({ "command": ["/bin/true"] })).await,
+        service(&fixture, counted).await,
+        service(&fixture, json!({ "command": ["/bin/true"] })).await,
     );
     for id in [&ends, &stays] {
-        let only = runs(&world, &id.instance(0), "n1").await;
-        world
+        let only = runs(&fixture, &id.instance(0), "n1").await;
+        fixture
             .scheduler
             .ended(&only, Exit::of(ExitCause::Success, ""));
     }
-    world.in_state(&ends, WorkState::Completed).await;
+    fixture.in_state(&ends, WorkState::Completed).await;
     // Kept running: held back briefly, then requested again.
-    demand(&world, &stays.instance(0), |entry| entry.max_processes == 0).await;
-    demand(&world, &stays.instance(0), |entry| entry.max_processes == 1).await;
+    demand(&fixture, &stays.instance(0), |entry| {
+        entry.max_processes == 0
+    })
+    .await;
+    demand(&fixture, &stays.instance(0), |entry| {
+        entry.max_processes == 1
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn invalid_settings_name_their_field() {
-    let world = World::new().await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let ann = fixture.user("ann");
     for (change, pointer) in [
         (json!({ "standbys": 4 }), "/standbys"),
         (json!({ "instances": 9000, "standbys": 1 }), "/standbys"),
@@ -398,20 +426,20 @@ async fn invalid_settings_name_their_field() {
 /// The scheduler knows whether a fault domain is available.
 #[tokio::test]
 async fn an_unplaceable_standby_has_a_reason_while_its_active_runs() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 1,
                        "fault_domain_label": "rack" });
-    let id = service(&world, body).await;
-    runs(&world, &id.instance(0), "n1").await;
+    let id = service(&fixture, body).await;
+    runs(&fixture, &id.instance(0), "n1").await;
     let standby = id.standby(0, 0);
-    world
+    fixture
         .scheduler
         .judge(&standby, WaitReason::KeptApart, false);
     let (view, deployment) = until("its reason", async || {
-        let view = world.view(&id).await;
+        let view = fixture.view(&id).await;
         let deployment = view.deployment.clone()?;
-        let said = view.reason.as_ref()?.contains("no node has 99 GiB");
-        said.then_some((view, deployment))
+        let expected = view.reason.as_ref()?.contains("no node has 99 GiB");
+        expected.then_some((view, deployment))
     })
     .await;
     assert_eq!(

@@ -108,18 +108,18 @@ impl Scheduler {
             exit: None,
             launch: demand.launch.clone(),
         };
-        self.say(&entry);
+        self.publish(&entry);
         entry
     }
 
-    pub fn say(&self, entry: &AllocationEntry) {
+    pub fn publish(&self, entry: &AllocationEntry) {
         let value = serde_json::to_value(entry).unwrap();
         self.change("allocations", entry.id.as_str(), Some(value));
     }
 
     pub fn ended(&self, entry: &AllocationEntry, exit: Exit) {
         let (state, exit) = (AllocationState::Ended, Some(exit));
-        self.say(&AllocationEntry {
+        self.publish(&AllocationEntry {
             state,
             exit,
             ..entry.clone()
@@ -141,16 +141,16 @@ impl Scheduler {
             vacate: Some(vacate),
             ..entry.clone()
         };
-        self.say(&entry);
+        self.publish(&entry);
         entry
     }
 
-    pub fn bury(&self, entry: &AllocationEntry) {
+    pub fn remove(&self, entry: &AllocationEntry) {
         self.change("allocations", entry.id.as_str(), None);
     }
 
     /// Withdraws the verdict of ended demand.
-    pub fn forget(&self, work: &WorkId) {
+    pub fn withdraw_verdict(&self, work: &WorkId) {
         self.change("verdicts", work.as_str(), None);
     }
 

@@ -9,12 +9,12 @@ use hayward_vocabulary::WhenUnreachable;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::world::{World, count, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, count, fresh_key, refusal, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
-    let mut world = World::mortal().await;
-    let (ann, key, body) = (world.user("ann"), fresh_key(), count(3));
+    let mut fixture = Fixture::with_short_lease().await;
+    let (ann, key, body) = (fixture.user("ann"), fresh_key(), count(3));
     let call = ann
         .call(Method::POST, "/v1/jobs")
         .body(&body)
@@ -34,8 +34,8 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
         first.body
     );
 
-    world.kill_and_restart().await;
-    let ann = world.user("ann");
+    fixture.kill_and_restart().await;
+    let ann = fixture.user("ann");
     let call = ann
         .call(Method::POST, "/v1/jobs")
         .body(&body)
@@ -46,22 +46,24 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
     let other = submit(&ann, "/v1/jobs", &count(4), &key).await;
     assert_eq!(refusal(other).0, 422);
     // Keys are separate for each user.
-    let bobs = submit(&world.user("bob"), "/v1/jobs", &count(4), &key)
+    let bobs = submit(&fixture.user("bob"), "/v1/jobs", &count(4), &key)
         .await
         .unwrap();
     assert_ne!(bobs.id, first.body.id);
     assert_eq!(
-        world.rows("select count(*) from job_converter.work").await,
+        fixture
+            .rows("select count(*) from job_converter.work")
+            .await,
         2
     );
 
-    let view = world.view(&first.body.id).await;
+    let view = fixture.view(&first.body.id).await;
     assert_eq!(
         (view.state, view.name.as_str()),
         (WorkState::Waiting, "echo")
     );
     assert_eq!(view.tasks.unwrap().waiting, 3);
-    let demand = world.demand_of(&first.body.id).await;
+    let demand = fixture.demand_of(&first.body.id).await;
     assert_eq!(
         (demand.max_processes, demand.remaining_tasks, demand.threads),
         (3, 3, 1)
@@ -70,8 +72,8 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_reported_field_by_field() {
-    let world = World::new().await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let ann = fixture.user("ann");
     let bad = json!({ "command": [], "tasks": { "count": 0 }, "working_directory": "here" });
     let (status, pointers) = refusal(submit(&ann, "/v1/jobs", &bad, &fresh_key()).await);
     assert_eq!((status, pointers.len()), (422, 3));
@@ -100,15 +102,17 @@ async fn bad_input_is_reported_field_by_field() {
         );
     }
     assert_eq!(
-        world.rows("select count(*) from job_converter.work").await,
+        fixture
+            .rows("select count(*) from job_converter.work")
+            .await,
         0
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_has_one_result_per_job() {
-    let world = World::new().await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let ann = fixture.user("ann");
     let body = json!({ "jobs": [count(1), { "command": [] }, count(2)] });
     let key = fresh_key();
     let done: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
@@ -121,7 +125,7 @@ async fn a_bulk_has_one_result_per_job() {
     assert!(done.results[1].error.as_ref().unwrap().contains("/command"));
     let again: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
     assert_eq!(again, done);
-    assert_eq!(world.demand().await.len(), 2);
+    assert_eq!(fixture.demand().await.len(), 2);
     let many = json!({ "jobs": vec![count(1); 1001] });
     let refused = ann
         .post::<_, BulkSubmitted>("/v1/jobs/bulk", &many, Some(&fresh_key()))
@@ -131,9 +135,9 @@ async fn a_bulk_has_one_result_per_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_others_is_not_found() {
-    let world = World::new().await;
-    let job = world.submit(count(1)).await;
-    let (bob, path) = (world.user("bob"), format!("/v1/jobs/{}", job.id));
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(1)).await;
+    let (bob, path) = (fixture.user("bob"), format!("/v1/jobs/{}", job.id));
     assert_eq!(refusal(bob.get::<WorkView>(&path).await).0, 404);
     assert_eq!(refusal(bob.delete::<WorkView>(&path).await).0, 404);
     assert_eq!(
@@ -155,7 +159,7 @@ async fn work_of_others_is_not_found() {
         .get::<Update<WorkView>>("/v1/jobs/publication?user=ann")
         .await;
     assert_eq!(refusal(wrong).0, 403);
-    let agent = world.client("x", &[Scope::Agent("n".parse().unwrap())]);
+    let agent = fixture.client("x", &[Scope::Agent("n".parse().unwrap())]);
     assert_eq!(
         refusal(submit(&agent, "/v1/jobs", &count(1), &fresh_key()).await).0,
         403
@@ -164,29 +168,29 @@ async fn work_of_others_is_not_found() {
     // The number of a job under the prefix of a service is unknown.
     let other = path.replace("jobs/job_", "services/svc_");
     assert_eq!(
-        refusal(world.user("ann").get::<WorkView>(&other).await).0,
+        refusal(fixture.user("ann").get::<WorkView>(&other).await).0,
         404
     );
-    let operator = world.client("olga", &[Scope::Operator]);
+    let operator = fixture.client("olga", &[Scope::Operator]);
     assert_eq!(operator.get::<WorkView>(&path).await.unwrap().id, job.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_are_paged_over_users_and_filtered() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for user in ["ann", "bob"] {
         for _ in 0..3 {
-            let client = world.user(user);
+            let client = fixture.user(user);
             submit(&client, "/v1/jobs", &count(1), &fresh_key())
                 .await
                 .unwrap();
         }
         let body = json!({});
-        submit(&world.user(user), "/v1/reservations", &body, &fresh_key())
+        submit(&fixture.user(user), "/v1/reservations", &body, &fresh_key())
             .await
             .unwrap();
     }
-    let operator = world.client("olga", &[Scope::Operator]);
+    let operator = fixture.client("olga", &[Scope::Operator]);
     let (mut seen, mut path) = (Vec::new(), "/v1/jobs?limit=2".to_owned());
     loop {
         let page: WorkList = operator.get(&path).await.unwrap();
@@ -206,11 +210,15 @@ async fn lists_are_paged_over_users_and_filtered() {
     sorted.sort();
     sorted.dedup();
     assert_eq!(seen, sorted);
-    let own: WorkList = world.user("bob").get("/v1/reservations").await.unwrap();
+    let own: WorkList = fixture.user("bob").get("/v1/reservations").await.unwrap();
     assert_eq!(own.items.len(), 1);
     let ended: WorkList = operator.get("/v1/jobs?state=completed").await.unwrap();
     assert!(ended.items.is_empty());
-    let anns: Update<WorkView> = world.user("ann").get("/v1/jobs/publication").await.unwrap();
+    let anns: Update<WorkView> = fixture
+        .user("ann")
+        .get("/v1/jobs/publication")
+        .await
+        .unwrap();
     assert_eq!(anns.changed.len(), 4);
 }
 
@@ -218,53 +226,53 @@ async fn lists_are_paged_over_users_and_filtered() {
 /// unreachable process (W7).
 #[tokio::test(flavor = "multi_thread")]
 async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
-    let mut world = World::mortal().await;
+    let mut fixture = Fixture::with_short_lease().await;
     let mut job = count(3);
     job["when_unreachable"] = json!({ "replace_after_ms": 5_000 });
     job["disruption_limit"] = json!(2);
-    let job = world.submit(job).await;
+    let job = fixture.submit(job).await;
     let body = json!({ "command": ["sleep", "9"], "when_unreachable": "exclusive" });
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     let service: Submitted = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let plain = world.submit(count(1)).await;
+    let plain = fixture.submit(count(1)).await;
     for crashed in [false, true] {
         if crashed {
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
         let chosen = WhenUnreachable::ReplaceAfter { ms: 5_000 };
-        let demand = world.demand_of(&job.id).await;
+        let demand = fixture.demand_of(&job.id).await;
         assert_eq!(
             (demand.when_unreachable, demand.disruption_limit),
             (chosen, Some(2))
         );
-        let view = world.view(&job.id).await;
+        let view = fixture.view(&job.id).await;
         assert_eq!(
             (view.when_unreachable, view.disruption_limit),
             (chosen, Some(2))
         );
-        let instance = world.demand_of(&service.id.instance(0)).await;
+        let instance = fixture.demand_of(&service.id.instance(0)).await;
         assert!(instance.when_unreachable.is_exclusive());
-        let demand = world.demand_of(&plain.id).await;
+        let demand = fixture.demand_of(&plain.id).await;
         assert!(demand.when_unreachable.is_default() && demand.disruption_limit.is_none());
     }
-    let granted = world.scheduler.grant(&world.demand_of(&job.id).await);
-    world.in_state(&job.id, WorkState::Running).await;
-    world.scheduler.say(&AllocationEntry {
+    let granted = fixture.scheduler.grant(&fixture.demand_of(&job.id).await);
+    fixture.in_state(&job.id, WorkState::Running).await;
+    fixture.scheduler.publish(&AllocationEntry {
         state: AllocationState::Unreachable,
         ..granted
     });
-    let view = world.in_state(&job.id, WorkState::Waiting).await;
+    let view = fixture.in_state(&job.id, WorkState::Waiting).await;
     let reason = view.reason.unwrap();
     assert!(reason.contains("replaced 5000 ms after"), "{reason}");
 
     let wrong = json!({ "command": ["x"], "when_unreachable": { "replace_after_ms": 0 } });
-    let refused = submit(&world.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
+    let refused = submit(&fixture.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
     let field = "/when_unreachable/replace_after_ms".to_owned();
     assert_eq!(refusal(refused), (422, vec![field]));
     let wrong = json!({ "command": ["x"], "when_unreachable": "wiat" });
-    let refused = submit(&world.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
+    let refused = submit(&fixture.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
     assert_eq!(
         refusal(refused),
         (422, vec!["/when_unreachable".to_owned()])
@@ -274,8 +282,8 @@ async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
 /// Also after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_a_submission_is_in_its_demand() {
-    let mut world = World::mortal().await;
-    let ann = world.user("ann");
+    let mut fixture = Fixture::with_short_lease().await;
+    let ann = fixture.user("ann");
     let job = json!({ "command": ["x"], "queue": "root.a", "priority": 7 });
     let job = submit(&ann, "/v1/jobs", &job, &fresh_key()).await.unwrap();
     let service = json!({ "command": ["x"], "instances": 2, "pool": "batch" });
@@ -287,14 +295,14 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
     assert_eq!(refusal(both).0, 422);
     for restarts in [false, true] {
         if restarts {
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
-        let queued = world.demand_of(&job.id).await.queued.unwrap();
+        let queued = fixture.demand_of(&job.id).await.queued.unwrap();
         assert_eq!(
             (queued.queue.as_deref(), queued.priority, queued.pool),
             (Some("root.a"), 7, None)
         );
-        let demand = world.demand().await;
+        let demand = fixture.demand().await;
         let slots = demand.values();
         let slots = slots.filter(|it| it.service.as_ref() == Some(&service.id));
         let slots: Vec<_> = slots.filter_map(|it| it.queued.as_deref()).collect();
@@ -308,8 +316,8 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
 /// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_shows_the_result_and_changes_nothing() {
-    let world = World::new().await;
-    let (ann, key) = (world.user("ann"), fresh_key());
+    let fixture = Fixture::new().await;
+    let (ann, key) = (fixture.user("ann"), fresh_key());
     let dry = ann
         .post::<_, WorkView>("/v1/jobs?dry_run=true", &count(3), Some(&key))
         .await
@@ -330,9 +338,11 @@ async fn a_dry_run_shows_the_result_and_changes_nothing() {
         )
         .await;
     assert_eq!(refusal(bad), (422, vec!["/command".to_owned()]));
-    assert_eq!(world.demand().await.len(), 0);
+    assert_eq!(fixture.demand().await.len(), 0);
     assert_eq!(
-        world.rows("select count(*) from job_converter.work").await,
+        fixture
+            .rows("select count(*) from job_converter.work")
+            .await,
         0
     );
     // The dry run did not use up the key.
@@ -342,8 +352,8 @@ async fn a_dry_run_shows_the_result_and_changes_nothing() {
 /// API rule (A16).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_atomic_bulk_is_all_or_nothing() {
-    let world = World::new().await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let ann = fixture.user("ann");
     let path = "/v1/jobs/bulk?atomic=true";
     let body = json!({ "jobs": [count(1), { "command": [] }, count(0)] });
     let refused = ann
@@ -351,7 +361,7 @@ async fn an_atomic_bulk_is_all_or_nothing() {
         .await;
     let pointers = ["/jobs/1/command", "/jobs/2/tasks/count"].map(str::to_owned);
     assert_eq!(refusal(refused), (422, pointers.to_vec()));
-    assert_eq!(world.demand().await.len(), 0);
+    assert_eq!(fixture.demand().await.len(), 0);
     let body = json!({ "jobs": [count(1), count(2)] });
     let done: BulkSubmitted = ann.post(path, &body, Some(&fresh_key())).await.unwrap();
     assert!(done.results.iter().all(|result| result.id.is_some()));
@@ -360,11 +370,11 @@ async fn an_atomic_bulk_is_all_or_nothing() {
 /// API rule (A6).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_belongs_to_its_list() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for _ in 0..2 {
-        world.submit(count(1)).await;
+        fixture.submit(count(1)).await;
     }
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     let page: WorkList = ann.get("/v1/jobs?limit=1").await.unwrap();
     let cursor = page.next_cursor.unwrap();
     let next: WorkList = ann
@@ -374,8 +384,8 @@ async fn a_cursor_belongs_to_its_list() {
     assert_eq!(next.items.len(), 1);
     assert_ne!(next.items[0].id, page.items[0].id);
     for other in ["jobs?user=ann", "jobs?state=running", "services?limit=1"] {
-        let asked = format!("/v1/{other}&cursor={cursor}");
-        let refused = refusal(ann.get::<WorkList>(&asked).await);
+        let requested = format!("/v1/{other}&cursor={cursor}");
+        let refused = refusal(ann.get::<WorkList>(&requested).await);
         assert_eq!(refused, (422, vec!["/query/cursor".to_owned()]), "{other}");
     }
 }

@@ -5,16 +5,16 @@ use hayward_job_converter_api::tasks::LeaseRequest;
 use hayward_testkit::until;
 use hayward_vocabulary::AllocationId;
 
-use crate::world::{Runner, World, count, ended, quiet};
+use crate::fixture::{Fixture, Runner, count, ended, quiet};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_keeps_leases_and_outcomes() {
-    let mut world = World::mortal().await;
-    let job = world.submit(count(100)).await;
-    let demand = world.demand_of(&job.id).await;
-    let process = world.scheduler.grant(&demand);
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(count(100)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let process = fixture.scheduler.grant(&demand);
     let who = &process.id;
-    let runner = world.runner(&demand);
+    let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(who, 10).await.tasks.len(), 10);
     runner
         .report(
@@ -25,17 +25,17 @@ async fn a_crash_keeps_leases_and_outcomes() {
         )
         .await;
 
-    world.kill_and_restart().await;
+    fixture.kill_and_restart().await;
     // Progress is published periodically, so the view from before the crash may be older than the
     // rows.
-    let told = until("what is recorded to be told", async || {
-        let tasks = world.view(&job.id).await.tasks.unwrap();
+    let reported = until("what is recorded to be told", async || {
+        let tasks = fixture.view(&job.id).await.tasks.unwrap();
         (tasks.succeeded == 3).then_some(tasks)
     })
     .await;
-    assert_eq!((told.leased, told.waiting), (6, 91));
-    let runner = world.runner(&world.demand_of(&job.id).await);
-    let other = world.scheduler.grant(&demand);
+    assert_eq!((reported.leased, reported.waiting), (6, 91));
+    let runner = fixture.runner(&fixture.demand_of(&job.id).await);
+    let other = fixture.scheduler.grant(&demand);
     let more = runner.lease(&other.id, 3).await;
     let numbers: Vec<u64> = more.tasks.iter().map(|task| task.task).collect();
     assert_eq!(numbers, [3, 10, 11]);
@@ -47,9 +47,9 @@ async fn a_crash_keeps_leases_and_outcomes() {
     runner
         .report(who, (4..10).map(|task| ended(task, 1, 0)).collect())
         .await;
-    assert_eq!(world.tasks(&job.id).await.tasks.len(), 9);
+    assert_eq!(fixture.tasks(&job.id).await.tasks.len(), 9);
     assert_eq!(
-        world
+        fixture
             .rows("select count(*) from job_converter.outcome")
             .await,
         9
@@ -85,43 +85,45 @@ async fn work_on(runner: Runner, who: AllocationId) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_task_is_recorded_once_though_the_service_is_killed_again_and_again() {
     const TASKS: u64 = 2_000;
-    let mut world = World::mortal().await;
-    let job = world.submit(count(TASKS)).await;
-    let demand = world.demand_of(&job.id).await;
-    let processes: Vec<_> = (0..4).map(|_| world.scheduler.grant(&demand)).collect();
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(count(TASKS)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let processes: Vec<_> = (0..4).map(|_| fixture.scheduler.grant(&demand)).collect();
     for kills in 1..=3 {
         let at_work: Vec<_> = processes
             .iter()
-            .map(|process| tokio::spawn(work_on(world.runner(&demand), process.id.clone())))
+            .map(|process| tokio::spawn(work_on(fixture.runner(&demand), process.id.clone())))
             .collect();
         if kills < 3 {
             let (id, enough) = (&job.id, kills * 200);
             until("some progress", async || {
-                world
+                fixture
                     .view(id)
                     .await
                     .tasks
                     .filter(|tasks| tasks.succeeded >= enough)
             })
             .await;
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
         for worker in at_work {
             worker.await.unwrap();
         }
     }
-    let view = world.in_state(&job.id, WorkState::Completed).await;
+    let view = fixture.in_state(&job.id, WorkState::Completed).await;
     assert_eq!(view.tasks.unwrap().succeeded, TASKS);
     assert_eq!(
-        world
+        fixture
             .rows("select count(*) from job_converter.outcome")
             .await,
         2_000
     );
     assert_eq!(
-        world.rows("select count(*) from job_converter.lease").await,
+        fixture
+            .rows("select count(*) from job_converter.lease")
+            .await,
         0
     );
     let distinct = "select count(distinct task) from job_converter.outcome where succeeded";
-    assert_eq!(world.rows(distinct).await, 2_000);
+    assert_eq!(fixture.rows(distinct).await, 2_000);
 }

@@ -7,7 +7,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use serde_json::json;
 
-use crate::world::{World, count, ended, quiet, refusal};
+use crate::fixture::{Fixture, count, ended, quiet, refusal};
 
 fn numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
     answer.tasks.iter().map(|task| task.task).collect()
@@ -15,18 +15,18 @@ fn numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_to_its_end() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({
         "command": ["/bin/echo", "{task}"], "tasks": { "arguments": [["a"], ["{task}"]] },
         "environment": { "K": "v" }, "working_directory": "/tmp",
     });
-    let job = world.submit(body).await;
-    let demand = world.demand_of(&job.id).await;
-    let process = world.scheduler.grant(&demand);
-    let view = world.in_state(&job.id, WorkState::Running).await;
+    let job = fixture.submit(body).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let process = fixture.scheduler.grant(&demand);
+    let view = fixture.in_state(&job.id, WorkState::Running).await;
     assert_eq!(view.processes[0].allocation, process.id);
 
-    let runner = world.runner(&demand);
+    let runner = fixture.runner(&demand);
     let first = runner.lease(&process.id, 10).await;
     assert_eq!(
         (first.tasks.len(), first.done, first.lease_ms),
@@ -38,7 +38,7 @@ async fn a_job_runs_to_its_end() {
     let half = runner.report(&process.id, vec![ended(0, 1, 0)]).await;
     assert!(!half.done);
     let waiter = {
-        let (ann, id) = (world.user("ann"), job.id.clone());
+        let (ann, id) = (fixture.user("ann"), job.id.clone());
         tokio::spawn(async move {
             ann.get::<WorkView>(&format!("/v1/jobs/{id}?wait=20&until=final"))
                 .await
@@ -55,10 +55,10 @@ async fn a_job_runs_to_its_end() {
     );
     assert!(view.ended_at.is_some());
     assert!(
-        world.demand().await.is_empty(),
+        fixture.demand().await.is_empty(),
         "the demand goes with the last outcome"
     );
-    let tasks = world.tasks(&job.id).await.tasks;
+    let tasks = fixture.tasks(&job.id).await.tasks;
     assert_eq!(tasks.len(), 2);
     assert_eq!(
         (tasks[1].node.as_str(), tasks[1].output.as_str()),
@@ -66,18 +66,18 @@ async fn a_job_runs_to_its_end() {
     );
     // A late repetition changes nothing.
     assert!(runner.report(&process.id, vec![ended(1, 1, 7)]).await.done);
-    assert!(world.tasks(&job.id).await.tasks[1].succeeded);
+    assert!(fixture.tasks(&job.id).await.tasks[1].succeeded);
 
     let logs = reqwest::Client::new()
-        .get(format!("{}/v1/jobs/{}/logs?limit=1", world.url(), job.id))
-        .bearer_auth(world.token("ann", &[hayward_service::Scope::Submitter]))
+        .get(format!("{}/v1/jobs/{}/logs?limit=1", fixture.url(), job.id))
+        .bearer_auth(fixture.token("ann", &[hayward_service::Scope::Submitter]))
         .send()
         .await
         .unwrap();
     assert_eq!(logs.headers()["hayward-next-cursor"], "1");
     assert_eq!(logs.text().await.unwrap(), "output of 0\n");
     let path = format!("/v1/jobs/{}/timeline", job.id);
-    let timeline: Timeline = world.user("ann").get(&path).await.unwrap();
+    let timeline: Timeline = fixture.user("ann").get(&path).await.unwrap();
     let events: Vec<&str> = timeline
         .events
         .iter()
@@ -91,12 +91,12 @@ async fn a_job_runs_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_are_retried_and_interruptions_are_not_counted() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let mut body = count(2);
     body["max_attempts"] = json!(2);
-    let job = world.submit(body).await;
-    let demand = world.demand_of(&job.id).await;
-    let (process, runner) = (world.scheduler.grant(&demand), world.runner(&demand));
+    let job = fixture.submit(body).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
     let who = &process.id;
     runner.lease(who, 2).await;
     let mut interrupted = ended(1, 1, 0);
@@ -117,12 +117,12 @@ async fn failures_are_retried_and_interruptions_are_not_counted() {
         .report(who, vec![ended(0, 2, 3), ended(1, 1, 0)])
         .await;
     assert!(answer.done);
-    let view = world.in_state(&job.id, WorkState::Failed).await;
+    let view = fixture.in_state(&job.id, WorkState::Failed).await;
     let tasks = view.tasks.unwrap();
     assert_eq!((tasks.failed, tasks.succeeded), (1, 1));
     assert!(view.reason.unwrap().contains("1 of 2"));
     assert_eq!(
-        world
+        fixture
             .rows("select count(*) from job_converter.attempt")
             .await,
         1
@@ -131,17 +131,17 @@ async fn failures_are_retried_and_interruptions_are_not_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_of_a_lost_process_go_to_another_that_waits() {
-    let world = World::new().await;
-    let job = world.submit(count(2)).await;
-    let demand = world.demand_of(&job.id).await;
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(2)).await;
+    let demand = fixture.demand_of(&job.id).await;
     let (lost, other) = (
-        world.scheduler.grant(&demand),
-        world.scheduler.grant(&demand),
+        fixture.scheduler.grant(&demand),
+        fixture.scheduler.grant(&demand),
     );
-    let runner = world.runner(&demand);
+    let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&lost.id, 2).await.tasks.len(), 2);
     let waiting = {
-        let (runner, who) = (world.runner(&demand), other.id.clone());
+        let (runner, who) = (fixture.runner(&demand), other.id.clone());
         tokio::spawn(async move {
             let request = LeaseRequest {
                 want: 2,
@@ -151,7 +151,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
             runner.ask(&request).await
         })
     };
-    world
+    fixture
         .scheduler
         .ended(&lost, Exit::of(ExitCause::Node, "the node was lost"));
     let answer = waiting.await.unwrap().unwrap();
@@ -159,7 +159,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     assert_eq!(answer.tasks[0].attempt, 1, "a lost node spends nothing");
     // The end is settled, and forgotten when the scheduler has removed it.
     until("the end to be settled", async || {
-        world
+        fixture
             .demand_of(&job.id)
             .await
             .settled
@@ -167,9 +167,9 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
             .then_some(())
     })
     .await;
-    world.scheduler.bury(&lost);
+    fixture.scheduler.remove(&lost);
     until("the settled one to be dropped", async || {
-        world
+        fixture
             .demand_of(&job.id)
             .await
             .settled
@@ -178,14 +178,14 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     })
     .await;
     assert_eq!(
-        world
+        fixture
             .rows("select count(*) from job_converter.settled")
             .await,
         0
     );
     // Late results of the lost process count.
     runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
-    let late = &world.tasks(&job.id).await.tasks[0];
+    let late = &fixture.tasks(&job.id).await.tasks[0];
     assert_eq!((&late.allocation, &late.node), (&lost.id, &lost.node));
     let nothing = runner.lease(&lost.id, 1).await;
     assert!(
@@ -198,17 +198,17 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
             .await
             .done
     );
-    assert_eq!(world.tasks(&job.id).await.tasks.len(), 2);
+    assert_eq!(fixture.tasks(&job.id).await.tasks.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
-    let world = World::with(|settings| settings.task_lease_ms = 300).await;
-    let job = world.submit(count(3)).await;
-    let demand = world.demand_of(&job.id).await;
-    let process = world.scheduler.grant(&demand);
-    world.in_state(&job.id, WorkState::Running).await;
-    let runner = world.runner(&demand);
+    let fixture = Fixture::with(|settings| settings.task_lease_ms = 300).await;
+    let job = fixture.submit(count(3)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let process = fixture.scheduler.grant(&demand);
+    fixture.in_state(&job.id, WorkState::Running).await;
+    let runner = fixture.runner(&demand);
     let silent = AllocationId::new("alc_silent").unwrap();
     assert_eq!(numbers(&runner.lease(&silent, 1).await), [0]);
     // This answer is lost; the next request lists the held tasks.
@@ -227,7 +227,7 @@ async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
     let (first, second) = (runner.ask(&back), async {
         until("a renewal and an end", async || {
             runner.report(&process.id, Vec::new()).await;
-            world
+            fixture
                 .view(&job.id)
                 .await
                 .tasks
@@ -245,29 +245,35 @@ async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_environment_makes_small_batches() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let mut body = count(2_000);
     let environment: std::collections::BTreeMap<String, String> = (0..200)
         .map(|at| (format!("V{at}"), "x".repeat(4_000)))
         .collect();
     body["environment"] = json!(environment);
-    let (large, small) = (world.submit(body).await, world.submit(count(2_000)).await);
+    let (large, small) = (
+        fixture.submit(body).await,
+        fixture.submit(count(2_000)).await,
+    );
     let who = AllocationId::new("alc_any").unwrap();
     for (job, tasks) in [(large, 5), (small, 1_024)] {
-        let runner = world.runner(&world.demand_of(&job.id).await);
+        let runner = fixture.runner(&fixture.demand_of(&job.id).await);
         assert_eq!(runner.lease(&who, 2_000).await.tasks.len(), tasks);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
-    let world = World::new().await;
-    let (one, two) = (world.submit(count(5)).await, world.submit(count(5)).await);
-    let demand = world.demand_of(&one.id).await;
-    let process = world.scheduler.grant(&demand);
-    let runner = world.runner(&demand);
+    let fixture = Fixture::new().await;
+    let (one, two) = (
+        fixture.submit(count(5)).await,
+        fixture.submit(count(5)).await,
+    );
+    let demand = fixture.demand_of(&one.id).await;
+    let process = fixture.scheduler.grant(&demand);
+    let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&process.id, 2).await.tasks.len(), 2);
-    world.scheduler.vacate(&process);
+    fixture.scheduler.vacate(&process);
     let request = LeaseRequest {
         want: 2,
         returned: vec![1],
@@ -292,12 +298,12 @@ async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
 
     let stranger = hayward_service::Scope::Runner(two.id.clone());
     let path = format!("/v1/jobs/{}/tasks/leases", one.id);
-    let client = world.client("eve", &[stranger]);
+    let client = fixture.client("eve", &[stranger]);
     let refused = client
         .post::<_, serde_json::Value>(&path, &quiet(&process.id), None)
         .await;
     assert_eq!(refusal(refused).0, 403);
-    let user = world.user("ann");
+    let user = fixture.user("ann");
     let refused = user
         .post::<_, serde_json::Value>(&path, &quiet(&process.id), None)
         .await;
@@ -311,20 +317,20 @@ async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
-    let world = World::new().await;
-    let job = world.submit(count(1_000)).await;
-    let demand = world.demand_of(&job.id).await;
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(1_000)).await;
+    let demand = fixture.demand_of(&job.id).await;
     let (marked, other) = (
-        world.scheduler.grant(&demand),
-        world.scheduler.grant_on(&demand, "node-2"),
+        fixture.scheduler.grant(&demand),
+        fixture.scheduler.grant_on(&demand, "node-2"),
     );
-    let runner = world.runner(&demand);
+    let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&marked.id, 3).await.tasks.len(), 3);
-    let idle = world.scheduler.grant(&demand);
-    world.in_state(&job.id, WorkState::Running).await;
+    let idle = fixture.scheduler.grant(&demand);
+    fixture.in_state(&job.id, WorkState::Running).await;
     let mark = Some("node node-1 is marked: bad memory".to_owned());
     for process in [&marked, &idle] {
-        world.scheduler.say(&AllocationEntry {
+        fixture.scheduler.publish(&AllocationEntry {
             marked: mark.clone(),
             ..process.clone()
         });
@@ -360,49 +366,49 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
             marked: mark.clone(),
             ..process.clone()
         };
-        world
+        fixture
             .scheduler
             .ended(&entry, Exit::of(ExitCause::Success, "done"));
     }
     until("the ends to be settled", async || {
-        let settled = world.demand_of(&job.id).await.settled;
+        let settled = fixture.demand_of(&job.id).await.settled;
         (settled.len() == 2).then_some(())
     })
     .await;
     assert_eq!(
-        world
+        fixture
             .rows("select count(*) from job_converter.brake where strikes > 0")
             .await,
         0
     );
     let path = format!("/v1/jobs/{}/timeline", job.id);
-    let timeline: Timeline = world.user("ann").get(&path).await.unwrap();
-    let told = timeline.events.iter();
-    let told = told.filter(|it| {
+    let timeline: Timeline = fixture.user("ann").get(&path).await.unwrap();
+    let reported = timeline.events.iter();
+    let reported = reported.filter(|it| {
         it.event
             .contains("is given no new tasks: node node-1 is marked")
     });
-    assert_eq!(told.count(), 2);
-    let view = world.view(&job.id).await;
+    assert_eq!(reported.count(), 2);
+    let view = fixture.view(&job.id).await;
     assert_eq!(view.reason, None, "{view:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_goes_on_when_its_mark_is_lifted_before_it_has_ended() {
-    let world = World::new().await;
-    let job = world.submit(count(1_000)).await;
-    let demand = world.demand_of(&job.id).await;
-    let again = world.scheduler.grant(&demand);
-    let runner = world.runner(&demand);
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(1_000)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let again = fixture.scheduler.grant(&demand);
+    let runner = fixture.runner(&demand);
     for marked in [Some("node node-1 is marked: bad memory".to_owned()), None] {
-        let said = marked.is_none();
-        world.scheduler.say(&AllocationEntry {
+        let expected = marked.is_none();
+        fixture.scheduler.publish(&AllocationEntry {
             marked,
             ..again.clone()
         });
         until("the mark to be heard", async || {
             let answer = runner.lease(&again.id, 0).await;
-            (answer.done != said).then_some(())
+            (answer.done != expected).then_some(())
         })
         .await;
     }

@@ -11,16 +11,16 @@ use http::{HeaderName, Method};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::world::{World, count, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, count, fresh_key, refusal, submit};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 /// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
-    let world = World::new().await;
-    let job = world.submit(count(2)).await;
-    let (ann, path) = (world.user("ann"), format!("/v1/jobs/{}", job.id));
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(count(2)).await;
+    let (ann, path) = (fixture.user("ann"), format!("/v1/jobs/{}", job.id));
     let tried = ann.call(Method::DELETE, &path).query("dry_run", true);
     let tried = tried.answer::<WorkView>().await.unwrap();
     assert_eq!(
@@ -28,12 +28,12 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
         (200, WorkState::Cancelled)
     );
     assert_eq!(
-        world.view(&job.id).await.state,
+        fixture.view(&job.id).await.state,
         WorkState::Waiting,
         "nothing came of it"
     );
-    assert!(world.demand().await.contains_key(job.id.as_str()));
-    let bobs = world
+    assert!(fixture.demand().await.contains_key(job.id.as_str()));
+    let bobs = fixture
         .user("bob")
         .call(Method::DELETE, &path)
         .query("dry_run", true);
@@ -47,7 +47,7 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
         .to_str()
         .unwrap()
         .to_owned();
-    let other = world.submit(count(1)).await;
+    let other = fixture.submit(count(1)).await;
     assert!(other.revision > revision.parse().unwrap());
     let late = ann
         .call(Method::DELETE, &path)
@@ -61,7 +61,7 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
     let now = late.beside("revision").unwrap().to_string();
     let made = ann.call(Method::DELETE, &path).header(IF_REVISION, &now);
     made.send::<WorkView>().await.unwrap();
-    world.in_state(&job.id, WorkState::Cancelled).await;
+    fixture.in_state(&job.id, WorkState::Cancelled).await;
     let odd = ann.call(Method::DELETE, &path).header(IF_REVISION, "soon");
     let odd = refusal(odd.send::<WorkView>().await);
     assert_eq!(odd, (400, vec!["/header/if-revision".to_owned()]));
@@ -70,9 +70,9 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
 /// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_submission_gets_its_answer_at_any_revision() {
-    let world = World::new().await;
-    let at = world.submit(count(1)).await.revision.to_string();
-    let (ann, key) = (world.user("ann"), fresh_key());
+    let fixture = Fixture::new().await;
+    let at = fixture.submit(count(1)).await.revision.to_string();
+    let (ann, key) = (fixture.user("ann"), fresh_key());
     let body = count(2);
     let call = || {
         let call = ann.call(Method::POST, "/v1/jobs").body(&body);
@@ -88,8 +88,8 @@ async fn a_repeated_submission_gets_its_answer_at_any_revision() {
 /// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_a_service_change_changes_nothing() {
-    let world = World::new().await;
-    let ann = world.user("ann");
+    let fixture = Fixture::new().await;
+    let ann = fixture.user("ann");
     let body = json!({ "command": ["sleep", "9"], "instances": 1 });
     let service = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
@@ -125,8 +125,8 @@ async fn tried<T: DeserializeOwned>(call: Call) -> (u16, T) {
 /// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_an_application_runs_on_a_copy() {
-    let world = World::new().await;
-    let (ann, app) = (world.user("ann"), "/v1/applications/a1");
+    let fixture = Fixture::new().await;
+    let (ann, app) = (fixture.user("ann"), "/v1/applications/a1");
     let call = |method: Method, path: &str, body: Value| ann.call(method, path).body(&body);
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "memory": "1Gi" } });
     let order = json!({ "taskGroups": [group] });
@@ -154,12 +154,15 @@ async fn a_dry_run_of_an_application_runs_on_a_copy() {
         .unwrap();
 
     let end = json!({ "event": "complete" });
-    let told = format!("{task}/transitions");
-    let (status, said) = tried::<Told>(call(Method::POST, &told, end)).await;
-    assert_eq!(status, 200, "{said:?}");
+    let reported = format!("{task}/transitions");
+    let (status, expected) = tried::<Told>(call(Method::POST, &reported, end)).await;
+    assert_eq!(status, 200, "{expected:?}");
     let kill = json!({ "event": "kill" });
-    let told = format!("{app}/transitions");
-    assert_eq!(tried::<Told>(call(Method::POST, &told, kill)).await.0, 200);
+    let reported = format!("{app}/transitions");
+    assert_eq!(
+        tried::<Told>(call(Method::POST, &reported, kill)).await.0,
+        200
+    );
     let confirmed = json!({ "applicationId": "a1", "terminationType": "TIMEOUT" });
     let confirm = call(Method::POST, "/v1/allocations/t1/confirmations", confirmed);
     assert_eq!(tried::<Told>(confirm).await.0, 200);
@@ -193,8 +196,8 @@ async fn a_dry_run_of_an_application_runs_on_a_copy() {
 /// API rule (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_an_orchestrator_runs_on_a_copy() {
-    let world = World::new().await;
-    let operator = world.client("op", &[Scope::Operator]);
+    let fixture = Fixture::new().await;
+    let operator = fixture.client("op", &[Scope::Operator]);
     let all = "/v1/orchestrators";
     let order = json!({ "name": "tides", "users": ["ann"] });
     let make = || operator.call(Method::POST, all).body(&order);
@@ -210,7 +213,7 @@ async fn a_dry_run_of_an_orchestrator_runs_on_a_copy() {
     let shown = operator.call(Method::GET, one).answer::<OrchestratorView>();
     let shown = shown.await.unwrap();
     assert_eq!(shown.headers["etag"], made.headers["etag"]);
-    let tides = world.client("tides", &[Scope::Orchestrator("tides".parse().unwrap())]);
+    let tides = fixture.client("tides", &[Scope::Orchestrator("tides".parse().unwrap())]);
     let entry = json!({ "kind": "job", "state": "waiting", "owner": "ann" });
     let map = json!({ "lineage": "l", "sequence": 1, "work": { "w1": entry } });
     let put = tides

@@ -5,8 +5,8 @@ use hayward_service::client::{Answer, Client, ClientError};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{of_group, problem, put, put_task, quick, task, world};
-use crate::world::World;
+use super::{fixture, of_group, problem, put, put_task, quick, task};
+use crate::fixture::Fixture;
 
 async fn post(
     client: &Client,
@@ -19,7 +19,7 @@ async fn post(
     call.body(&json!({ "tasks": tasks })).answer().await
 }
 
-fn told(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {
+fn reported(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {
     let results = added.results.iter();
     results
         .map(|it| (it.id.as_str(), it.created, it.error.is_some()))
@@ -29,8 +29,8 @@ fn told(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {
 /// API rule (A16).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &json!({})).await;
     put_task(&ann, "app", "b", &task()).await;
     let nothing = json!({ "command": [] });
@@ -43,7 +43,7 @@ async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
     ];
     let tried = post(&ann, "app/tasks?dry_run=true", &some).await.unwrap();
     assert_eq!(tried.status.as_u16(), 200);
-    assert_eq!(world.app("app").await.tasks.len(), 1);
+    assert_eq!(fixture.app("app").await.tasks.len(), 1);
     let answer = post(&ann, "app/tasks", &some).await.unwrap();
     assert_eq!(answer.status.as_u16(), 201);
     let expected = [
@@ -53,8 +53,8 @@ async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
         ("tg-x", false, true),
         ("a", false, false),
     ];
-    assert_eq!(told(&answer.body), expected);
-    assert_eq!(world.app("app").await.tasks.len(), 2);
+    assert_eq!(reported(&answer.body), expected);
+    assert_eq!(fixture.app("app").await.tasks.len(), 2);
 
     let refused = post(
         &ann,
@@ -62,41 +62,44 @@ async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
         &[("d", task()), ("e", nothing)],
     )
     .await;
-    let (status, told) = problem(refused);
+    let (status, reported) = problem(refused);
     assert_eq!(status, 422);
-    assert_eq!(told["errors"][0]["pointer"], json!("/tasks/1/task/command"));
-    assert_eq!(world.app("app").await.tasks.len(), 2);
+    assert_eq!(
+        reported["errors"][0]["pointer"],
+        json!("/tasks/1/task/command")
+    );
+    assert_eq!(fixture.app("app").await.tasks.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_beyond_the_limit_adds_no_task() {
-    let world = World::with(|settings| {
+    let fixture = Fixture::with(|settings| {
         quick(settings);
         settings.max_user_application_tasks = 3;
     })
     .await;
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     put(&ann, "app", &json!({})).await;
     put_task(&ann, "app", "a", &task()).await;
     let four = ["a", "b", "c", "d"].map(|id| (id, task()));
     assert_eq!(problem(post(&ann, "app/tasks", &four).await).0, 429);
-    assert_eq!(world.app("app").await.tasks.len(), 1);
+    assert_eq!(fixture.app("app").await.tasks.len(), 1);
     assert!(post(&ann, "app/tasks", &four[..3]).await.is_ok());
-    let bob = world.user("bob");
+    let bob = fixture.user("bob");
     assert_eq!(problem(post(&bob, "app/tasks", &four[..1]).await).0, 404);
     assert_eq!(problem(post(&ann, "app/tasks", &[]).await).0, 422);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_of_a_bulk_are_asked_for_and_are_as_large_as_their_group() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &json!({})).await;
     let two = [("x", task()), ("y", of_group("nobody"))];
     post(&ann, "app/tasks", &two).await.unwrap();
     let gib = 1 << 30;
     for id in ["x", "y"] {
-        let demand = world.asked("app", id).await;
+        let demand = fixture.requested("app", id).await;
         assert_eq!(demand.size.memory_bytes, gib, "{demand:?}");
     }
 }

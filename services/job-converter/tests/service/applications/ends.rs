@@ -5,16 +5,18 @@ use hayward_rm_scheduler_api::WaitReason;
 use hayward_vocabulary::{Exit, ExitCause};
 use serde_json::json;
 
-use super::{put, put_task, task, world};
-use crate::world::World;
+use super::{fixture, put, put_task, task};
+use crate::fixture::Fixture;
 
 /// Runs a task of a plain application and ends it with this exit.
-async fn ends(world: &World, name: &str, exit: Exit) {
-    let ann = world.user("ann");
+async fn ends(fixture: &Fixture, name: &str, exit: Exit) {
+    let ann = fixture.user("ann");
     put_task(&ann, "app", name, &task()).await;
-    let process = world.scheduler.grant(&world.asked("app", name).await);
-    world.task_in("app", name, "Bound").await;
-    world.scheduler.ended(&process, exit);
+    let process = fixture
+        .scheduler
+        .grant(&fixture.requested("app", name).await);
+    fixture.task_in("app", name, "Bound").await;
+    fixture.scheduler.ended(&process, exit);
 }
 
 fn exit(cause: ExitCause, code: Option<i32>) -> Exit {
@@ -26,8 +28,8 @@ fn exit(cause: ExitCause, code: Option<i32>) -> Exit {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_process_that_ended_with_status_0_completes_its_task() {
-    let world = world().await;
-    put(&world.user("ann"), "app", &json!({})).await;
+    let fixture = fixture().await;
+    put(&fixture.user("ann"), "app", &json!({})).await;
     for (cause, code, state, failure) in [
         (ExitCause::Success, Some(0), "Completed", None),
         (ExitCause::UserError, Some(3), "Failed", Some("exited")),
@@ -44,12 +46,12 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
         (ExitCause::Unknown, None, "Killed", None),
     ] {
         let name = format!("{cause:?}");
-        ends(&world, &name, exit(cause, code)).await;
-        world.task_in("app", &name, state).await;
-        let view = world.app("app").await;
+        ends(&fixture, &name, exit(cause, code)).await;
+        fixture.task_in("app", &name, state).await;
+        let view = fixture.app("app").await;
         let task = view.tasks.iter().find(|it| it.id == name).unwrap();
-        let told = task.failure.as_ref().map(|it| it.code.as_str());
-        assert_eq!(told, failure, "{name}");
+        let reported = task.failure.as_ref().map(|it| it.code.as_str());
+        assert_eq!(reported, failure, "{name}");
         assert_eq!(task.exit.as_ref().map(|it| it.cause), Some(cause));
         let warned = view.warnings.iter();
         let warned = warned
@@ -62,27 +64,29 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
 /// Its process is gone and its exit was never observed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_with_an_unobserved_end_is_killed() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &json!({})).await;
     put_task(&ann, "app", "t", &task()).await;
-    let process = world.scheduler.grant(&world.asked("app", "t").await);
-    world.task_in("app", "t", "Bound").await;
-    world.scheduler.bury(&process);
-    world.task_in("app", "t", "Killed").await;
-    let view = world.app("app").await;
+    let process = fixture
+        .scheduler
+        .grant(&fixture.requested("app", "t").await);
+    fixture.task_in("app", "t", "Bound").await;
+    fixture.scheduler.remove(&process);
+    fixture.task_in("app", "t", "Killed").await;
+    let view = fixture.app("app").await;
     assert!(view.warnings[0].message.contains("the exit is unknown"));
 }
 
 /// It ends 30 s after its last task, since another task may be added.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_without_a_successful_task_has_failed() {
-    let world = world().await;
-    put(&world.user("ann"), "app", &json!({})).await;
-    ends(&world, "t", exit(ExitCause::LaunchUnknown, None)).await;
+    let fixture = fixture().await;
+    put(&fixture.user("ann"), "app", &json!({})).await;
+    ends(&fixture, "t", exit(ExitCause::LaunchUnknown, None)).await;
     let limit = std::time::Duration::from_mins(3);
     let view = hayward_testkit::until_within("the end", limit, async || {
-        let view = world.app("app").await;
+        let view = fixture.app("app").await;
         (view.state == "Failed").then_some(view)
     })
     .await;
@@ -95,30 +99,30 @@ async fn an_application_without_a_successful_task_has_failed() {
 /// With or without tasks, its queue is asked before it is accepted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     for (id, tasks) in [("empty", 0), ("full", 1)] {
         put(&ann, id, &json!({ "queueName": "root.nowhere" })).await;
         for number in 0..tasks {
             put_task(&ann, id, &number.to_string(), &task()).await;
         }
-        let asked = world.judge_queue(WaitReason::UnknownClass, true).await;
-        assert_eq!((asked.max_processes, asked.remaining_tasks), (0, 0));
-        let queued = asked.queued.unwrap();
+        let requested = fixture.judge_queue(WaitReason::UnknownClass, true).await;
+        assert_eq!((requested.max_processes, requested.remaining_tasks), (0, 0));
+        let queued = requested.queued.unwrap();
         assert_eq!(queued.queue.as_deref(), Some("root.nowhere"));
-        let view = world.app_in(id, "Failed", "Rejected").await;
+        let view = fixture.app_in(id, "Failed", "Rejected").await;
         assert_eq!(view.failure.unwrap().code, "rejected");
         assert!(view.tasks.iter().all(|it| it.state == "Failed"));
-        assert!(world.demand().await.is_empty());
+        assert!(fixture.demand().await.is_empty());
     }
     put(&ann, "good", &json!({ "queueName": "root.a" })).await;
     put_task(&ann, "good", "t", &task()).await;
-    let view = world.app_until("good", "it asks", |view| !view.why.is_empty());
+    let view = fixture.app_until("good", "it asks", |view| !view.why.is_empty());
     let why = view.await.why.remove(0);
     assert_eq!((why.of.as_str(), why.is_considered()), ("root.a", false));
-    world.judge_queue(WaitReason::Satisfied, false).await;
-    let asked = world.asked("good", "t").await;
-    assert_eq!(world.demand().await.len(), 1, "the question is answered");
-    world.scheduler.grant(&asked);
-    world.app_in("good", "Running", "Running").await;
+    fixture.judge_queue(WaitReason::Satisfied, false).await;
+    let requested = fixture.requested("good", "t").await;
+    assert_eq!(fixture.demand().await.len(), 1, "the question is answered");
+    fixture.scheduler.grant(&requested);
+    fixture.app_in("good", "Running", "Running").await;
 }

@@ -12,8 +12,8 @@ use hayward_vocabulary::{Exit, ExitCause, WorkKind};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{mortal, of_group, problem, put, put_task, world};
-use crate::world::World;
+use super::{fixture, of_group, problem, put, put_task, with_short_lease};
+use crate::fixture::Fixture;
 
 fn gang(policy: &str, members: u32) -> Value {
     json!({
@@ -27,7 +27,7 @@ fn gang(policy: &str, members: u32) -> Value {
     })
 }
 
-impl World {
+impl Fixture {
     async fn group(&self, id: &str) -> DemandEntry {
         until("demand of the group", async || {
             let view = self.app(id).await;
@@ -69,25 +69,25 @@ impl World {
     }
 }
 
-fn gone(entry: &AllocationEntry, reason: VacateReason, world: &World) {
-    let entry = world.scheduler.vacate_for(entry, reason);
+fn gone(entry: &AllocationEntry, reason: VacateReason, fixture: &Fixture) {
+    let entry = fixture.scheduler.vacate_for(entry, reason);
     let cause = match reason {
         VacateReason::NodeLost => ExitCause::Node,
         _ => ExitCause::Intended,
     };
-    world.scheduler.ended(&entry, Exit::of(cause, "it went"));
+    fixture.scheduler.ended(&entry, Exit::of(cause, "it went"));
 }
 
 /// Requested as a whole, held and replaced; the counters match.
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_replace_the_placeholders_of_a_complete_gang() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
     for name in ["a", "b"] {
         put_task(&ann, "app", name, &of_group("g")).await;
     }
-    let demand = world.group("app").await;
+    let demand = fixture.group("app").await;
     let queued = demand.queued.clone().unwrap();
     assert_eq!(queued.gang.as_ref().map(|it| it.min), Some(2));
     assert_eq!(
@@ -97,36 +97,36 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     assert_eq!((demand.kind, demand.max_processes), (WorkKind::Job, 2));
     assert!(demand.launch.is_none());
     // The scheduler has not judged it yet.
-    let view = world.app("app").await;
+    let view = fixture.app("app").await;
     assert_eq!(view.state, "Submitted");
-    world
+    fixture
         .scheduler
         .judge(&demand.work, WaitReason::GangIncomplete, false);
-    world.app_in("app", "Reserving", "Accepted").await;
+    fixture.app_in("app", "Reserving", "Accepted").await;
     assert_eq!(
-        world.demand().await.len(),
+        fixture.demand().await.len(),
         1,
         "no task is sent while it reserves"
     );
-    let places = world.grant_gang("app").await;
-    let view = world.app_in("app", "Running", "Running").await;
+    let places = fixture.grant_gang("app").await;
+    let view = fixture.app_in("app", "Running", "Running").await;
     assert_eq!(view.task_groups[0].held, 2);
     let mut placed = BTreeMap::new();
     for name in ["a", "b"] {
-        let demand = world.asked("app", name).await;
+        let demand = fixture.requested("app", name).await;
         let placeholder = demand.part.clone().unwrap().replaces.unwrap();
         let place = places.iter().find(|it| it.id == placeholder).unwrap();
         assert!(placed.insert(placeholder, demand.work.clone()).is_none());
         // The scheduler makes the exchange in one commit.
-        let process = world.scheduler.grant_on(&demand, place.node.as_str());
-        gone(place, VacateReason::Replaced, &world);
-        world.task_in("app", name, "Bound").await;
+        let process = fixture.scheduler.grant_on(&demand, place.node.as_str());
+        gone(place, VacateReason::Replaced, &fixture);
+        fixture.task_in("app", name, "Bound").await;
         assert_eq!(process.node, place.node);
     }
-    let view = world.counters("app", (2, 2, 0)).await;
+    let view = fixture.counters("app", (2, 2, 0)).await;
     assert_eq!(view.task_groups[0].held, 0);
     assert_eq!(
-        world.demand().await.len(),
+        fixture.demand().await.len(),
         2,
         "the group asks for nothing any more"
     );
@@ -136,11 +136,11 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
 /// A granted gang counts from its grant on, without a tick in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_was_granted_reserves_in_the_moment_in_which_it_is_accepted() {
-    let world = World::with(|settings| settings.application_tick_ms = 700).await;
-    let ann = world.user("ann");
+    let fixture = Fixture::with(|settings| settings.application_tick_ms = 700).await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
-    world.grant_gang("app").await;
-    let view = world.app_in("app", "Running", "Running").await;
+    fixture.grant_gang("app").await;
+    let view = fixture.app_in("app", "Running", "Running").await;
     let at = |state: &str| {
         let mut log = view.state_log.iter();
         let entry = log.find(|it| it.machine == "application" && it.state == state);
@@ -152,65 +152,65 @@ async fn a_gang_that_was_granted_reserves_in_the_moment_in_which_it_is_accepted(
 /// All members are lost with their nodes: others are requested and the owner is warned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
     for name in ["a", "b"] {
         put_task(&ann, "app", name, &of_group("g")).await;
     }
-    let places = world.grant_gang("app").await;
+    let places = fixture.grant_gang("app").await;
     let mut processes = Vec::new();
     for name in ["a", "b"] {
-        let demand = world.asked("app", name).await;
+        let demand = fixture.requested("app", name).await;
         let placeholder = demand.part.clone().unwrap().replaces.unwrap();
         let place = places.iter().find(|it| it.id == placeholder).unwrap();
-        processes.push(world.scheduler.grant_on(&demand, place.node.as_str()));
-        gone(place, VacateReason::Replaced, &world);
-        world.task_in("app", name, "Bound").await;
+        processes.push(fixture.scheduler.grant_on(&demand, place.node.as_str()));
+        gone(place, VacateReason::Replaced, &fixture);
+        fixture.task_in("app", name, "Bound").await;
     }
     for process in &processes {
-        gone(process, VacateReason::NodeLost, &world);
+        gone(process, VacateReason::NodeLost, &fixture);
     }
     for name in ["a", "b"] {
-        world.task_in("app", name, "Killed").await;
+        fixture.task_in("app", name, "Killed").await;
     }
-    let demand = world.group_wants("app", 2).await;
-    let view = world.app_in("app", "Running", "Running").await;
+    let demand = fixture.group_wants("app", 2).await;
+    let view = fixture.app_in("app", "Running", "Running").await;
     assert!(view.timers.contains_key("gang_repair"));
     assert_eq!(view.warnings.len(), 2);
     for node in ["node-7", "node-8"] {
-        world.scheduler.grant_on(&demand, node);
+        fixture.scheduler.grant_on(&demand, node);
     }
-    let view = world.counters("app", (4, 2, 0)).await;
+    let view = fixture.counters("app", (4, 2, 0)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(view.timers.contains_key("placeholder"));
     put_task(&ann, "app", "c", &of_group("g")).await;
-    let demand = world.asked("app", "c").await;
+    let demand = fixture.requested("app", "c").await;
     assert!(demand.part.unwrap().replaces.is_some());
 }
 
 /// The owner may return a placeholder; the gang needs one member less then.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_gives_one_placeholder_back() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 3)).await;
-    world.grant_gang("app").await;
-    let view = world.app_in("app", "Running", "Running").await;
+    fixture.grant_gang("app").await;
+    let view = fixture.app_in("app", "Running", "Running").await;
     let one = view.placeholders[0].id.clone();
     let path = format!("/v1/applications/app/tasks/{one}/transitions");
-    let call = world.user("bob").call(Method::POST, &path);
+    let call = fixture.user("bob").call(Method::POST, &path);
     let call = call.body(&json!({ "event": "complete" }));
     let refused = call.answer::<hayward_job_converter_api::applications::Told>();
     assert_eq!(problem(refused.await).0, 404);
-    let told = super::tell(&ann, &format!("app/tasks/{one}"), "complete").await;
+    let reported = super::tell(&ann, &format!("app/tasks/{one}"), "complete").await;
     assert_eq!(
-        (told.applied, told.state.as_deref()),
+        (reported.applied, reported.state.as_deref()),
         (true, Some("Completed"))
     );
-    let group = world.group_wants("app", 2).await;
+    let group = fixture.group_wants("app", 2).await;
     assert_eq!(group.queued.unwrap().gang.map(|it| it.min), Some(2));
-    let view = world.counters("app", (3, 0, 1)).await;
+    let view = fixture.counters("app", (3, 0, 1)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(!view.timers.contains_key("gang_repair"));
 }
@@ -218,22 +218,22 @@ async fn an_owner_gives_one_placeholder_back() {
 /// The scheduler's refusal of a gang.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 3)).await;
-    let demand = world.group("app").await;
-    world
+    let demand = fixture.group("app").await;
+    fixture
         .scheduler
         .judge(&demand.work, WaitReason::QueueQuota, true);
-    let view = world.app_in("app", "Failed", "Rejected").await;
+    let view = fixture.app_in("app", "Failed", "Rejected").await;
     let failure = view.failure.unwrap();
     assert_eq!(failure.code, "rejected");
     assert!(failure.message.contains("99 GiB"), "{failure:?}");
-    assert!(world.demand().await.is_empty());
+    assert!(fixture.demand().await.is_empty());
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, told) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
+    let (status, reported) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
     assert_eq!(
-        (status, told["failureCode"].as_str()),
+        (status, reported["failureCode"].as_str()),
         (409, Some("rejected"))
     );
     // The id can be used again.
@@ -244,14 +244,14 @@ async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_group_is_refused_or_dropped_when_lenient() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     let mut body = gang("", 0);
     body["taskGroups"][0]["nodeSelector"] = json!({ "zone": "a" });
     let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
-    let (status, told) = problem(call.answer::<ApplicationView>().await);
+    let (status, reported) = problem(call.answer::<ApplicationView>().await);
     assert_eq!(status, 422);
-    let pointers: Vec<&str> = told["errors"]
+    let pointers: Vec<&str> = reported["errors"]
         .as_array()
         .unwrap()
         .iter()
@@ -269,8 +269,8 @@ async fn a_bad_group_is_refused_or_dropped_when_lenient() {
 /// Soft style: placeholders are released and the tasks continue one by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_soft_timeout_runs_the_application_without_its_gang() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(
         &ann,
         "app",
@@ -278,17 +278,17 @@ async fn a_soft_timeout_runs_the_application_without_its_gang() {
     )
     .await;
     put_task(&ann, "app", "a", &of_group("g")).await;
-    let demand = world.group("app").await;
+    let demand = fixture.group("app").await;
     let gang = demand.queued.clone().unwrap().gang.unwrap();
     assert_eq!(gang.min, 0, "one by one, as of old");
     let places = [
-        world.scheduler.grant_on(&demand, "node-1"),
-        world.scheduler.grant_on(&demand, "node-2"),
+        fixture.scheduler.grant_on(&demand, "node-1"),
+        fixture.scheduler.grant_on(&demand, "node-2"),
     ];
-    world
+    fixture
         .app_until("app", "two held", |view| view.task_groups[0].held == 2)
         .await;
-    let view = world.counters("app", (3, 0, 3)).await;
+    let view = fixture.counters("app", (3, 0, 3)).await;
     let states: Vec<&str> = view
         .state_log
         .iter()
@@ -296,36 +296,36 @@ async fn a_soft_timeout_runs_the_application_without_its_gang() {
         .map(|it| it.state.as_str())
         .collect();
     assert_eq!(states[..3], ["Accepted", "Resuming", "Accepted"]);
-    let demand = world.asked("app", "a").await;
+    let demand = fixture.requested("app", "a").await;
     assert!(demand.part.unwrap().replaces.is_none());
-    assert_eq!(world.demand().await.len(), 1);
+    assert_eq!(fixture.demand().await.len(), 1);
     for place in &places {
-        gone(place, VacateReason::WorkGone, &world);
-        world.scheduler.bury(place);
+        gone(place, VacateReason::WorkGone, &fixture);
+        fixture.scheduler.remove(place);
     }
-    world.counters("app", (3, 0, 3)).await;
+    fixture.counters("app", (3, 0, 3)).await;
 }
 
 /// Without any grant, the application fails with its code.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     let policy = "gangAdmissionTimeoutInSeconds=1 gangSchedulingStyle=Hard";
     put(&ann, "app", &gang(policy, 2)).await;
     put_task(&ann, "app", "a", &of_group("g")).await;
-    let demand = world.group("app").await;
-    world
+    let demand = fixture.group("app").await;
+    fixture
         .scheduler
         .judge(&demand.work, WaitReason::GangIncomplete, false);
-    let view = world.app_in("app", "Failed", "Failed").await;
+    let view = fixture.app_in("app", "Failed", "Failed").await;
     assert_eq!(view.failure.unwrap().code, "gang_timeout");
     assert_eq!(view.tasks[0].state, "Failed");
-    assert!(world.demand().await.is_empty());
+    assert!(fixture.demand().await.is_empty());
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, told) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
+    let (status, reported) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
     assert_eq!(
-        (status, told["failureCode"].as_str()),
+        (status, reported["failureCode"].as_str()),
         (409, Some("gang_timeout"))
     );
     assert_eq!(put(&ann, "app", &gang(policy, 2)).await.0, 200);
@@ -334,67 +334,67 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
 /// The task needs more than its placeholders hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_larger_than_its_group_is_placed_on_its_own() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
     let mut large = of_group("g");
     large["resources"] = json!({ "cpu": "500m", "memory": "4Gi", "licence": "1" });
     put_task(&ann, "app", "large", &large).await;
-    world.grant_gang("app").await;
-    let view = world.counters("app", (2, 0, 2)).await;
+    fixture.grant_gang("app").await;
+    let view = fixture.counters("app", (2, 0, 2)).await;
     assert!(view.warnings[0].message.contains("placeholder_mismatch"));
     assert!(view.warnings[0].message.contains("licence"));
-    let demand = world.asked("app", "large").await;
+    let demand = fixture.requested("app", "large").await;
     assert!(demand.part.unwrap().replaces.is_none());
-    assert_eq!(world.demand().await.len(), 1);
+    assert_eq!(fixture.demand().await.len(), 1);
 }
 
 /// A lost placeholder is requested again while the others are held (I13).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "kept", &gang("", 2)).await;
     put(&ann, "given-up", &gang("gangRepairInSeconds=0", 2)).await;
-    let kept = world.grant_gang("kept").await;
-    let given_up = world.grant_gang("given-up").await;
-    world.app_in("kept", "Running", "Running").await;
-    world.app_in("given-up", "Running", "Running").await;
-    gone(&kept[0], VacateReason::NodeLost, &world);
-    let view = world.counters("kept", (2, 0, 1)).await;
+    let kept = fixture.grant_gang("kept").await;
+    let given_up = fixture.grant_gang("given-up").await;
+    fixture.app_in("kept", "Running", "Running").await;
+    fixture.app_in("given-up", "Running", "Running").await;
+    gone(&kept[0], VacateReason::NodeLost, &fixture);
+    let view = fixture.counters("kept", (2, 0, 1)).await;
     assert!(view.timers.contains_key("gang_repair"));
-    let demand = world.group_wants("kept", 2).await;
+    let demand = fixture.group_wants("kept", 2).await;
     assert!(demand.settled.contains(&kept[0].id));
-    world.scheduler.grant_on(&demand, "node-9");
-    let view = world.counters("kept", (3, 0, 1)).await;
+    fixture.scheduler.grant_on(&demand, "node-9");
+    let view = fixture.counters("kept", (3, 0, 1)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(!view.timers.contains_key("gang_repair"));
 
-    gone(&given_up[1], VacateReason::NodeLost, &world);
-    let view = world.app_in("given-up", "Failed", "Failed").await;
+    gone(&given_up[1], VacateReason::NodeLost, &fixture);
+    let view = fixture.app_in("given-up", "Failed", "Failed").await;
     assert_eq!(view.failure.unwrap().code, "gang_short");
 }
 
 /// The placeholder is lost before it is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 1)).await;
     put_task(&ann, "app", "a", &of_group("g")).await;
-    let places = world.grant_gang("app").await;
-    let demand = world.asked("app", "a").await;
+    let places = fixture.grant_gang("app").await;
+    let demand = fixture.requested("app", "a").await;
     assert_eq!(demand.part.unwrap().replaces, Some(places[0].id.clone()));
-    gone(&places[0], VacateReason::NodeLost, &world);
+    gone(&places[0], VacateReason::NodeLost, &fixture);
     // A placeholder is requested again, and the task replaces that one.
     let again = until("another placeholder wanted", async || {
-        let entry = world.group("app").await;
+        let entry = fixture.group("app").await;
         Some(entry).filter(|it| it.settled.contains(&places[0].id))
     })
     .await;
-    let place = world.scheduler.grant_on(&again, "node-7");
+    let place = fixture.scheduler.grant_on(&again, "node-7");
     until("the task to follow it", async || {
-        let demand = world.asked("app", "a").await;
+        let demand = fixture.requested("app", "a").await;
         demand.part?.replaces.filter(|it| *it == place.id)
     })
     .await;
@@ -403,56 +403,56 @@ async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting(
 /// Unused placeholders are released when their application completes.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_placeholders_end_with_their_application() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 3)).await;
-    world.grant_gang("app").await;
-    world.app_in("app", "Running", "Running").await;
+    fixture.grant_gang("app").await;
+    fixture.app_in("app", "Running", "Running").await;
     assert!(super::tell(&ann, "app", "complete").await.applied);
-    let view = world.counters("app", (3, 0, 3)).await;
+    let view = fixture.counters("app", (3, 0, 3)).await;
     assert_eq!(view.state, "Completed");
-    assert!(world.demand().await.is_empty());
+    assert!(fixture.demand().await.is_empty());
 }
 
 /// Crashes while reserving and during a replacement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
-    let mut world = mortal().await;
-    let ann = world.user("ann");
+    let mut fixture = with_short_lease().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &gang("placeholderTimeoutInSeconds=600", 2)).await;
     put_task(&ann, "app", "a", &of_group("g")).await;
-    let demand = world.group("app").await;
-    let first = world.scheduler.grant_on(&demand, "node-1");
-    world
+    let demand = fixture.group("app").await;
+    let first = fixture.scheduler.grant_on(&demand, "node-1");
+    fixture
         .app_until("app", "one held", |view| view.task_groups[0].held == 1)
         .await;
-    let before = world.app("app").await;
-    world.kill_and_restart().await;
-    let after = world
+    let before = fixture.app("app").await;
+    fixture.kill_and_restart().await;
+    let after = fixture
         .app_until("app", "it is read", |view| view.why == before.why)
         .await;
     assert_eq!(
         (after.timers, after.placeholders),
         (before.timers, before.placeholders)
     );
-    world.scheduler.grant_on(&demand, "node-2");
-    let demand = world.asked("app", "a").await;
+    fixture.scheduler.grant_on(&demand, "node-2");
+    let demand = fixture.requested("app", "a").await;
     let chosen = demand.part.clone().unwrap().replaces.unwrap();
-    world.kill_and_restart().await;
-    let again = world.asked("app", "a").await;
+    fixture.kill_and_restart().await;
+    let again = fixture.requested("app", "a").await;
     assert_eq!(again.part.clone().unwrap().replaces, Some(chosen.clone()));
-    let process = world.scheduler.grant_on(&again, "node-1");
+    let process = fixture.scheduler.grant_on(&again, "node-1");
     if first.id == chosen {
-        gone(&first, VacateReason::Replaced, &world);
+        gone(&first, VacateReason::Replaced, &fixture);
     }
-    world.task_in("app", "a", "Bound").await;
-    let view = world.counters("app", (2, 1, 0)).await;
+    fixture.task_in("app", "a", "Bound").await;
+    let view = fixture.counters("app", (2, 1, 0)).await;
     assert_eq!(view.tasks[0].allocation.as_ref(), Some(&process.id));
-    let group = world.group_wants("app", 1).await;
+    let group = fixture.group_wants("app", 1).await;
     assert_eq!(group.queued.unwrap().gang.map(|it| it.min), Some(1));
     let settled = group.settled;
     assert!(first.id != chosen || settled.contains(&first.id));
-    world.kill_and_restart().await;
-    let group = world.group_wants("app", 1).await;
+    fixture.kill_and_restart().await;
+    let group = fixture.group_wants("app", 1).await;
     assert_eq!(group.settled, settled, "an end is noted once");
 }

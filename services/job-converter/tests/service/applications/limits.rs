@@ -6,13 +6,13 @@ use hayward_job_converter_api::applications::{
 use http::Method;
 use serde_json::json;
 
-use super::{problem, put, put_task, quick, task, tell, world};
-use crate::world::World;
+use super::{fixture, problem, put, put_task, quick, task, tell};
+use crate::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn excessive_sizes_and_timers_are_refused() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     let most = u64::MAX.to_string();
     let group = json!({ "name": "g", "minMember": 1, "minResource": { "memory": most } });
     let policy = format!("gangAdmissionTimeoutInSeconds={most}");
@@ -27,23 +27,23 @@ async fn excessive_sizes_and_timers_are_refused() {
         ),
     ] {
         let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
-        let (status, told) = problem(call.answer::<ApplicationView>().await);
+        let (status, reported) = problem(call.answer::<ApplicationView>().await);
         assert_eq!(status, 422);
-        assert_eq!(told["errors"][0]["pointer"], json!(pointer));
+        assert_eq!(reported["errors"][0]["pointer"], json!(pointer));
     }
     put(&ann, "app", &json!({})).await;
     let mut large = task();
     large["resources"]["memory"] = json!(most);
     let call = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, told) = problem(call.body(&large).answer::<TaskAccepted>().await);
+    let (status, reported) = problem(call.body(&large).answer::<TaskAccepted>().await);
     assert_eq!(status, 422);
-    assert_eq!(told["errors"][0]["pointer"], json!("/resources/memory"));
+    assert_eq!(reported["errors"][0]["pointer"], json!("/resources/memory"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn placeholders_and_other_users_tasks_are_not_visible() {
-    let world = world().await;
-    let (ann, bob) = (world.user("ann"), world.user("bob"));
+    let fixture = fixture().await;
+    let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
     put(&ann, "b-app", &json!({})).await;
     for id in ["a-app", "c-app", "d-app"] {
         put(&bob, id, &json!({})).await;
@@ -71,8 +71,8 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
     ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
     let body = json!({ "applicationId": "b-app", "terminationType": "TIMEOUT" });
     let confirmations = "/v1/allocations/t/confirmations";
-    let told: Told = ann.post(confirmations, &body, None).await.unwrap();
-    assert!(!told.applied);
+    let reported: Told = ann.post(confirmations, &body, None).await.unwrap();
+    assert!(!reported.applied);
     let others = bob.post::<_, Told>(confirmations, &body, None).await;
     assert_eq!(problem(others).0, 404);
 }
@@ -80,12 +80,12 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
 /// Reliability invariant (I25).
 #[tokio::test(flavor = "multi_thread")]
 async fn the_total_of_tasks_is_bounded_and_freed_again() {
-    let world = World::with(|settings| {
+    let fixture = Fixture::with(|settings| {
         quick(settings);
         settings.max_open_work = 3;
     })
     .await;
-    let ann = world.user("ann");
+    let ann = fixture.user("ann");
     put(&ann, "one", &json!({})).await;
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "taskGroups": [group] });
@@ -111,14 +111,14 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
 /// One user cannot use up the total limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_of_one_user_are_bounded() {
-    let mut world = World::with(|settings| {
+    let mut fixture = Fixture::with(|settings| {
         quick(settings);
         settings.frame.lease_ms = 3_000;
         settings.max_open_work = 5;
         settings.max_user_application_tasks = 2;
     })
     .await;
-    let (ann, bob) = (world.user("ann"), world.user("bob"));
+    let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
     put(&ann, "one", &json!({})).await;
     put(&ann, "two", &json!({})).await;
     put(&bob, "bobs", &json!({})).await;
@@ -126,20 +126,20 @@ async fn the_tasks_of_one_user_are_bounded() {
     put_task(&ann, "two", "b", &task()).await;
     for restarts in [false, true] {
         if restarts {
-            world.kill_and_restart().await;
+            fixture.kill_and_restart().await;
         }
-        let ann = world.user("ann");
+        let ann = fixture.user("ann");
         let call = ann.call(Method::PUT, "/v1/applications/one/tasks/c");
-        let (status, told) = problem(call.body(&task()).answer::<TaskAccepted>().await);
+        let (status, reported) = problem(call.body(&task()).answer::<TaskAccepted>().await);
         assert_eq!(status, 429);
-        let told = told["detail"].as_str().unwrap();
+        let reported = reported["detail"].as_str().unwrap();
         let limit = "one user may have 2 (`max_user_application_tasks`)";
         assert!(
-            told.contains("user ann has 2") && told.contains(limit),
-            "{told}"
+            reported.contains("user ann has 2") && reported.contains(limit),
+            "{reported}"
         );
     }
-    let (ann, bob) = (world.user("ann"), world.user("bob"));
+    let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
     assert_eq!(
         put_task(&ann, "one", "a", &task()).await.0,
         200,
@@ -162,17 +162,17 @@ async fn the_tasks_of_one_user_are_bounded() {
 /// Empty applications end too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_without_tasks_ends_on_request() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     for (event, state) in [
         ("complete", "Completed"),
         ("fail", "Failing"),
         ("kill", "Killed"),
     ] {
         put(&ann, event, &json!({})).await;
-        world.app_in(event, "Running", "New").await;
+        fixture.app_in(event, "Running", "New").await;
         assert!(tell(&ann, event, event).await.applied);
-        let view = world.app_in(event, state, "Completing").await;
+        let view = fixture.app_in(event, state, "Completing").await;
         assert!(view.timers.contains_key("completing"));
     }
 }

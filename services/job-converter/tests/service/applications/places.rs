@@ -7,7 +7,7 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{problem, put, put_task, task, world};
+use super::{fixture, problem, put, put_task, task};
 
 fn with(more: &Value) -> Value {
     let mut body = task();
@@ -18,22 +18,22 @@ fn with(more: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_has_its_node_and_preemption_flags() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &json!({ "queueName": "root.a" })).await;
     let body = with(&json!({
         "requiredNode": "node-3", "preempts": false, "preemptable": false,
     }));
     put_task(&ann, "app", "there", &body).await;
     put_task(&ann, "app", "anywhere", &task()).await;
-    world.judge_queue(WaitReason::Satisfied, false).await;
-    let queued = world.asked("app", "there").await.queued.unwrap();
+    fixture.judge_queue(WaitReason::Satisfied, false).await;
+    let queued = fixture.requested("app", "there").await.queued.unwrap();
     let node = queued.required_node.as_ref().map(NodeName::as_str);
     assert_eq!(
         (node, queued.preempts, queued.preemptable),
         (Some("node-3"), false, false)
     );
-    let queued = world.asked("app", "anywhere").await.queued.unwrap();
+    let queued = fixture.requested("app", "anywhere").await.queued.unwrap();
     assert_eq!(
         (queued.required_node, queued.preempts, queued.preemptable),
         (None, true, true)
@@ -43,8 +43,8 @@ async fn a_task_has_its_node_and_preemption_flags() {
 /// With and without a queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_respect_nodes_and_anti_affinity() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "app", &json!({})).await;
     let body = with(&json!({ "machines": ["node-1", "node-2"], "apart": {} }));
     put_task(&ann, "app", "one", &body).await;
@@ -56,8 +56,8 @@ async fn tasks_respect_nodes_and_anti_affinity() {
     )
     .await;
     let (one, two) = (
-        world.asked("app", "one").await,
-        world.asked("app", "two").await,
+        fixture.requested("app", "one").await,
+        fixture.requested("app", "two").await,
     );
     let machines: Vec<&str> = one.machines.iter().map(NodeName::as_str).collect();
     assert_eq!(machines, ["node-1", "node-2"]);
@@ -71,16 +71,16 @@ async fn tasks_respect_nodes_and_anti_affinity() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn placeholders_have_their_preemption_flags() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "taskGroups": [group], "preempts": false, "preemptable": false });
     let (_, view) = put(&ann, "app", &gang).await;
     let work = view.task_groups[0].work.clone();
-    let asked = hayward_testkit::until("demand of the gang", async || {
-        world.demand().await.remove(work.as_str())
+    let requested = hayward_testkit::until("demand of the gang", async || {
+        fixture.demand().await.remove(work.as_str())
     });
-    let queued = asked.await.queued.unwrap();
+    let queued = requested.await.queued.unwrap();
     assert_eq!((queued.preempts, queued.preemptable), (false, false));
     let other = json!({ "taskGroups": gang["taskGroups"] });
     let (_, view) = put(&ann, "app", &other).await;
@@ -89,8 +89,8 @@ async fn placeholders_have_their_preemption_flags() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_task_is_refused_with_all_faults() {
-    let world = world().await;
-    let ann = world.user("ann");
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
     put(&ann, "plain", &json!({})).await;
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     put(&ann, "gang", &json!({ "taskGroups": [group] })).await;
@@ -119,8 +119,8 @@ async fn an_invalid_task_is_refused_with_all_faults() {
     ] {
         let path = format!("/v1/applications/{id}/tasks/t");
         let call = ann.call(Method::PUT, path).body(&body);
-        let (status, told) = problem(call.answer::<TaskAccepted>().await);
-        let faults = told["errors"].as_array().unwrap();
+        let (status, reported) = problem(call.answer::<TaskAccepted>().await);
+        let faults = reported["errors"].as_array().unwrap();
         let pointers: Vec<&str> = faults
             .iter()
             .map(|it| it["pointer"].as_str().unwrap())
@@ -132,9 +132,9 @@ async fn an_invalid_task_is_refused_with_all_faults() {
 /// The tag would bypass all rules; the answer warns that it has no effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tag_that_asks_for_a_recovery_queue_is_answered() {
-    let world = world().await;
+    let fixture = fixture().await;
     let tags = json!({ "tags": { "application.create.force": "true" } });
-    let (status, view) = put(&world.user("ann"), "app", &tags).await;
+    let (status, view) = put(&fixture.user("ann"), "app", &tags).await;
     assert_eq!(status, 201);
     assert!(
         view.warnings[0]

@@ -9,20 +9,20 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Program, Size, WorkKind};
 use serde_json::{Value, json};
 
-use super::world::{Orchestrator, job, with};
-use crate::world::{World, refusal};
+use super::fixture::{Orchestrator, job, with};
+use crate::fixture::{Fixture, refusal};
 
 /// Rule of orchestrators.
 #[tokio::test]
 async fn empty_stale_and_early_maps_change_nothing() {
-    let mut world = World::with(|settings| settings.orchestrator_silent_ms = 0).await;
-    let mut one = Orchestrator::new(&world, "one").await;
+    let mut fixture = Fixture::with(|settings| settings.orchestrator_silent_ms = 0).await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
     one.sequence = 6;
-    let first = one.put(&world, json!({ "a": job() })).await;
+    let first = one.put(&fixture, json!({ "a": job() })).await;
     assert!(first.applied && first.counts.new == 1, "{first:?}");
-    let id = one.demanded(&world, "a").await.work;
+    let id = one.demanded(&fixture, "a").await.work;
     let why = async |one: &Orchestrator, work: Value| {
-        let answer = one.again(&world, work).await;
+        let answer = one.again(&fixture, work).await;
         assert!(!answer.applied && answer.sequence == Some(7), "{answer:?}");
         answer.reason.unwrap()
     };
@@ -32,11 +32,11 @@ async fn empty_stale_and_early_maps_change_nothing() {
     assert_eq!(why(&one, other.clone()).await, "stale");
     one.sequence = 8;
     assert_eq!(why(&one, json!({})).await, "empty");
-    assert_eq!(one.demanded(&world, "a").await.work, id);
-    assert!(one.standing(&world, "b").await.is_none());
+    assert_eq!(one.demanded(&fixture, "a").await.work, id);
+    assert!(one.standing(&fixture, "b").await.is_none());
 
     // Without maps the work continues, and the view says so.
-    let view = one.view(&world).await;
+    let view = one.view(&fixture).await;
     assert!(view.silent && view.note.unwrap().contains("stays as it is"));
     assert_eq!(
         (view.lineage.as_deref(), view.sequence),
@@ -45,20 +45,20 @@ async fn empty_stale_and_early_maps_change_nothing() {
     assert_eq!(view.counts.waiting, 1);
 
     // The map is too early.
-    world.settings.orchestrator_least_ms = 600_000;
-    world.settings.frame.lease_ms = 60_000;
-    world.stop_and_restart().await;
+    fixture.settings.orchestrator_least_ms = 600_000;
+    fixture.settings.frame.lease_ms = 60_000;
+    fixture.stop_and_restart().await;
     (one.lineage, one.sequence) = ("first", 7);
     assert!(
-        one.put(&world, other.clone()).await.applied,
+        one.put(&fixture, other.clone()).await.applied,
         "the first of a term is in time"
     );
     one.sequence = 9;
-    let early = one.again(&world, json!({ "a": job() })).await;
+    let early = one.again(&fixture, json!({ "a": job() })).await;
     assert_eq!(early.reason.as_deref(), Some("too_early"));
     one.sequence = 8;
     assert!(
-        one.again(&world, other).await.applied,
+        one.again(&fixture, other).await.applied,
         "the same map is never too early"
     );
 }
@@ -66,31 +66,31 @@ async fn empty_stale_and_early_maps_change_nothing() {
 /// Rule of orchestrators.
 #[tokio::test]
 async fn map_entries_arrive_change_end_and_disappear() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
     let done = with(job(), json!({ "state": "completed" }));
     let machine = json!({ "kind": "reservation", "state": "waiting", "owner": "ben" });
     one.put(
-        &world,
+        &fixture,
         json!({ "a": job(), "b": job(), "done": done, "m": machine }),
     )
     .await;
-    let kind = async |work: &str| one.demanded(&world, work).await.kind;
+    let kind = async |work: &str| one.demanded(&fixture, work).await.kind;
     assert_eq!(
         (kind("a").await, kind("m").await),
         (WorkKind::Job, WorkKind::Reservation)
     );
     assert_eq!(
-        one.standing(&world, "done").await.unwrap().state,
+        one.standing(&fixture, "done").await.unwrap().state,
         Standing::Over
     );
-    assert_eq!(one.demanded(&world, "m").await.user.as_str(), "ben");
+    assert_eq!(one.demanded(&fixture, "m").await.user.as_str(), "ben");
 
     let larger = with(job(), json!({ "max_processes": 5 }));
     let ended = with(job(), json!({ "state": "completed" }));
     let assigned = json!({ "kind": "reservation", "state": "assigned", "owner": "ben" });
     let map = json!({ "a": larger, "b": ended, "m": assigned });
-    let answer = one.put(&world, map.clone()).await;
+    let answer = one.put(&fixture, map.clone()).await;
     let counts = MapCounts {
         changed: 3,
         completed: 1,
@@ -98,31 +98,31 @@ async fn map_entries_arrive_change_end_and_disappear() {
         ..MapCounts::default()
     };
     assert_eq!(answer.counts, counts);
-    assert_eq!(one.demanded(&world, "a").await.max_processes, 5);
-    assert!(one.demand(&world, "b").await.is_none());
+    assert_eq!(one.demanded(&fixture, "a").await.max_processes, 5);
+    assert!(one.demand(&fixture, "b").await.is_none());
     assert_eq!(
-        one.standing(&world, "b").await.unwrap().state,
+        one.standing(&fixture, "b").await.unwrap().state,
         Standing::Over
     );
-    assert!(one.standing(&world, "done").await.is_none());
+    assert!(one.standing(&fixture, "done").await.is_none());
 
     // The same map again, and as the next one: no difference.
-    let before = one.set(&world).await;
-    let revision = one.again(&world, map.clone()).await.revision;
-    let again = one.again(&world, map.clone()).await;
+    let before = one.set(&fixture).await;
+    let revision = one.again(&fixture, map.clone()).await.revision;
+    let again = one.again(&fixture, map.clone()).await;
     assert!(again.applied && again.revision == revision);
     assert_eq!(again.counts.unchanged, 3);
-    assert_eq!(one.put(&world, map).await.counts.unchanged, 3);
-    assert_eq!(one.set(&world).await, before);
+    assert_eq!(one.put(&fixture, map).await.counts.unchanged, 3);
+    assert_eq!(one.set(&fixture).await, before);
 }
 
 /// Rule of orchestrators.
 #[tokio::test]
 async fn an_entry_without_a_field_gets_its_default() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
     let plain = json!({ "kind": "job", "state": "waiting", "owner": " ada " });
-    let said = json!({ "kind": "managed_reservation", "state": "waiting", "owner": "ada",
+    let expected = json!({ "kind": "managed_reservation", "state": "waiting", "owner": "ada",
         "memory_gb": 2, "machines": ["node-7"], "max_processes": 9,
         "submitted_at": "2026-01-01T00:00:00Z",
         "launch": { "command": ["sleep", "9"], "environment": { "A": "b" } } });
@@ -130,30 +130,34 @@ async fn an_entry_without_a_field_gets_its_default() {
         json!({ "kind": "service", "state": "running", "owner": "ada",
         "service": "pair", "user_priority": n })
     };
-    let map = json!({ "plain": plain, "said": said, "p1": pair(1), "p2": pair(2) });
-    one.put(&world, map).await;
-    let plain = one.demanded(&world, "plain").await;
+    let map = json!({ "plain": plain, "said": expected, "p1": pair(1), "p2": pair(2) });
+    one.put(&fixture, map).await;
+    let plain = one.demanded(&fixture, "plain").await;
     assert_eq!(
         (plain.max_processes, plain.remaining_tasks, plain.threads),
         (10, 10, 1)
     );
     assert_eq!(plain.size, Size::memory(4 * GIB));
-    let told = plain.orchestrated.unwrap();
-    assert!(told.starting && told.own_processes && plain.launch.is_none());
-    let said = one.demanded(&world, "said").await;
-    assert_eq!((said.kind, said.max_processes), (WorkKind::Service, 1));
+    let reported = plain.orchestrated.unwrap();
+    assert!(reported.starting && reported.own_processes && plain.launch.is_none());
+    let expected = one.demanded(&fixture, "said").await;
+    assert_eq!(
+        (expected.kind, expected.max_processes),
+        (WorkKind::Service, 1)
+    );
     assert!(
-        said.submitted_at
+        expected
+            .submitted_at
             .to_string()
             .starts_with("2026-01-01T00:00:00")
     );
-    let told = said.orchestrated.unwrap();
-    assert!(told.managed && !told.own_processes);
-    let launch = said.launch.unwrap();
+    let reported = expected.orchestrated.unwrap();
+    assert!(reported.managed && !reported.own_processes);
+    let launch = expected.launch.unwrap();
     assert!(matches!(launch.program, Program::Command { argv } if argv == ["sleep", "9"]));
     let (p1, p2) = (
-        one.demanded(&world, "p1").await,
-        one.demanded(&world, "p2").await,
+        one.demanded(&fixture, "p1").await,
+        one.demanded(&fixture, "p2").await,
     );
     assert!(p1.service.is_some() && p1.service == p2.service);
 }
@@ -161,8 +165,8 @@ async fn an_entry_without_a_field_gets_its_default() {
 /// Rule of orchestrators.
 #[tokio::test]
 async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
     let map = json!({
         "good": job(),
         "kind": { "kind": "gang", "state": "waiting", "owner": "ada" },
@@ -170,7 +174,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
         "none": { "kind": "job", "state": "waiting" },
         "a/b": with(job(), json!({ "launch": { "command": [] } })),
     });
-    let answer = one.put(&world, map).await;
+    let answer = one.put(&fixture, map).await;
     assert_eq!((answer.counts.new, answer.counts.refused), (1, 4));
     // All pointers are below the field of the entries.
     let below = |pointer: &'_ str| {
@@ -179,125 +183,125 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
             .and_then(|it| it.strip_prefix("work/"))
             .map(str::to_owned)
     };
-    let told: Vec<(&str, String)> = answer
+    let reported: Vec<(&str, String)> = answer
         .refused
         .iter()
         .map(|it| (it.reason.as_str(), below(&it.pointer).unwrap()))
         .collect();
     assert!(
-        told.contains(&("invalid", "kind/kind".to_owned())),
-        "{told:?}"
+        reported.contains(&("invalid", "kind/kind".to_owned())),
+        "{reported:?}"
     );
     assert!(
-        told.contains(&("not_authorised", "whose/owner".to_owned())),
-        "{told:?}"
+        reported.contains(&("not_authorised", "whose/owner".to_owned())),
+        "{reported:?}"
     );
     assert!(
-        told.contains(&("invalid", "a~1b/launch/command".to_owned())),
-        "{told:?}"
+        reported.contains(&("invalid", "a~1b/launch/command".to_owned())),
+        "{reported:?}"
     );
-    one.demanded(&world, "good").await;
-    let whose = one.standing(&world, "whose").await.unwrap();
-    assert_eq!((whose.state, whose.id), (Standing::Refused, None));
-    assert_eq!(one.view(&world).await.faults.len(), 4);
+    one.demanded(&fixture, "good").await;
+    let owner = one.standing(&fixture, "whose").await.unwrap();
+    assert_eq!((owner.state, owner.id), (Standing::Refused, None));
+    assert_eq!(one.view(&fixture).await.faults.len(), 4);
 
     // A faulty entry keeps its last good state; a corrected one is accepted.
     let bad = with(job(), json!({ "colour": "red" }));
     let answer = one
-        .put(&world, json!({ "good": bad, "whose": job() }))
+        .put(&fixture, json!({ "good": bad, "whose": job() }))
         .await;
     assert_eq!(
         (answer.counts.new, answer.counts.refused, answer.counts.gone),
         (1, 1, 0)
     );
-    one.demanded(&world, "whose").await;
-    assert!(one.demand(&world, "good").await.is_some());
-    let good = one.standing(&world, "good").await.unwrap();
+    one.demanded(&fixture, "whose").await;
+    assert!(one.demand(&fixture, "good").await.is_some());
+    let good = one.standing(&fixture, "good").await.unwrap();
     assert!(good.detail.unwrap().contains("the one before is in force"));
-    assert!(one.standing(&world, "kind").await.is_none());
+    assert!(one.standing(&fixture, "kind").await.is_none());
 
     // The scheduler's refusal is reported once; the entry is not requested until it changes.
-    let id = one.demanded(&world, "whose").await.work;
-    world.scheduler.judge(&id, WaitReason::UnknownClass, true);
+    let id = one.demanded(&fixture, "whose").await.work;
+    fixture.scheduler.judge(&id, WaitReason::UnknownClass, true);
     let refused = async || {
-        let standing = one.standing(&world, "whose").await?;
+        let standing = one.standing(&fixture, "whose").await?;
         (standing.state == Standing::Refused).then_some(standing)
     };
     let standing = until("the refusal", refused).await;
     assert_eq!(standing.reason.as_deref(), Some("unknown_class"));
-    assert!(one.demand(&world, "whose").await.is_none());
-    one.put(&world, json!({ "good": job(), "whose": job() }))
+    assert!(one.demand(&fixture, "whose").await.is_none());
+    one.put(&fixture, json!({ "good": job(), "whose": job() }))
         .await;
-    assert!(one.demand(&world, "whose").await.is_none());
+    assert!(one.demand(&fixture, "whose").await.is_none());
     let other = with(job(), json!({ "class": "normal" }));
-    one.put(&world, json!({ "good": job(), "whose": other }))
+    one.put(&fixture, json!({ "good": job(), "whose": other }))
         .await;
-    assert_ne!(one.demanded(&world, "whose").await.work, id);
+    assert_ne!(one.demanded(&fixture, "whose").await.work, id);
 }
 
 #[tokio::test]
 async fn one_id_is_one_piece_of_work() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let id = one.demanded(&world, "a").await.work;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let id = one.demanded(&fixture, "a").await.work;
     let others = [
         ("/kind", json!({ "kind": "service" })),
         ("/owner", json!({ "owner": "ben" })),
         ("/launch", json!({ "launch": { "command": ["true"] } })),
     ];
     for (pointer, words) in others {
-        let answer = one.put(&world, json!({ "a": with(job(), words) })).await;
+        let answer = one.put(&fixture, json!({ "a": with(job(), words) })).await;
         assert!(answer.refused[0].pointer.ends_with(pointer), "{answer:?}");
-        assert_eq!(one.demanded(&world, "a").await.work, id);
+        assert_eq!(one.demanded(&fixture, "a").await.work, id);
     }
 }
 
 #[tokio::test]
 async fn only_new_entries_are_checked_for_their_users() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
     let order = json!({ "name": "one", "users": ["ben"] });
-    let client = world.client("olga", &[Scope::Operator]);
+    let client = fixture.client("olga", &[Scope::Operator]);
     let _: Value = client
         .post("/v1/orchestrators", &order, None)
         .await
         .unwrap();
     let less = with(job(), json!({ "max_processes": 1 }));
-    let answer = one.put(&world, json!({ "a": less, "b": job() })).await;
+    let answer = one.put(&fixture, json!({ "a": less, "b": job() })).await;
     let refused: Vec<&str> = answer.refused.iter().map(|it| it.work.as_str()).collect();
     assert_eq!((refused, answer.counts.changed), (vec!["b"], 1));
-    assert_eq!(one.demanded(&world, "a").await.max_processes, 1);
+    assert_eq!(one.demanded(&fixture, "a").await.max_processes, 1);
 }
 
 #[tokio::test]
 async fn several_orchestrators_own_only_their_own() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    let mut two = Orchestrator::new(&world, "two").await;
-    one.put(&world, json!({ "a": job(), "b": job() })).await;
-    two.put(&world, json!({ "a": job() })).await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    let mut two = Orchestrator::new(&fixture, "two").await;
+    one.put(&fixture, json!({ "a": job(), "b": job() })).await;
+    two.put(&fixture, json!({ "a": job() })).await;
     let (of_one, of_two) = (
-        one.demanded(&world, "a").await,
-        two.demanded(&world, "a").await,
+        one.demanded(&fixture, "a").await,
+        two.demanded(&fixture, "a").await,
     );
     assert_ne!(of_one.work, of_two.work);
 
     let map = json!({ "lineage": "x", "sequence": 1, "work": { "a": job() } });
-    let foreign: Result<Value, ClientError> = one.client(&world).put(&two.path(), &map).await;
+    let foreign: Result<Value, ClientError> = one.client(&fixture).put(&two.path(), &map).await;
     assert_eq!(refusal(foreign).0, 403);
     let path = "/v1/orchestrators/two/allocations/publication";
-    let foreign: Result<Value, ClientError> = one.client(&world).get(path).await;
+    let foreign: Result<Value, ClientError> = one.client(&fixture).get(path).await;
     assert_eq!(refusal(foreign).0, 403);
-    let user: Result<Value, ClientError> = world.user("ada").put(&two.path(), &map).await;
+    let user: Result<Value, ClientError> = fixture.user("ada").put(&two.path(), &map).await;
     assert_eq!(refusal(user).0, 403);
-    let jobs: Result<Value, ClientError> = one.client(&world).get("/v1/jobs").await;
+    let jobs: Result<Value, ClientError> = one.client(&fixture).get("/v1/jobs").await;
     assert_eq!(refusal(jobs).0, 403);
 
-    one.put(&world, json!({ "b": job() })).await;
-    assert!(two.demand(&world, "a").await.is_some());
-    let operator = world.client("olga", &[Scope::Operator]);
+    one.put(&fixture, json!({ "b": job() })).await;
+    assert!(two.demand(&fixture, "a").await.is_some());
+    let operator = fixture.client("olga", &[Scope::Operator]);
     let list: OrchestratorList = operator.get("/v1/orchestrators").await.unwrap();
     let names: Vec<&str> = list
         .orchestrators
@@ -319,19 +323,19 @@ async fn several_orchestrators_own_only_their_own() {
     // Removing an orchestrator ends its work and its token; the other is not affected.
     let _: Option<Value> = operator.delete("/v1/orchestrators/one").await.unwrap();
     until("its demand to go", async || {
-        (world.demand().await.into_keys().collect::<Vec<_>>() == [of_two.work.to_string()])
+        (fixture.demand().await.into_keys().collect::<Vec<_>>() == [of_two.work.to_string()])
             .then_some(())
     })
     .await;
     one.sequence += 1;
-    let gone = one.try_put(&world, json!({ "a": job() })).await;
+    let gone = one.try_put(&fixture, json!({ "a": job() })).await;
     assert_eq!(refusal(gone).0, 404);
 }
 
 #[tokio::test]
 async fn the_manager_can_be_left_out() {
-    let world = World::with(|settings| settings.managers = vec!["jobs".to_owned()]).await;
-    let operator = world.client("olga", &[Scope::Operator]);
+    let fixture = Fixture::with(|settings| settings.managers = vec!["jobs".to_owned()]).await;
+    let operator = fixture.client("olga", &[Scope::Operator]);
     let list: Result<Value, ClientError> = operator.get("/v1/orchestrators").await;
     let problem = list.unwrap_err().problem().unwrap().clone();
     assert!(

@@ -6,15 +6,16 @@ use hayward_testkit::until;
 use hayward_vocabulary::{Exit, ExitCause};
 use serde_json::json;
 
-use super::world::{Orchestrator, job, processes, with};
-use crate::world::World;
+use super::fixture::{Orchestrator, job, processes, with};
+use crate::fixture::Fixture;
 
 /// Three shares of the job `a` that the orchestrator has read.
-async fn three(world: &World, one: &Orchestrator) -> [AllocationEntry; 3] {
-    let demand = one.demanded(world, "a").await;
-    let shares = ["node-1", "node-2", "node-2"].map(|node| world.scheduler.grant_on(&demand, node));
+async fn three(fixture: &Fixture, one: &Orchestrator) -> [AllocationEntry; 3] {
+    let demand = one.demanded(fixture, "a").await;
+    let shares =
+        ["node-1", "node-2", "node-2"].map(|node| fixture.scheduler.grant_on(&demand, node));
     for share in &shares {
-        one.has(world, share).await;
+        one.has(fixture, share).await;
     }
     shares
 }
@@ -27,16 +28,16 @@ fn runs(shares: &[&AllocationEntry]) -> serde_json::Value {
 /// Rule of orchestrators.
 #[tokio::test]
 async fn processes_are_reconciled_on_every_map() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let [x, y, z] = three(&world, &one).await;
-    let listed = one.share(&world, &x.id).await.unwrap();
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let [x, y, z] = three(&fixture, &one).await;
+    let listed = one.share(&fixture, &x.id).await.unwrap();
     assert_eq!(
         (listed.work.as_str(), listed.node.as_str()),
         ("a", "node-1")
     );
-    let standing = one.standing(&world, "a").await.unwrap();
+    let standing = one.standing(&fixture, "a").await.unwrap();
     assert_eq!((standing.state, standing.held), (Standing::Held, 3));
 
     // A new one, and one that is starting.
@@ -44,35 +45,35 @@ async fn processes_are_reconciled_on_every_map() {
         job(),
         processes(&[(&x, "running"), (&y, "initialising"), (&z, "running")]),
     );
-    one.put(&world, json!({ "a": started })).await;
-    let told = one.demanded(&world, "a").await.orchestrated.unwrap();
-    assert!(told.running.contains(&x.id) && !told.running.contains(&y.id));
+    one.put(&fixture, json!({ "a": started })).await;
+    let reported = one.demanded(&fixture, "a").await.orchestrated.unwrap();
+    assert!(reported.running.contains(&x.id) && !reported.running.contains(&y.id));
 
     // One is complete, one is no longer named.
     let later = with(
         job(),
         processes(&[(&x, "running"), (&y, "initialisation_failed")]),
     );
-    let answer = one.put(&world, json!({ "a": later })).await;
+    let answer = one.put(&fixture, json!({ "a": later })).await;
     assert_eq!(answer.counts.vacated, 2);
-    let settled = one.demanded(&world, "a").await.settled;
+    let settled = one.demanded(&fixture, "a").await.settled;
     assert_eq!(settled, [y.id.clone(), z.id.clone()].into());
-    assert!(one.share(&world, &y.id).await.is_none());
-    assert_eq!(one.standing(&world, "a").await.unwrap().held, 1);
+    assert!(one.share(&fixture, &y.id).await.is_none());
+    assert_eq!(one.standing(&fixture, "a").await.unwrap().held, 1);
 
     // Removed, nothing of it is stored; a map that still names it changes nothing.
-    world.scheduler.bury(&y);
-    world.scheduler.bury(&z);
+    fixture.scheduler.remove(&y);
+    fixture.scheduler.remove(&z);
     let gone = async || {
-        let demand = one.demand(&world, "a").await?;
+        let demand = one.demand(&fixture, "a").await?;
         demand.settled.is_empty().then_some(())
     };
     until("the shares to be forgotten", gone).await;
     let late = with(job(), processes(&[(&x, "running"), (&z, "running")]));
-    let answer = one.put(&world, json!({ "a": late })).await;
+    let answer = one.put(&fixture, json!({ "a": late })).await;
     assert_eq!(answer.unknown_shares, std::slice::from_ref(&z.id));
     assert_eq!(
-        world
+        fixture
             .rows("select count(*) from job_converter.settled")
             .await,
         0
@@ -82,20 +83,20 @@ async fn processes_are_reconciled_on_every_map() {
 /// Rule of orchestrators.
 #[tokio::test]
 async fn work_other_than_a_job_is_over_with_its_process() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
     let service = || json!({ "kind": "service", "state": "running", "owner": "ada" });
-    one.put(&world, json!({ "s": service() })).await;
-    let share = world.scheduler.grant(&one.demanded(&world, "s").await);
-    one.has(&world, &share).await;
+    one.put(&fixture, json!({ "s": service() })).await;
+    let share = fixture.scheduler.grant(&one.demanded(&fixture, "s").await);
+    one.has(&fixture, &share).await;
     let map = json!({ "s": with(service(), processes(&[(&share, "running")])) });
-    one.put(&world, map).await;
+    one.put(&fixture, map).await;
     let map = json!({ "s": with(service(), processes(&[(&share, "failed")])) });
-    let answer = one.put(&world, map).await;
+    let answer = one.put(&fixture, map).await;
     assert_eq!((answer.counts.vacated, answer.counts.completed), (1, 1));
-    assert!(one.demand(&world, "s").await.is_none());
+    assert!(one.demand(&fixture, "s").await.is_none());
     assert_eq!(
-        one.standing(&world, "s").await.unwrap().state,
+        one.standing(&fixture, "s").await.unwrap().state,
         Standing::Over
     );
 }
@@ -103,15 +104,15 @@ async fn work_other_than_a_job_is_over_with_its_process() {
 /// Rule of orchestrators.
 #[tokio::test]
 async fn a_completing_job_gets_no_more_shares() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let [x, y, _] = three(&world, &one).await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let [x, y, _] = three(&fixture, &one).await;
     let ending = with(job(), processes(&[(&x, "running"), (&y, "stopped")]));
     let ending = with(ending, json!({ "state": "completing" }));
-    one.put(&world, json!({ "a": ending })).await;
+    one.put(&fixture, json!({ "a": ending })).await;
     assert!(
-        one.demanded(&world, "a")
+        one.demanded(&fixture, "a")
             .await
             .orchestrated
             .unwrap()
@@ -120,137 +121,140 @@ async fn a_completing_job_gets_no_more_shares() {
     let ended = with(job(), processes(&[(&x, "stopped")]));
     let ended = with(ended, json!({ "state": "completing" }));
     assert_eq!(
-        one.put(&world, json!({ "a": ended }))
+        one.put(&fixture, json!({ "a": ended }))
             .await
             .counts
             .completed,
         1
     );
-    assert!(one.demand(&world, "a").await.is_none());
+    assert!(one.demand(&fixture, "a").await.is_none());
 }
 
 /// Rule of orchestrators.
 #[tokio::test]
 async fn a_vacating_share_stays_until_the_map_returns_it() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let [x, y, z] = three(&world, &one).await;
-    one.put(&world, runs(&[&x, &y, &z])).await;
-    world.scheduler.vacate(&x);
-    let told = async || one.share(&world, &x.id).await?.vacate;
-    let vacate = until("the order to give it back", told).await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let [x, y, z] = three(&fixture, &one).await;
+    one.put(&fixture, runs(&[&x, &y, &z])).await;
+    fixture.scheduler.vacate(&x);
+    let reported = async || one.share(&fixture, &x.id).await?.vacate;
+    let vacate = until("the order to give it back", reported).await;
     assert_eq!((vacate.reason.as_str(), vacate.purge), ("preempted", false));
-    assert!(one.demanded(&world, "a").await.settled.is_empty());
-    assert_eq!(one.view(&world).await.counts.leaving, 1);
-    one.put(&world, runs(&[&y, &z])).await;
-    assert!(one.demanded(&world, "a").await.settled.contains(&x.id));
+    assert!(one.demanded(&fixture, "a").await.settled.is_empty());
+    assert_eq!(one.view(&fixture).await.counts.leaving, 1);
+    one.put(&fixture, runs(&[&y, &z])).await;
+    assert!(one.demanded(&fixture, "a").await.settled.contains(&x.id));
 
     // The node of another share is lost: its quanta are released at once, and it is listed until it
     // is read.
-    let purged = world.scheduler.vacate_for(&y, VacateReason::NodeLost);
-    world
+    let purged = fixture.scheduler.vacate_for(&y, VacateReason::NodeLost);
+    fixture
         .scheduler
         .ended(&purged, Exit::of(ExitCause::Node, "lost"));
-    let told = async || {
-        let share = one.share(&world, &y.id).await?;
+    let reported = async || {
+        let share = one.share(&fixture, &y.id).await?;
         (share.state == "ended" && share.vacate?.purge).then_some(())
     };
-    until("the loss to be told", told).await;
-    assert!(!one.demanded(&world, "a").await.settled.contains(&y.id));
-    one.put(&world, runs(&[&z])).await;
-    assert!(one.demanded(&world, "a").await.settled.contains(&y.id));
+    until("the loss to be told", reported).await;
+    assert!(!one.demanded(&fixture, "a").await.settled.contains(&y.id));
+    one.put(&fixture, runs(&[&z])).await;
+    assert!(one.demanded(&fixture, "a").await.settled.contains(&y.id));
 }
 
 #[tokio::test]
 async fn restarts_of_both_sides_lose_nothing() {
-    let mut world = World::mortal().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job(), "b": job() })).await;
-    let [x, y, z] = three(&world, &one).await;
+    let mut fixture = Fixture::with_short_lease().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job(), "b": job() })).await;
+    let [x, y, z] = three(&fixture, &one).await;
     let mut map = runs(&[&x, &y, &z]);
     map["b"] = job();
     map["bad"] = json!({ "kind": "job" });
     map["done"] = with(job(), json!({ "state": "completed" }));
-    one.put(&world, map.clone()).await;
-    let (set, view) = (one.set(&world).await, one.view(&world).await);
-    let demand = one.demanded(&world, "a").await;
+    one.put(&fixture, map.clone()).await;
+    let (set, view) = (one.set(&fixture).await, one.view(&fixture).await);
+    let demand = one.demanded(&fixture, "a").await;
 
     // job-converter is killed, and a share leaves meanwhile.
-    world.running.take().unwrap().kill();
-    world.scheduler.bury(&z);
-    world.start().await;
+    fixture.running.take().unwrap().kill();
+    fixture.scheduler.remove(&z);
+    fixture.start().await;
     until("the lost share to go", async || {
-        one.share(&world, &z.id).await.is_none().then_some(())
+        one.share(&fixture, &z.id).await.is_none().then_some(())
     })
     .await;
     let mut left = set.clone();
     left.remove(z.id.as_str());
     let standing = async || {
-        let now = one.set(&world).await;
+        let now = one.set(&fixture).await;
         let same = left.iter().filter(|(key, _)| key.as_str() != "work/a");
         same.into_iter()
             .all(|(key, entry)| now.get(key) == Some(entry))
             .then_some(now.len())
     };
     assert_eq!(until("the set to be the same", standing).await, left.len());
-    assert_eq!(one.demanded(&world, "a").await.work, demand.work);
-    let after = one.view(&world).await;
+    assert_eq!(one.demanded(&fixture, "a").await.work, demand.work);
+    let after = one.view(&fixture).await;
     assert_eq!((after.sequence, after.faults), (view.sequence, view.faults));
     assert!(
-        one.again(&world, map).await.counts.changed == 0,
+        one.again(&fixture, map).await.counts.changed == 0,
         "the same map says nothing new"
     );
 
     // The orchestrator loses its memory: it takes over, and shares it does not name are retained.
     (one.lineage, one.sequence) = ("second", 1);
-    let answer = one.again(&world, json!({ "a": job() })).await;
+    let answer = one.again(&fixture, json!({ "a": job() })).await;
     assert!(answer.applied && answer.takeover);
     assert_eq!((answer.counts.gone, answer.counts.vacated), (2, 0));
-    assert!(one.standing(&world, "done").await.is_none());
-    let kept = one.demanded(&world, "a").await;
+    assert!(one.standing(&fixture, "done").await.is_none());
+    let kept = one.demanded(&fixture, "a").await;
     assert!(kept.work == demand.work && kept.settled.is_empty());
-    assert_eq!(one.standing(&world, "a").await.unwrap().held, 2);
-    one.put(&world, runs(&[&x])).await;
+    assert_eq!(one.standing(&fixture, "a").await.unwrap().held, 2);
+    one.put(&fixture, runs(&[&x])).await;
     assert!(
-        one.demanded(&world, "a").await.settled.is_empty(),
+        one.demanded(&fixture, "a").await.settled.is_empty(),
         "never named in this life"
     );
     one.put(
-        &world,
+        &fixture,
         json!({ "a": with(job(), processes(&[(&x, "running"), (&y, "abandoned")])) }),
     )
     .await;
-    assert!(one.demanded(&world, "a").await.settled.contains(&y.id));
+    assert!(one.demanded(&fixture, "a").await.settled.contains(&y.id));
 
     // The old lineage is ignored, also after another restart.
-    world.kill_and_restart().await;
+    fixture.kill_and_restart().await;
     (one.lineage, one.sequence) = ("first", 99);
-    let old = one.again(&world, json!({ "b": job() })).await;
+    let old = one.again(&fixture, json!({ "b": job() })).await;
     assert_eq!(old.reason.as_deref(), Some("superseded"));
 }
 
 /// Rule of orchestrators.
 #[tokio::test]
 async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let [x, y, z] = three(&world, &one).await;
-    let before = one.cursor(&world).await;
-    world.scheduler.vacate(&x);
-    until("the order", async || one.share(&world, &x.id).await?.vacate).await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let [x, y, z] = three(&fixture, &one).await;
+    let before = one.cursor(&fixture).await;
+    fixture.scheduler.vacate(&x);
+    until("the order", async || {
+        one.share(&fixture, &x.id).await?.vacate
+    })
+    .await;
     one.seen = Some(before);
-    one.put(&world, runs(&[&y])).await;
+    one.put(&fixture, runs(&[&y])).await;
     assert!(
-        one.demanded(&world, "a").await.settled.is_empty(),
+        one.demanded(&fixture, "a").await.settled.is_empty(),
         "it had not read it then"
     );
-    one.seen = Some(one.cursor(&world).await);
-    one.put(&world, runs(&[&y])).await;
-    assert_eq!(one.demanded(&world, "a").await.settled, [x.id].into());
+    one.seen = Some(one.cursor(&fixture).await);
+    one.put(&fixture, runs(&[&y])).await;
+    assert_eq!(one.demanded(&fixture, "a").await.settled, [x.id].into());
     assert!(
-        one.share(&world, &z.id).await.is_some(),
+        one.share(&fixture, &z.id).await.is_some(),
         "nobody told it to go"
     );
 }
@@ -258,19 +262,22 @@ async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
 /// Rule of orchestrators.
 #[tokio::test]
 async fn an_order_of_the_last_term_can_be_read_without_other_changes() {
-    let mut world = World::mortal().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let [x, y, z] = three(&world, &one).await;
-    one.put(&world, runs(&[&y, &z])).await;
-    world.scheduler.vacate(&x);
-    until("the order", async || one.share(&world, &x.id).await?.vacate).await;
-    world.kill_and_restart().await;
+    let mut fixture = Fixture::with_short_lease().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let [x, y, z] = three(&fixture, &one).await;
+    one.put(&fixture, runs(&[&y, &z])).await;
+    fixture.scheduler.vacate(&x);
+    until("the order", async || {
+        one.share(&fixture, &x.id).await?.vacate
+    })
+    .await;
+    fixture.kill_and_restart().await;
     until("it to be given back", async || {
-        one.seen = Some(one.cursor(&world).await);
-        let answer = one.again(&world, runs(&[&y, &z])).await;
+        one.seen = Some(one.cursor(&fixture).await);
+        let answer = one.again(&fixture, runs(&[&y, &z])).await;
         assert!(answer.applied && answer.counts.changed == 0);
-        let settled = one.demanded(&world, "a").await.settled;
+        let settled = one.demanded(&fixture, "a").await.settled;
         (settled == [x.id.clone()].into()).then_some(())
     })
     .await;
@@ -278,65 +285,72 @@ async fn an_order_of_the_last_term_can_be_read_without_other_changes() {
 
 #[tokio::test]
 async fn a_map_put_without_the_scheduler_counts_when_it_is_back() {
-    let mut world = World::mortal().await;
-    let mut one = Orchestrator::new(&world, "one").await;
-    one.put(&world, json!({ "a": job() })).await;
-    let [x, y, z] = three(&world, &one).await;
-    one.put(&world, runs(&[&x, &y, &z])).await;
-    let url = std::mem::take(&mut world.settings.rm_scheduler_url);
-    world.settings.rm_scheduler_url = "http://127.0.0.1:9".to_owned();
-    world.kill_and_restart().await;
+    let mut fixture = Fixture::with_short_lease().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
+    one.put(&fixture, json!({ "a": job() })).await;
+    let [x, y, z] = three(&fixture, &one).await;
+    one.put(&fixture, runs(&[&x, &y, &z])).await;
+    let url = std::mem::take(&mut fixture.settings.rm_scheduler_url);
+    fixture.settings.rm_scheduler_url = "http://127.0.0.1:9".to_owned();
+    fixture.kill_and_restart().await;
     let later = with(job(), processes(&[(&x, "running"), (&y, "stopped")]));
-    let answer = one.put(&world, json!({ "a": later })).await;
+    let answer = one.put(&fixture, json!({ "a": later })).await;
     assert!(
         answer.counts.vacated == 2 && answer.unknown_shares.is_empty(),
         "{answer:?}"
     );
-    assert_eq!(one.demanded(&world, "a").await.settled.len(), 2);
-    world.scheduler.bury(&z);
-    world.settings.rm_scheduler_url = url;
-    world.kill_and_restart().await;
+    assert_eq!(one.demanded(&fixture, "a").await.settled.len(), 2);
+    fixture.scheduler.remove(&z);
+    fixture.settings.rm_scheduler_url = url;
+    fixture.kill_and_restart().await;
     let proven = async || {
-        let demand = one.demand(&world, "a").await?;
+        let demand = one.demand(&fixture, "a").await?;
         (demand.settled == [y.id.clone()].into()).then_some(())
     };
     until("what is gone to be forgotten", proven).await;
-    assert!(one.share(&world, &y.id).await.is_none() && one.share(&world, &z.id).await.is_none());
-    assert!(one.share(&world, &x.id).await.is_some());
+    assert!(
+        one.share(&fixture, &y.id).await.is_none() && one.share(&fixture, &z.id).await.is_none()
+    );
+    assert!(one.share(&fixture, &x.id).await.is_some());
 }
 
 #[tokio::test]
 async fn launched_work_reports_its_exit() {
-    let world = World::new().await;
-    let mut one = Orchestrator::new(&world, "one").await;
+    let fixture = Fixture::new().await;
+    let mut one = Orchestrator::new(&fixture, "one").await;
     let launch = json!({ "launch": { "command": ["false"] } });
     let service = json!({ "kind": "service", "state": "waiting", "owner": "ada" });
     let map = json!({ "a": with(job(), launch.clone()), "s": with(service, launch) });
-    one.put(&world, map.clone()).await;
+    one.put(&fixture, map.clone()).await;
     let failed = || Exit::of(ExitCause::UserError, "status 1");
-    let of_job = world.scheduler.grant(&one.demanded(&world, "a").await);
-    let of_service = world.scheduler.grant(&one.demanded(&world, "s").await);
+    let of_job = fixture.scheduler.grant(&one.demanded(&fixture, "a").await);
+    let of_service = fixture.scheduler.grant(&one.demanded(&fixture, "s").await);
     for share in [&of_job, &of_service] {
-        one.has(&world, share).await;
-        world.scheduler.ended(share, failed());
-        let told = async || one.share(&world, &share.id).await?.exit;
-        assert_eq!(until("its end", told).await.cause, ExitCause::UserError);
+        one.has(&fixture, share).await;
+        fixture.scheduler.ended(share, failed());
+        let reported = async || one.share(&fixture, &share.id).await?.exit;
+        assert_eq!(until("its end", reported).await.cause, ExitCause::UserError);
     }
     // The service has ended with it; the job is held back.
-    assert!(one.demand(&world, "s").await.is_none());
+    assert!(one.demand(&fixture, "s").await.is_none());
     assert_eq!(
-        one.standing(&world, "s").await.unwrap().state,
+        one.standing(&fixture, "s").await.unwrap().state,
         Standing::Over
     );
     let again = async || {
-        let demand = one.demand(&world, "a").await?;
+        let demand = one.demand(&fixture, "a").await?;
         (demand.max_processes == 3).then_some(())
     };
     until("the hold to end", again).await;
 
     // The next map settles what has ended.
-    one.put(&world, map).await;
-    assert!(one.share(&world, &of_job.id).await.is_none());
-    assert!(one.demanded(&world, "a").await.settled.contains(&of_job.id));
+    one.put(&fixture, map).await;
+    assert!(one.share(&fixture, &of_job.id).await.is_none());
+    assert!(
+        one.demanded(&fixture, "a")
+            .await
+            .settled
+            .contains(&of_job.id)
+    );
     assert_eq!(of_job.state, AllocationState::Running);
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::scheduler::Scheduler;
 
-pub struct World {
+pub struct Fixture {
     pub running: Option<Running>,
     pub settings: Settings,
     pub issuer: Issuer,
@@ -30,14 +30,14 @@ pub struct World {
     _keys: tempfile::TempDir,
 }
 
-impl World {
+impl Fixture {
     /// A service that is not killed; its long lease survives a busy machine.
     pub async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
     /// A service that is killed; its short lease lets the successor start soon.
-    pub async fn mortal() -> Self {
+    pub async fn with_short_lease() -> Self {
         Self::with(|settings| settings.frame.lease_ms = 3_000).await
     }
 
@@ -77,7 +77,7 @@ impl World {
         };
         change(&mut settings);
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let mut world = Self {
+        let mut fixture = Self {
             running: None,
             settings,
             issuer,
@@ -86,8 +86,8 @@ impl World {
             shutdown: Shutdown::new(),
             _keys: folder,
         };
-        world.start().await;
-        world
+        fixture.start().await;
+        fixture
     }
 
     pub async fn start(&mut self) {

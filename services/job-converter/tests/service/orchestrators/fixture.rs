@@ -14,7 +14,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::AllocationId;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 pub struct Orchestrator {
     pub name: &'static str,
@@ -25,9 +25,9 @@ pub struct Orchestrator {
 }
 
 impl Orchestrator {
-    pub async fn new(world: &World, name: &'static str) -> Self {
+    pub async fn new(fixture: &Fixture, name: &'static str) -> Self {
         let order = json!({ "name": name, "users": ["ada", "ben"] });
-        let created: OrchestratorCreated = world
+        let created: OrchestratorCreated = fixture
             .client("olga", &[Scope::Operator])
             .post("/v1/orchestrators", &order, None)
             .await
@@ -41,8 +41,8 @@ impl Orchestrator {
         }
     }
 
-    pub fn client(&self, world: &World) -> Client {
-        world.client_with(&self.token)
+    pub fn client(&self, fixture: &Fixture) -> Client {
+        fixture.client_with(&self.token)
     }
 
     pub fn path(&self) -> String {
@@ -50,68 +50,68 @@ impl Orchestrator {
     }
 
     /// Puts the next map of its lineage.
-    pub async fn put(&mut self, world: &World, work: Value) -> MapAnswer {
+    pub async fn put(&mut self, fixture: &Fixture, work: Value) -> MapAnswer {
         self.sequence += 1;
-        self.again(world, work).await
+        self.again(fixture, work).await
     }
 
     /// Puts a map with the last sequence.
-    pub async fn again(&self, world: &World, work: Value) -> MapAnswer {
-        self.try_put(world, work).await.unwrap()
+    pub async fn again(&self, fixture: &Fixture, work: Value) -> MapAnswer {
+        self.try_put(fixture, work).await.unwrap()
     }
 
-    pub async fn try_put(&self, world: &World, work: Value) -> Result<MapAnswer, ClientError> {
+    pub async fn try_put(&self, fixture: &Fixture, work: Value) -> Result<MapAnswer, ClientError> {
         let map = json!({ "lineage": self.lineage, "sequence": self.sequence, "seen": self.seen,
             "work": work });
-        self.client(world).put(&self.path(), &map).await
+        self.client(fixture).put(&self.path(), &map).await
     }
 
-    pub async fn view(&self, world: &World) -> OrchestratorView {
+    pub async fn view(&self, fixture: &Fixture) -> OrchestratorView {
         let path = format!("/v1/orchestrators/{}", self.name);
-        self.client(world).get(&path).await.unwrap()
+        self.client(fixture).get(&path).await.unwrap()
     }
 
-    pub async fn cursor(&self, world: &World) -> String {
+    pub async fn cursor(&self, fixture: &Fixture) -> String {
         let path = format!("/v1/orchestrators/{}/allocations/publication", self.name);
-        let update: Update<Allotted> = self.client(world).get(&path).await.unwrap();
+        let update: Update<Allotted> = self.client(fixture).get(&path).await.unwrap();
         update.cursor
     }
 
-    pub async fn set(&self, world: &World) -> BTreeMap<String, Allotted> {
+    pub async fn set(&self, fixture: &Fixture) -> BTreeMap<String, Allotted> {
         let path = format!("/v1/orchestrators/{}/allocations/publication", self.name);
-        let update: Update<Allotted> = self.client(world).get(&path).await.unwrap();
+        let update: Update<Allotted> = self.client(fixture).get(&path).await.unwrap();
         update.changed
     }
 
-    pub async fn standing(&self, world: &World, work: &str) -> Option<WorkStanding> {
-        match self.set(world).await.remove(&format!("work/{work}")) {
+    pub async fn standing(&self, fixture: &Fixture, work: &str) -> Option<WorkStanding> {
+        match self.set(fixture).await.remove(&format!("work/{work}")) {
             Some(Allotted::Work(standing)) => Some(standing),
             _ => None,
         }
     }
 
-    pub async fn share(&self, world: &World, id: &AllocationId) -> Option<ShareEntry> {
-        match self.set(world).await.remove(id.as_str()) {
+    pub async fn share(&self, fixture: &Fixture, id: &AllocationId) -> Option<ShareEntry> {
+        match self.set(fixture).await.remove(id.as_str()) {
             Some(Allotted::Share(share)) => Some(share),
             _ => None,
         }
     }
 
     /// Waits until it can read a share.
-    pub async fn has(&self, world: &World, entry: &AllocationEntry) -> ShareEntry {
+    pub async fn has(&self, fixture: &Fixture, entry: &AllocationEntry) -> ShareEntry {
         let what = format!("{} to hear of {}", self.name, entry.id);
-        until(&what, async || self.share(world, &entry.id).await).await
+        until(&what, async || self.share(fixture, &entry.id).await).await
     }
 
     /// The demand of a piece of its work.
-    pub async fn demand(&self, world: &World, work: &str) -> Option<DemandEntry> {
-        let id = self.standing(world, work).await?.id?;
-        world.demand().await.remove(id.as_str())
+    pub async fn demand(&self, fixture: &Fixture, work: &str) -> Option<DemandEntry> {
+        let id = self.standing(fixture, work).await?.id?;
+        fixture.demand().await.remove(id.as_str())
     }
 
-    pub async fn demanded(&self, world: &World, work: &str) -> DemandEntry {
+    pub async fn demanded(&self, fixture: &Fixture, work: &str) -> DemandEntry {
         until(&format!("demand of {work}"), async || {
-            self.demand(world, work).await
+            self.demand(fixture, work).await
         })
         .await
     }
