@@ -10,6 +10,7 @@ mod jobs;
 mod orchestrators;
 mod publications;
 mod reservations;
+mod respond;
 mod services;
 mod submit;
 mod tasks;
@@ -19,7 +20,6 @@ pub use self::feed::FEED;
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::from_fn;
 use hayward_publication::{Handle, Publisher};
 use hayward_service::http::authorization::admit;
@@ -148,10 +148,4 @@ fn application_routes() -> OpenApiRouter<App> {
             in_memory::keyed(OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)))
                 .layer(limits::bulk()),
         )
-}
-
-/// Revision for reading one's own write (A11).
-fn revision(revision: u64) -> HeaderMap {
-    let name = HeaderName::from_static("hayward-revision");
-    HeaderMap::from_iter([(name, HeaderValue::from(revision))])
 }

@@ -1,15 +1,15 @@
 //! `PUT /v1/services/{id}`: changes a running service.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, header};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{Json, Path, Query, Trial};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{WorkId, WorkKind};
 
-use super::submit::written;
-use super::{App, revision, work};
+use super::respond::{etag, revision, to_json};
+use super::{App, work};
 use crate::command::Amend;
 use crate::command::Command;
 use crate::store;
@@ -50,7 +50,7 @@ pub async fn change_service(
     caller.require(&[Scope::Submitter])?;
     let from = if_match(&headers)?;
     validate::service(&service).map_err(validate::problem)?;
-    let text = written(&service)?;
+    let text = to_json(&service)?;
     let user = caller.name.clone();
     let service = Box::new(service);
     let amend = Box::new(Amend {
@@ -108,11 +108,6 @@ pub async fn show_service_submission(
     let generation = u64::try_from(found.generation).unwrap_or(0);
     let headers = HeaderMap::from_iter([(header::ETAG, etag(generation))]);
     Ok((headers, Json(service)))
-}
-
-pub fn etag(generation: u64) -> HeaderValue {
-    let text = format!("\"{generation}\"");
-    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
 }
 
 fn if_match(headers: &HeaderMap) -> Result<u32, Problem> {

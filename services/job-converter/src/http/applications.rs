@@ -22,7 +22,8 @@ use hayward_vocabulary::UserName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{App, revision, work};
+use super::respond::revision;
+use super::{App, work};
 use crate::applications::{Access, ApplicationCommand, OwnerFilter, Refusal, Remove, parse};
 use crate::command::Command;
 use crate::work::validate;

@@ -15,8 +15,8 @@ use hayward_service::{Listing, Paged};
 use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;
 
-use super::amend::etag;
-use super::{App, revision};
+use super::App;
+use super::respond::{etag, revision};
 use crate::command::Command;
 use crate::orchestrators::commands::{Limits, OrchestratorCommand, Put};
 use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
@@ -105,23 +105,6 @@ pub async fn renew_orchestrator_credentials(
         token: token.map_err(Problem::internal)?,
         revision: app.publisher.revision(),
     }))
-}
-
-/// A token that acts for a user is accepted only while the orchestrator may charge that user.
-pub fn still_listed(app: &App, caller: &Caller) -> Result<(), Problem> {
-    let Some(actor) = &caller.actor else {
-        return Ok(());
-    };
-    let name = actor.strip_prefix("orchestrator-").unwrap_or(actor);
-    let view: Option<OrchestratorView> = app.publisher.get(ORCHESTRATORS, "", name);
-    let listed = |view: OrchestratorView| {
-        view.anyone || view.users.iter().any(|user| user.as_str() == caller.name)
-    };
-    if view.is_some_and(listed) {
-        return Ok(());
-    }
-    let detail = format!("{actor} is not listed for {} any more", caller.name);
-    Err(Problem::forbidden(detail))
 }
 
 /// Lists orchestrators; an orchestrator sees itself only.

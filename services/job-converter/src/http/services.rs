@@ -8,8 +8,9 @@ use hayward_service::http::extract::{Json, Path, Query, Trial};
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
+use super::App;
+use super::respond::etag;
 use super::work::{self, Filter, Wait};
-use super::{App, amend};
 
 /// Lists services by user, then by age.
 #[utoipa::path(
@@ -45,10 +46,7 @@ pub async fn show_service(
     Query(wait): Query<Wait>,
 ) -> Result<(HeaderMap, Json<WorkView>), Problem> {
     let Json(view) = work::show(&app, &caller, (WorkKind::Service, id), &wait).await?;
-    let generation = view
-        .deployment
-        .as_ref()
-        .map(|it| amend::etag(it.generation));
+    let generation = view.deployment.as_ref().map(|it| etag(it.generation));
     let headers = generation.map(|etag| (header::ETAG, etag));
     Ok((HeaderMap::from_iter(headers), Json(view)))
 }

@@ -14,16 +14,14 @@ use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::idempotency::{Key, REPLAYED, digest};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_service::runtime::clock::fresh_uuid;
-use hayward_service::trace::Place;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::amend::etag;
-use super::orchestrators::still_listed;
-use super::{App, revision};
+use super::App;
+use super::respond::{check_actor, etag, revision, to_json, traceparent};
 use crate::command::Command;
 use crate::command::{Accepted, Submit};
 use crate::model::RequestKey;
@@ -153,7 +151,7 @@ fn prepared_jobs(
     let mut hash = Sha256::new();
     let mut items = Vec::with_capacity(bulk.jobs.len());
     for (number, job) in bulk.jobs.into_iter().enumerate() {
-        let text = written(&job)?;
+        let text = to_json(&job)?;
         hash.update(&text);
         hash.update([0]);
         items.push(match validate::job(&job) {
@@ -295,7 +293,7 @@ async fn submit<S: Submission>(
 ) -> Result<Response, Problem> {
     let origin = origin(app, &sender.caller, &sender.headers)?;
     checked(|| submission.validate()).map_err(validate::problem)?;
-    let text = written(&submission)?;
+    let text = to_json(&submission)?;
     let request_key = request_key(&origin, &sender.key, S::ROUTE, &text);
     let prepared = prepared(app, &origin, submission, text)?;
     accept(app, S::ROUTE, (request_key, prepared), options).await
@@ -346,7 +344,7 @@ fn stored_answer(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted
 /// The user is the one named by the token, or the one it acts for (S10).
 fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Problem> {
     caller.require(&[Scope::Submitter])?;
-    still_listed(app, caller)?;
+    check_actor(app, caller)?;
     let user = UserName::new(caller.name.as_str())
         .map_err(|error| Problem::forbidden(format!("this token names no user: {error}")))?;
     let traceparent = traceparent(headers);
@@ -366,18 +364,6 @@ fn checked<T>(check: impl FnOnce() -> T) -> T {
     tracing::info_span!("validate").in_scope(check)
 }
 
-/// Trace context of this request; else the one its sender gave.
-pub fn traceparent(headers: &HeaderMap) -> Option<String> {
-    if let Some(here) = Place::here() {
-        return Some(here.to_string());
-    }
-    let given = headers.get("traceparent");
-    given
-        .and_then(|value| value.to_str().ok())
-        .filter(|text| text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic()))
-        .map(str::to_owned)
-}
-
 fn prepared<S: Submission>(
     app: &App,
     origin: &Origin,
@@ -388,10 +374,6 @@ fn prepared<S: Submission>(
     let id = WorkId::fresh(S::KIND, uuid);
     let what = submission.into_work(app, &origin.user, &id)?;
     prepare(uuid, origin, what, text)
-}
-
-pub fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
-    serde_json::to_string(submission).map_err(Problem::internal)
 }
 
 /// Keys are separate for each user and each actor.

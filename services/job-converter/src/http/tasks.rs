@@ -16,7 +16,8 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{App, revision, work};
+use super::respond::revision;
+use super::{App, work};
 use crate::command::Command;
 use crate::command::{Grant, Lease};
 use crate::store::tasks::{OutcomeRow, outcomes};

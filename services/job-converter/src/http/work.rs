@@ -15,7 +15,8 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{App, revision};
+use super::App;
+use super::respond::revision;
 use crate::command::Cancel;
 use crate::command::Command;
 use crate::work::read_id;

@@ -13,8 +13,9 @@ use hayward_service::http::problem::{Code, FieldFault, Problem};
 use super::tasks::new_task_id;
 use super::{app_id, changeable, read_applications, run_command};
 use crate::applications::{Program, parse};
-use crate::http::submit::{BulkOptions, MOST_IN_BULK, traceparent};
-use crate::http::{App, revision};
+use crate::http::App;
+use crate::http::respond::{revision, traceparent};
+use crate::http::submit::{BulkOptions, MOST_IN_BULK};
 use crate::work::validate;
 
 /// A valid task.

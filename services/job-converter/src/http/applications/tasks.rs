@@ -15,7 +15,8 @@ use super::{
     app_id, changeable, command_status, put_answer, read_applications, readable, run_command,
 };
 use crate::applications::parse;
-use crate::http::{App, revision};
+use crate::http::App;
+use crate::http::respond::{revision, traceparent};
 use crate::work::validate;
 
 pub fn task_id(text: &str) -> Result<TaskId, Problem> {
@@ -78,7 +79,7 @@ pub async fn add_task(
         access.applications.task_context(&of, &filter)
     })
     .await?;
-    let traceparent = crate::http::submit::traceparent(&headers);
+    let traceparent = traceparent(&headers);
     let what = parse::task(&given, &of.value, traceparent).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
     let done = run_command(&app, id.clone(), move |access| {
