@@ -88,13 +88,13 @@ fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
     let mut short = None;
     let mut allowed = wanted.to_vec();
     for group in &mut allowed {
-        let asked = group.count;
+        let requested = group.count;
         for level in &levels {
             let most = level.allows(&group.size);
-            if most < asked && short.is_none() {
+            if most < requested && short.is_none() {
                 short = Some(Short::Limit {
                     name: level.name.clone(),
-                    types: level.exceeded_by(&group.size, asked),
+                    types: level.exceeded_by(&group.size, requested),
                 });
             }
             group.count = group.count.min(most);

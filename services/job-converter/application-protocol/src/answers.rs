@@ -57,7 +57,7 @@ pub enum TaskNotAdded {
 /// 202: whether the transition was applied, and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told<S> {
+pub struct Applied<S> {
     pub applied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
@@ -67,8 +67,8 @@ pub struct Told<S> {
     pub step: Step,
 }
 
-impl<S> Told<S> {
-    pub(crate) fn of(step: Step, state: Option<S>) -> Self {
+impl<S> Applied<S> {
+    pub(crate) fn new(step: Step, state: Option<S>) -> Self {
         Self {
             applied: step.applied(),
             reason: step.refused.as_ref().map(|it| it.reason),

@@ -4,8 +4,8 @@
 //! The transition table is that of the current protocol version; there is no state Starting.
 
 pub mod application;
-mod asked;
 mod gang;
+mod inputs;
 mod losses;
 mod replacement;
 mod timeouts;

@@ -12,7 +12,7 @@ use crate::messages::{Termination, ToCore};
 use crate::policy::{Admission, Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task};
-use crate::test_fleet::{Trial, app, at, group, id, node, size, space};
+use crate::test_fleet::{TestFleet, app, at, group, id, node, size, space};
 use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 
 fn policy(style: Style) -> Policy {
@@ -24,34 +24,34 @@ fn policy(style: Style) -> Policy {
 }
 
 /// A gang of two members that is not placed.
-fn two(policy: Policy) -> Trial {
-    Trial::new(vec![group("g", 2, size(2, 0))], policy).begun()
+fn two(policy: Policy) -> TestFleet {
+    TestFleet::new(vec![group("g", 2, size(2, 0))], policy).begun()
 }
 
 /// A gang of two members, complete on two nodes and running.
-fn formed(policy: Policy) -> Trial {
-    let mut trial = two(policy);
-    trial.pass(vec![space("a", size(2, 0)), space("b", size(2, 0))]);
-    assert_eq!(trial.states(), (Front::Running, Core::Running));
-    trial
+fn formed(policy: Policy) -> TestFleet {
+    let mut fleet = two(policy);
+    fleet.pass(vec![space("a", size(2, 0)), space("b", size(2, 0))]);
+    assert_eq!(fleet.states(), (Front::Running, Core::Running));
+    fleet
 }
 
-fn lose(trial: &mut Trial, name: &str) {
-    trial.core(core::Input::NodeLost { node: node(name) });
+fn lose(fleet: &mut TestFleet, name: &str) {
+    fleet.core(core::Input::NodeLost { node: node(name) });
 }
 
 #[test]
 fn an_atomic_gang_is_placed_at_once_or_not_at_all() {
-    let mut trial = two(Policy::default());
-    trial.pass(vec![space("a", size(3, 0))]);
+    let mut fleet = two(Policy::default());
+    fleet.pass(vec![space("a", size(3, 0))]);
     assert!(
-        trial.half().allocations.is_empty(),
+        fleet.half().allocations.is_empty(),
         "half a gang holds nothing"
     );
-    assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
-    trial.pass(vec![space("a", size(4, 0))]);
-    assert_eq!(trial.states(), (Front::Running, Core::Running));
-    assert_eq!(trial.counters("g"), (2, 0, 0));
+    assert_eq!(fleet.states(), (Front::Reserving, Core::Accepted));
+    fleet.pass(vec![space("a", size(4, 0))]);
+    assert_eq!(fleet.states(), (Front::Running, Core::Running));
+    assert_eq!(fleet.counters("g"), (2, 0, 0));
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn partial_mode_keeps_partial_placements() {
         admission: Admission::Partial,
         ..policy(Style::Soft)
     };
-    let mut trial = two(partial);
-    trial.pass(vec![space("a", size(3, 0))]);
-    assert_eq!(trial.placeholders().len(), 1);
-    assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
-    trial.pass(vec![space("b", size(3, 0))]);
-    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    let mut fleet = two(partial);
+    fleet.pass(vec![space("a", size(3, 0))]);
+    assert_eq!(fleet.placeholders().len(), 1);
+    assert_eq!(fleet.states(), (Front::Reserving, Core::Accepted));
+    fleet.pass(vec![space("b", size(3, 0))]);
+    assert_eq!(fleet.states(), (Front::Running, Core::Running));
 }
 
 #[test]
@@ -74,20 +74,20 @@ fn a_hard_timeout_fails_and_the_id_stays_in_use() {
         gang_admission_timeout_ms: 30_000,
         ..policy(Style::Hard)
     };
-    let mut trial = two(hard);
-    trial.task("real", size(1, 0), Some("g"));
-    trial.after(30_000);
-    assert_eq!(trial.states(), (Front::Failed, Core::Failed));
-    let failure = trial.front.head.failure.clone().unwrap();
+    let mut fleet = two(hard);
+    fleet.task("real", size(1, 0), Some("g"));
+    fleet.after(30_000);
+    assert_eq!(fleet.states(), (Front::Failed, Core::Failed));
+    let failure = fleet.front.head.failure.clone().unwrap();
     assert_eq!(failure.code, FailureCode::GangTimeout);
-    assert_eq!(trial.state("real"), Task::Failed);
-    assert_eq!(trial.front.tasks["real"].failure, Some(failure));
-    assert_eq!(trial.counters("g"), (2, 0, 2));
-    let states = trial.head().log.states();
+    assert_eq!(fleet.state("real"), Task::Failed);
+    assert_eq!(fleet.front.tasks["real"].failure, Some(failure));
+    assert_eq!(fleet.counters("g"), (2, 0, 2));
+    let states = fleet.head().log.states();
     assert_eq!(states, [Core::Accepted, Core::Failing, Core::Failed]);
-    trial.after(3 * 24 * 3_600_000);
-    assert_eq!(trial.head().state, Core::Expired);
-    assert!(!trial.dropped);
+    fleet.after(3 * 24 * 3_600_000);
+    assert_eq!(fleet.head().state, Core::Expired);
+    assert!(!fleet.dropped);
 }
 
 #[test]
@@ -96,22 +96,22 @@ fn soft_timeout_runs_without_the_gang_and_spares_real_asks() {
         admission: Admission::Partial,
         ..policy(Style::Soft)
     };
-    let mut trial = two(partial);
-    trial.pass(vec![space("a", size(2, 0))]);
-    trial.after(60_000);
-    assert_eq!(trial.states(), (Front::Running, Core::Accepted));
-    assert!(trial.half().allocations.is_empty() && trial.half().pending.is_empty());
-    assert_eq!(trial.counters("g"), (2, 0, 2));
-    trial.task("real", size(1, 0), Some("g"));
-    trial.tick();
+    let mut fleet = two(partial);
+    fleet.pass(vec![space("a", size(2, 0))]);
+    fleet.after(60_000);
+    assert_eq!(fleet.states(), (Front::Running, Core::Accepted));
+    assert!(fleet.half().allocations.is_empty() && fleet.half().pending.is_empty());
+    assert_eq!(fleet.counters("g"), (2, 0, 2));
+    fleet.task("real", size(1, 0), Some("g"));
+    fleet.tick();
     assert_eq!(
-        trial.place("real", "a"),
+        fleet.place("real", "a"),
         None,
         "nobody holds a place for it any more"
     );
-    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(fleet.states(), (Front::Running, Core::Running));
     assert_eq!(
-        trial.half().waiting_entry(Vec::new()).map(|it| it.app),
+        fleet.half().waiting_entry(Vec::new()).map(|it| it.app),
         None
     );
 }
@@ -122,60 +122,60 @@ fn the_admission_timeout_runs_from_acceptance_without_any_placeholder() {
         gang_admission_timeout_ms: 30_000,
         ..policy(Style::Soft)
     };
-    let mut trial = two(soft);
-    let due = trial.head().timers.next();
+    let mut fleet = two(soft);
+    let due = fleet.head().timers.next();
     assert_eq!(due, Some(at(1_000 + 30_000)));
-    trial.after(30_000);
-    assert_eq!(trial.states(), (Front::Running, Core::Accepted));
+    fleet.after(30_000);
+    assert_eq!(fleet.states(), (Front::Running, Core::Accepted));
     // A gang that is complete in time is not affected.
-    let mut trial = formed(soft);
-    assert_eq!(trial.head().timers.next(), Some(at(3_000 + 60_000)));
-    trial.after(30_000);
-    assert_eq!(trial.placeholders().len(), 2);
+    let mut fleet = formed(soft);
+    assert_eq!(fleet.head().timers.next(), Some(at(3_000 + 60_000)));
+    fleet.after(30_000);
+    assert_eq!(fleet.placeholders().len(), 2);
 }
 
 #[test]
 fn unused_placeholders_end_before_completed() {
-    let mut trial = formed(Policy::default());
-    trial.task("r1", size(2, 0), Some("g"));
-    trial.tick();
-    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
-    trial.tell_task("r1", Event::Complete);
-    assert_eq!(trial.head().state, Core::Completing);
-    assert_eq!(trial.placeholders().len(), 1);
+    let mut fleet = formed(Policy::default());
+    fleet.task("r1", size(2, 0), Some("g"));
+    fleet.tick();
+    fleet.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
+    fleet.apply_to_task("r1", Event::Complete);
+    assert_eq!(fleet.head().state, Core::Completing);
+    assert_eq!(fleet.placeholders().len(), 1);
     // New work resumes it.
-    trial.task("r2", size(1, 0), None);
-    trial.tick();
-    assert_eq!(trial.head().state, Core::Running);
-    trial.place("r2", "c");
-    trial.tell_task("r2", Event::Complete);
-    assert_eq!(trial.head().state, Core::Completing);
-    trial.mute = true;
-    trial.after(30_000);
+    fleet.task("r2", size(1, 0), None);
+    fleet.tick();
+    assert_eq!(fleet.head().state, Core::Running);
+    fleet.place("r2", "c");
+    fleet.apply_to_task("r2", Event::Complete);
+    assert_eq!(fleet.head().state, Core::Completing);
+    fleet.mute = true;
+    fleet.after(30_000);
     assert_eq!(
-        trial.head().state,
+        fleet.head().state,
         Core::Completing,
         "it waits for the confirmation"
     );
-    trial.speak();
-    assert_eq!(trial.head().state, Core::Completed);
-    assert_eq!(trial.counters("g"), (2, 1, 1));
-    assert!(trial.dropped);
+    fleet.speak();
+    assert_eq!(fleet.head().state, Core::Completed);
+    assert_eq!(fleet.counters("g"), (2, 1, 1));
+    assert!(fleet.dropped);
 }
 
 #[test]
 fn a_timeout_of_a_running_gang_releases_only_unused_placeholders() {
-    let mut trial = formed(policy(Style::Hard));
-    trial.task("r1", size(2, 0), Some("g"));
-    trial.tick();
-    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
-    trial.after(60_000);
-    assert_eq!(trial.states(), (Front::Running, Core::Running));
-    assert_eq!(trial.counters("g"), (2, 1, 1));
-    assert_eq!(trial.half().used(), size(2, 0));
-    trial.after(120_000);
+    let mut fleet = formed(policy(Style::Hard));
+    fleet.task("r1", size(2, 0), Some("g"));
+    fleet.tick();
+    fleet.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
+    fleet.after(60_000);
+    assert_eq!(fleet.states(), (Front::Running, Core::Running));
+    assert_eq!(fleet.counters("g"), (2, 1, 1));
+    assert_eq!(fleet.half().used(), size(2, 0));
+    fleet.after(120_000);
     assert_eq!(
-        trial.states(),
+        fleet.states(),
         (Front::Running, Core::Running),
         "its minimum was waived"
     );
@@ -183,47 +183,47 @@ fn a_timeout_of_a_running_gang_releases_only_unused_placeholders() {
 
 #[test]
 fn a_late_allocation_is_released() {
-    let mut trial = Trial::plain().begun();
-    trial.task("t", size(1, 0), None);
-    trial.tick();
-    trial.mute = true;
-    trial.tell_task("t", Event::Complete);
-    trial.place("t", "a");
-    assert_eq!(trial.state("t"), Task::Completed);
-    trial.speak();
-    assert!(trial.half().allocations.is_empty());
+    let mut fleet = TestFleet::plain().begun();
+    fleet.task("t", size(1, 0), None);
+    fleet.tick();
+    fleet.mute = true;
+    fleet.apply_to_task("t", Event::Complete);
+    fleet.place("t", "a");
+    assert_eq!(fleet.state("t"), Task::Completed);
+    fleet.speak();
+    assert!(fleet.half().allocations.is_empty());
     let back = ToCore::ReleaseAllocation {
         key: id("t"),
         termination: Termination::StoppedByRm,
     };
-    assert!(trial.to_core.contains(&back));
+    assert!(fleet.to_core.contains(&back));
 }
 
 #[test]
 fn a_preemption_is_confirmed_once_and_not_echoed() {
-    let mut trial = Trial::plain().begun();
-    trial.task("t", size(1, 0), None);
-    trial.tick();
-    trial.place("t", "a");
-    trial.tell_task("t", Event::Bind);
-    trial.core(core::Input::Preempt {
+    let mut fleet = TestFleet::plain().begun();
+    fleet.task("t", size(1, 0), None);
+    fleet.tick();
+    fleet.place("t", "a");
+    fleet.apply_to_task("t", Event::Bind);
+    fleet.core(core::Input::Preempt {
         key: id("t"),
         termination: Termination::PreemptedByScheduler,
     });
-    assert_eq!(trial.half().used(), size(1, 0));
-    assert_eq!(trial.state("t"), Task::Killing);
-    trial.to_core.clear();
-    assert_eq!(trial.tell(Input::Confirmed { id: id("t") }), None);
+    assert_eq!(fleet.half().used(), size(1, 0));
+    assert_eq!(fleet.state("t"), Task::Killing);
+    fleet.to_core.clear();
+    assert_eq!(fleet.apply(Input::Confirmed { id: id("t") }), None);
     let confirm = ToCore::Confirm {
         key: id("t"),
         termination: Termination::PreemptedByScheduler,
     };
-    assert_eq!(trial.to_core, [confirm]);
+    assert_eq!(fleet.to_core, [confirm]);
     assert_eq!(
-        trial.tell(Input::Confirmed { id: id("t") }),
+        fleet.apply(Input::Confirmed { id: id("t") }),
         Some(Reason::AlreadySo)
     );
-    assert_eq!(trial.half().used(), size(0, 0));
+    assert_eq!(fleet.half().used(), size(0, 0));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::{Timestamp, UserName};
 
-use crate::answers::{Added, NotAdded, NotRemoved, TaskAdded, TaskNotAdded, Told};
+use crate::answers::{Added, Applied, NotAdded, NotRemoved, TaskAdded, TaskNotAdded};
 use crate::frontend::{Application, Effect, Failure, Head, Input, State, Step};
 use crate::ids::{AppId, TaskId};
 use crate::messages::{ToCore, ToFront};
@@ -236,25 +236,25 @@ impl Partition {
     }
 
     /// Applies an input to an application; `None` when it does not exist.
-    pub fn tell(&mut self, id: &AppId, input: Input, now: Timestamp) -> Option<Told<State>> {
+    pub fn apply(&mut self, id: &AppId, input: Input, now: Timestamp) -> Option<Applied<State>> {
         let step = self.step(id, input, now)?;
         let state = self.get(id).map(|it| it.head.state);
-        Some(Told::of(step, state))
+        Some(Applied::new(step, state))
     }
 
     /// Applies an event to a task; `None` when it does not exist.
-    pub fn tell_task(
+    pub fn apply_to_task(
         &mut self,
         id: &AppId,
         task: &TaskId,
         event: task::Event,
         now: Timestamp,
-    ) -> Option<Told<task::State>> {
+    ) -> Option<Applied<task::State>> {
         let input = Input::Task {
             id: task.clone(),
             event,
         };
-        self.tell_of(id, task, input, now)
+        self.record_changes(id, task, input, now)
     }
 
     /// The process of a task failed; `None` when the task does not exist.
@@ -264,26 +264,26 @@ impl Partition {
         task: &TaskId,
         failure: Failure,
         now: Timestamp,
-    ) -> Option<Told<task::State>> {
+    ) -> Option<Applied<task::State>> {
         let input = Input::TaskFailed {
             id: task.clone(),
             failure,
         };
-        self.tell_of(id, task, input, now)
+        self.record_changes(id, task, input, now)
     }
 
-    fn tell_of(
+    fn record_changes(
         &mut self,
         id: &AppId,
         task: &TaskId,
         input: Input,
         now: Timestamp,
-    ) -> Option<Told<task::State>> {
+    ) -> Option<Applied<task::State>> {
         self.get(id)?.tasks.get(task)?;
         let step = self.step(id, input, now)?;
         let known = self.get(id).and_then(|it| it.tasks.get(task));
         let state = known.map(|it| it.state);
-        Some(Told::of(step, state))
+        Some(Applied::new(step, state))
     }
 
     /// Confirms a release; `None` only when the application never existed.
@@ -292,15 +292,15 @@ impl Partition {
         id: &AppId,
         task: &TaskId,
         now: Timestamp,
-    ) -> Option<Told<task::State>> {
+    ) -> Option<Applied<task::State>> {
         if self.apps.contains_key(id) {
             let step = self.step(id, Input::Confirmed { id: task.clone() }, now)?;
             let known = self.get(id).and_then(|it| it.tasks.get(task));
             let state = known.map(|it| it.state);
-            return Some(Told::of(step, state));
+            return Some(Applied::new(step, state));
         }
         let removed_apps = self.removed_user(id).is_some();
-        removed_apps.then(|| Told::nothing(Reason::ApplicationGone))
+        removed_apps.then(|| Applied::nothing(Reason::ApplicationGone))
     }
 
     /// User of the last removed application with this id.
@@ -362,8 +362,8 @@ impl Partition {
         let known = self.get(&seen.app).map(|it| it.head.writer == writer);
         let ended = seen.deleted || seen.wish.runtime == Runtime::Ended;
         if known != Some(false) && ended {
-            let told = self.tell_task(&seen.app, &seen.task, task::Event::Complete, now);
-            return Ok(told.map(|told| told.step).unwrap_or_default());
+            let result = self.apply_to_task(&seen.app, &seen.task, task::Event::Complete, now);
+            return Ok(result.map(|result| result.step).unwrap_or_default());
         }
         self.add(writer, &seen.app, seen.metadata, now)?;
         // An ended application refuses the task, which is no error here.

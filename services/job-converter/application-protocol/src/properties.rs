@@ -8,7 +8,7 @@ use crate::frontend::Input;
 use crate::messages::{Termination, ToCore, ToFront};
 use crate::policy::{Admission, Policy, Style, WhenShort};
 use crate::task::Event;
-use crate::test_fleet::{Trial, group, id, node, size, space};
+use crate::test_fleet::{TestFleet, group, id, node, size, space};
 
 #[derive(Debug, Clone, Copy)]
 enum Happens {
@@ -75,88 +75,88 @@ fn name(number: u8) -> String {
 }
 
 /// Other events are raised by the core and the tick only.
-fn may_be_told(event: Event) -> bool {
+fn may_be_applied(event: Event) -> bool {
     !matches!(
         event,
         Event::Allocate | Event::Init | Event::Submit | Event::Reject
     )
 }
 
-fn happen(trial: &mut Trial, what: Happens) {
-    let submitted = trial.core.is_some();
+fn happen(fleet: &mut TestFleet, what: Happens) {
+    let submitted = fleet.core.is_some();
     match what {
-        Happens::Ticks(ms) => trial.after(ms),
+        Happens::Ticks(ms) => fleet.after(ms),
         Happens::Task(number, amount, in_group) => {
-            let new = !trial.front.tasks.contains_key(name(number).as_str());
-            if new && !trial.front.head.state.is_dead() {
-                trial.task(&name(number), size(amount, 0), in_group.then_some("g"));
+            let new = !fleet.front.tasks.contains_key(name(number).as_str());
+            if new && !fleet.front.head.state.is_dead() {
+                fleet.task(&name(number), size(amount, 0), in_group.then_some("g"));
             }
         }
-        Happens::Tell(number, event) if may_be_told(event) => {
-            trial.tell_task(&name(number), event);
+        Happens::Tell(number, event) if may_be_applied(event) => {
+            fleet.apply_to_task(&name(number), event);
         }
         Happens::Place(number, on) if submitted => {
-            trial.place(&name(number), NODES[usize::from(on)]);
+            fleet.place(&name(number), NODES[usize::from(on)]);
         }
         Happens::Pass(a, b, open) if submitted => {
             let mut spaces = vec![space("a", size(a, 0)), space("b", size(b, 0))];
             spaces[0].open = open;
-            trial.pass(spaces);
+            fleet.pass(spaces);
         }
         Happens::Lose(number) if submitted => {
             let node = node(NODES[usize::from(number)]);
-            trial.core(core::Input::NodeLost { node });
+            fleet.core(core::Input::NodeLost { node });
         }
         Happens::Preempt(number) if submitted => {
-            let mut keys = trial.half().allocations.keys().cloned();
+            let mut keys = fleet.half().allocations.keys().cloned();
             if let Some(key) = keys.nth(usize::from(number)) {
-                trial.core(core::Input::Preempt {
+                fleet.core(core::Input::Preempt {
                     key,
                     termination: Termination::PreemptedByScheduler,
                 });
             }
         }
         Happens::GiveBack(number) => {
-            let tasks = trial.front.tasks.values();
+            let tasks = fleet.front.tasks.values();
             let mut held = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
             let one = held.nth(usize::from(number)).map(|it| it.id.clone());
             if let Some(one) = one {
-                trial.tell_task(one.as_str(), Event::Complete);
+                fleet.apply_to_task(one.as_str(), Event::Complete);
             }
         }
         Happens::Confirm(number) => {
-            trial.tell(Input::Confirmed {
+            fleet.apply(Input::Confirmed {
                 id: id(&name(number)),
             });
         }
         Happens::Complete => {
-            trial.tell(Input::Complete);
+            fleet.apply(Input::Complete);
         }
         Happens::Fail => {
-            trial.tell(Input::Fail { reason: None });
+            fleet.apply(Input::Fail { reason: None });
         }
         Happens::Kill => {
-            trial.tell(Input::Kill);
+            fleet.apply(Input::Kill);
         }
-        Happens::Mute => trial.mute = true,
-        Happens::Speak => trial.speak(),
-        Happens::Again => say_again(trial),
+        Happens::Mute => fleet.mute = true,
+        Happens::Speak => fleet.speak(),
+        Happens::Again => repeat_messages(fleet),
         _ => {}
     }
 }
 
 /// Repeats the last messages of both machines.
-fn say_again(trial: &mut Trial) {
-    if let Some(news) = trial.to_front.last().cloned()
+fn repeat_messages(fleet: &mut TestFleet) {
+    if let Some(news) = fleet.to_front.last().cloned()
         && !matches!(news, ToFront::Updated { .. } | ToFront::Rejected { .. })
     {
-        trial.tell(Input::Core(news));
+        fleet.apply(Input::Core(news));
     }
-    if let Some(message) = trial.to_core.last().cloned()
-        && trial.core.is_some()
+    if let Some(message) = fleet.to_core.last().cloned()
+        && fleet.core.is_some()
         && !matches!(message, ToCore::Submit(_) | ToCore::Ask(_))
     {
-        trial.core(core::Input::Front(message));
+        fleet.core(core::Input::Front(message));
     }
 }
 
@@ -182,18 +182,18 @@ fn sums_add_up(half: &core::Application) {
 }
 
 /// A complete gang whose placeholders are all replaced by tasks.
-fn at_work(trial: Trial, members: u32) -> Trial {
-    let mut trial = trial.begun();
+fn at_work(fleet: TestFleet, members: u32) -> TestFleet {
+    let mut fleet = fleet.begun();
     let spaces = || NODES.map(|name| space(name, size(2, 0))).to_vec();
-    trial.pass(spaces());
+    fleet.pass(spaces());
     for number in 0..4 {
         if u32::from(number) < members {
-            trial.task(&name(number), size(2, 0), Some("g"));
+            fleet.task(&name(number), size(2, 0), Some("g"));
         }
     }
-    trial.tick();
-    trial.pass(spaces());
-    trial
+    fleet.tick();
+    fleet.pass(spaces());
+    fleet
 }
 
 proptest! {
@@ -210,13 +210,13 @@ proptest! {
             0 => Vec::new(),
             _ => vec![group("g", members, size(2, 0))],
         };
-        let mut trial = Trial::new(groups, policy);
+        let mut fleet = TestFleet::new(groups, policy);
         if works {
-            trial = at_work(trial, members);
+            fleet = at_work(fleet, members);
         }
         for what in story {
-            happen(&mut trial, what);
-            if let Some(half) = &trial.core {
+            happen(&mut fleet, what);
+            if let Some(half) = &fleet.core {
                 sums_add_up(half);
                 let over = matches!(
                     half.head.state,
@@ -225,18 +225,18 @@ proptest! {
                 prop_assert!(!over || !half.owes_members(), "{:?}", half.head.groups);
             }
         }
-        trial.speak();
-        if let Some(half) = &trial.core {
+        fleet.speak();
+        if let Some(half) = &fleet.core {
             // Every ask and allocation of the core belongs to a task of the frontend.
             for key in half.allocations.keys().chain(half.pending.keys()) {
-                let task = trial.front.tasks.get(key);
+                let task = fleet.front.tasks.get(key);
                 let alive = task.is_some_and(|it| !it.state.is_terminated());
                 prop_assert!(alive, "{key} is taken for {task:?}");
             }
             // An atomic gang holds nothing before it holds everything.
             let state = half.head.state;
             if policy.admission == Admission::Atomic && state == core::State::Accepted {
-                let held = trial.placeholders().len();
+                let held = fleet.placeholders().len();
                 prop_assert!(held == 0 || half.head.formed, "{held} of {members}");
             }
         }

@@ -16,7 +16,9 @@ use crate::partition::{Limits, Partition};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task, Wish};
-use crate::test_fleet::{Trial, ann, app, ask, at, group, id, metadata, node, size, submission};
+use crate::test_fleet::{
+    TestFleet, ann, app, ask, at, group, id, metadata, node, size, submission,
+};
 
 fn in_queue(queue: &str) -> Metadata {
     Metadata {
@@ -58,13 +60,13 @@ fn live_tasks_prevent_a_removal() {
         ..Wish::default()
     };
     book.add_task(&names[0], &id("t"), wish, at(1)).unwrap();
-    book.tell_task(&names[0], &id("t"), Event::Init, at(1))
+    book.apply_to_task(&names[0], &id("t"), Event::Init, at(1))
         .unwrap();
     book.add_task(&names[1], &id("t"), Wish::default(), at(1))
         .unwrap();
     for event in [Event::Reject, Event::Fail] {
         assert!(
-            book.tell_task(&names[1], &id("t"), event, at(1))
+            book.apply_to_task(&names[1], &id("t"), event, at(1))
                 .unwrap()
                 .applied
         );
@@ -104,85 +106,85 @@ fn tasks_are_added_once_and_forgotten() {
     assert_eq!(count(&book), 0);
 }
 
-fn warnings(trial: &Trial) -> usize {
+fn warnings(fleet: &TestFleet) -> usize {
     let warned = |it: &&Effect| matches!(it, Effect::Warn { .. });
-    trial.work.iter().filter(warned).count()
+    fleet.work.iter().filter(warned).count()
 }
 
 #[test]
 fn failing_twice_fails_the_application() {
-    let mut trial = Trial::plain();
-    trial.tick();
+    let mut fleet = TestFleet::plain();
+    fleet.tick();
     for name in ["new", "pending", "scheduling", "allocated"] {
-        trial.task(name, Size::default(), None);
+        fleet.task(name, Size::default(), None);
     }
     for name in ["pending", "scheduling", "allocated"] {
-        trial.tell_task(name, Event::Init);
+        fleet.apply_to_task(name, Event::Init);
     }
     for name in ["scheduling", "allocated"] {
-        trial.tell_task(name, Event::Submit);
+        fleet.apply_to_task(name, Event::Submit);
     }
-    trial.tell_task("allocated", Event::Allocate);
-    assert_eq!(trial.front.head.state, Front::Accepted);
+    fleet.apply_to_task("allocated", Event::Allocate);
+    assert_eq!(fleet.front.head.state, Front::Accepted);
     let fail = || Input::Fail { reason: None };
-    assert_eq!(trial.tell(fail()), None);
+    assert_eq!(fleet.apply(fail()), None);
     assert_eq!(
-        (trial.front.head.state, warnings(&trial)),
+        (fleet.front.head.state, warnings(&fleet)),
         (Front::Failing, 3)
     );
-    assert_eq!(trial.tell(fail()), None);
+    assert_eq!(fleet.apply(fail()), None);
     assert_eq!(
-        (trial.front.head.state, warnings(&trial)),
+        (fleet.front.head.state, warnings(&fleet)),
         (Front::Failed, 6)
     );
     assert_eq!(
-        trial.state("new"),
+        fleet.state("new"),
         Task::New,
         "an owner's word ends no task"
     );
 
-    let mut trial = Trial::plain();
-    assert_eq!(trial.tell(fail()), Some(Reason::NotLegalHere));
-    assert_eq!(trial.front.head.state, Front::New);
-    trial.front.head.state = Front::Submitted;
-    trial.tell(fail());
-    assert_eq!(trial.front.head.state, Front::Failing);
-    trial.tell(fail());
+    let mut fleet = TestFleet::plain();
+    assert_eq!(fleet.apply(fail()), Some(Reason::NotLegalHere));
+    assert_eq!(fleet.front.head.state, Front::New);
+    fleet.front.head.state = Front::Submitted;
+    fleet.apply(fail());
+    assert_eq!(fleet.front.head.state, Front::Failing);
+    fleet.apply(fail());
     assert_eq!(
-        (trial.front.head.state, warnings(&trial)),
+        (fleet.front.head.state, warnings(&fleet)),
         (Front::Failed, 0)
     );
 }
 
 #[test]
 fn completing_a_waiting_task_withdraws_its_ask() {
-    let mut trial = Trial::plain();
-    trial.task("t", Size::default(), None);
-    trial.to_core.clear();
+    let mut fleet = TestFleet::plain();
+    fleet.task("t", Size::default(), None);
+    fleet.to_core.clear();
     for event in [Event::Init, Event::Submit, Event::Complete] {
-        assert_eq!(trial.tell_task("t", event), None);
+        assert_eq!(fleet.apply_to_task("t", event), None);
     }
-    assert_eq!(trial.state("t"), Task::Completed);
-    let said = trial
+    assert_eq!(fleet.state("t"), Task::Completed);
+    let sent = fleet
         .to_core
         .iter()
         .filter(|it| !matches!(it, ToCore::Ask(_)));
-    let said: Vec<_> = said.cloned().collect();
-    assert_eq!(said, [ToCore::ReleaseAsk { key: id("t") }]);
+    let sent: Vec<_> = sent.cloned().collect();
+    assert_eq!(sent, [ToCore::ReleaseAsk { key: id("t") }]);
 }
 
 /// An allocation and a kill may cross each other.
 #[test]
 fn an_allocation_for_an_ending_task_is_released_with_its_end() {
-    let mut trial = Trial::plain();
-    trial.task("t", Size::default(), None);
-    let mut trial = trial.begun();
-    assert_eq!(trial.state("t"), Task::Scheduling);
-    assert_eq!(trial.tell(Input::Kill), None);
-    assert_eq!(trial.place("t", "a"), None);
-    assert!(trial.half().allocations.contains_key(&id("t")));
-    assert_eq!(trial.tell_task("t", Event::Killed), None);
-    assert!(trial.half().allocations.is_empty());
+    let mut fleet = TestFleet::plain();
+    fleet.task("t", Size::default(), None);
+    let mut fleet = fleet.begun();
+    assert_eq!(fleet.state("t"), Task::Scheduling);
+    assert_eq!(fleet.apply(Input::Kill), None);
+    assert_eq!(fleet.place("t", "a"), None);
+    assert!(fleet.half().allocations.contains_key(&id("t")));
+    assert_eq!(fleet.apply_to_task("t", Event::Killed), None);
+    assert!(fleet.half().allocations.is_empty());
 }
 
 #[test]
@@ -220,14 +222,14 @@ fn core_with(groups: Vec<groups::TaskGroup>, policy: Policy) -> core::Applicatio
     core
 }
 
-fn tell(core: &mut core::Application, input: core::Input) -> Vec<core::Effect> {
+fn apply(core: &mut core::Application, input: core::Input) -> Vec<core::Effect> {
     let step = core.step(input, at(10));
     assert!(step.applied(), "{:?}", step.refused);
     step.effects
 }
 
 fn asks(core: &mut core::Application, ask: Ask) {
-    tell(core, core::Input::Front(ToCore::Ask(ask)));
+    apply(core, core::Input::Front(ToCore::Ask(ask)));
 }
 
 fn held(core: &mut core::Application, key: &str, size: Size, group: Option<&str>) {
@@ -236,7 +238,7 @@ fn held(core: &mut core::Application, key: &str, size: Size, group: Option<&str>
         key: id(key),
         node: node("a"),
     };
-    tell(core, place);
+    apply(core, place);
 }
 
 fn placeholder(key: &str, size: Size, group: &str) -> Ask {
@@ -252,7 +254,7 @@ fn held_placeholder(core: &mut core::Application, key: &str, size: Size, group: 
         key: id(key),
         node: node("a"),
     };
-    tell(core, place);
+    apply(core, place);
 }
 
 fn confirm(key: &str, termination: Termination) -> core::Input {
@@ -263,8 +265,8 @@ fn confirm(key: &str, termination: Termination) -> core::Input {
 }
 
 /// Through its row and back.
-fn reread<T: serde::Serialize + serde::de::DeserializeOwned>(kept: &T) -> T {
-    serde_json::from_str(&serde_json::to_string(kept).unwrap()).unwrap()
+fn reread<T: serde::Serialize + serde::de::DeserializeOwned>(retained: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(retained).unwrap()).unwrap()
 }
 
 #[test]
@@ -290,7 +292,7 @@ fn an_application_recovers_from_its_rows() {
             key: id(key),
             node: node(on),
         };
-        tell(&mut core, place);
+        apply(&mut core, place);
     }
     let pending = core.pending_size().memory_bytes;
     assert_eq!((core.used().memory_bytes, pending), (120, 200));
@@ -358,17 +360,17 @@ fn a_confirmation_for_a_removed_application_is_answered() {
     book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();
     book.add_task(&name, &id("t"), Wish::default(), at(1))
         .unwrap();
-    let told = book.confirm(&name, &id("t"), at(1)).unwrap();
+    let result = book.confirm(&name, &id("t"), at(1)).unwrap();
     assert_eq!(
-        (told.applied, told.reason),
+        (result.applied, result.reason),
         (false, Some(Reason::NoRelease))
     );
-    let unknown = book.tell_task(&name, &id("u"), Event::Complete, at(1));
+    let unknown = book.apply_to_task(&name, &id("u"), Event::Complete, at(1));
     assert!(unknown.is_none());
     book.remove(&name, true).unwrap();
-    let told = book.confirm(&name, &id("t"), at(2)).unwrap();
+    let result = book.confirm(&name, &id("t"), at(2)).unwrap();
     assert_eq!(
-        (told.applied, told.reason),
+        (result.applied, result.reason),
         (false, Some(Reason::ApplicationGone))
     );
     let late = ToFront::Allocated {

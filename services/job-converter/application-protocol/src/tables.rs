@@ -3,7 +3,7 @@
 
 use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
-use crate::test_fleet::{Trial, app, id, metadata, node};
+use crate::test_fleet::{TestFleet, app, id, metadata, node};
 use crate::{core, policy::Policy, task};
 
 fn named(list: &str) -> Vec<(String, String, String)> {
@@ -143,16 +143,16 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
     for state in frontend::State::ALL {
         for task_state in task::State::ALL {
             for input in inputs() {
-                let mut trial = Trial::plain();
-                trial.task("t", hayward_vocabulary::Size::default(), None);
-                trial.front.head.state = state;
-                let task = trial.front.tasks.get_mut("t").unwrap();
+                let mut fleet = TestFleet::plain();
+                fleet.task("t", hayward_vocabulary::Size::default(), None);
+                fleet.front.head.state = state;
+                let task = fleet.front.tasks.get_mut("t").unwrap();
                 task.state = task_state;
-                let before = trial.front.clone();
-                let step = trial.front.step(input.clone(), trial.now);
+                let before = fleet.front.clone();
+                let step = fleet.front.step(input.clone(), fleet.now);
                 let what = format!("{state:?}, task {task_state:?}: {input:?}");
                 if let Some(refused) = &step.refused {
-                    assert_eq!(trial.front, before, "{what}");
+                    assert_eq!(fleet.front, before, "{what}");
                     assert!(step.moved.is_empty() && step.effects.is_empty(), "{what}");
                     assert!(!refused.to_string().is_empty());
                 }
@@ -175,15 +175,15 @@ fn each_core_message_is_one_frontend_event() {
         (Running, Core::Completing, Running, false),
         (Running, Core::Expired, Running, false),
     ] {
-        let mut trial = Trial::plain();
-        trial.front.head.state = from;
+        let mut fleet = TestFleet::plain();
+        fleet.front.head.state = from;
         let news = ToFront::Updated {
             state,
             message: None,
         };
-        let refused = trial.tell(Input::Core(news));
+        let refused = fleet.apply(Input::Core(news));
         assert_eq!(
-            (trial.front.head.state, refused.is_none()),
+            (fleet.front.head.state, refused.is_none()),
             (to, applied),
             "{state:?}"
         );
@@ -197,18 +197,18 @@ fn rows_read_back_what_was_written() {
         2,
         crate::test_fleet::size(1, 0),
     )];
-    let mut trial = Trial::new(groups.clone(), Policy::default()).begun();
-    trial.task("t", crate::test_fleet::size(1, 0), Some("g"));
-    let written = serde_json::to_string(&trial.front.head).unwrap();
+    let mut fleet = TestFleet::new(groups.clone(), Policy::default()).begun();
+    fleet.task("t", crate::test_fleet::size(1, 0), Some("g"));
+    let written = serde_json::to_string(&fleet.front.head).unwrap();
     let head: frontend::Head = serde_json::from_str(&written).unwrap();
-    assert_eq!(head, trial.front.head);
-    let tasks: Vec<_> = trial.front.tasks.values().cloned().collect();
+    assert_eq!(head, fleet.front.head);
+    let tasks: Vec<_> = fleet.front.tasks.values().cloned().collect();
     let written = serde_json::to_string(&tasks).unwrap();
     let tasks: Vec<task::Task> = serde_json::from_str(&written).unwrap();
     let again = frontend::Application::loaded(head, tasks);
-    assert_eq!(again.tasks, trial.front.tasks);
+    assert_eq!(again.tasks, fleet.front.tasks);
 
-    let half = trial.half();
+    let half = fleet.half();
     let written = serde_json::to_string(&(&half.head, &half.allocations, &half.pending)).unwrap();
     let (head, allocations, pending) = serde_json::from_str(&written).unwrap();
     let again = core::Application {
@@ -221,6 +221,6 @@ fn rows_read_back_what_was_written() {
     assert_eq!(again.head.submission.id, app("app-1"));
     assert_eq!(
         metadata(groups, Policy::default()),
-        trial.front.head.metadata
+        fleet.front.head.metadata
     );
 }

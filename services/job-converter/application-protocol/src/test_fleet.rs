@@ -88,7 +88,7 @@ pub fn ask(key: &str, size: Size, group: Option<&str>) -> Ask {
     }
 }
 
-pub struct Trial {
+pub struct TestFleet {
     pub front: frontend::Application,
     pub core: Option<core::Application>,
     pub now: Timestamp,
@@ -105,7 +105,7 @@ pub struct Trial {
     pub dropped: bool,
 }
 
-impl Trial {
+impl TestFleet {
     pub fn new(task_groups: Vec<TaskGroup>, policy: Policy) -> Self {
         let metadata = metadata(task_groups, policy);
         let front = frontend::Application::new(app("app-1"), "jobs".to_owned(), metadata, at(0));
@@ -137,15 +137,15 @@ impl Trial {
         self.front.put(task::Task::new(id(name), wish, self.now));
     }
 
-    pub fn tell(&mut self, input: Input) -> Option<Reason> {
+    pub fn apply(&mut self, input: Input) -> Option<Reason> {
         let step = self.front.step(input, self.now);
-        self.heard(step.effects);
+        self.received(step.effects);
         self.pump();
         step.refused.map(|it| it.reason)
     }
 
-    pub fn tell_task(&mut self, name: &str, event: task::Event) -> Option<Reason> {
-        self.tell(Input::Task {
+    pub fn apply_to_task(&mut self, name: &str, event: task::Event) -> Option<Reason> {
+        self.apply(Input::Task {
             id: id(name),
             event,
         })
@@ -158,7 +158,7 @@ impl Trial {
             .expect("it was submitted")
             .step(input, self.now);
         let reason = step.refused.as_ref().map(|it| it.reason);
-        self.said(step);
+        self.sent(step);
         self.pump();
         reason
     }
@@ -170,7 +170,7 @@ impl Trial {
         })
     }
 
-    fn heard(&mut self, effects: Vec<Effect>) {
+    fn received(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::ToCore(message) => {
@@ -183,12 +183,12 @@ impl Trial {
         }
     }
 
-    fn said(&mut self, step: core::Step) {
+    fn sent(&mut self, step: core::Step) {
         for effect in step.effects {
             if let core::Effect::ToFront(news) = effect {
                 self.to_front.push(news.clone());
                 let answer = self.front.step(Input::Core(news), self.now);
-                self.heard(answer.effects);
+                self.received(answer.effects);
             } else {
                 self.core_effects.push(effect);
             }
@@ -210,7 +210,7 @@ impl Trial {
                 (message, Some(core)) => core.step(core::Input::Front(message), self.now),
                 (_, None) => core::Step::default(),
             };
-            self.said(step);
+            self.sent(step);
         }
     }
 
@@ -222,7 +222,7 @@ impl Trial {
     /// Advances time for both machines.
     pub fn after(&mut self, ms: u64) {
         self.now = self.now.plus_ms(ms);
-        self.tell(Input::Tick);
+        self.apply(Input::Tick);
         if self.core.is_some() {
             self.core(core::Input::Tick);
         }
@@ -260,13 +260,13 @@ impl Trial {
                     .expect("as above")
                     .bind(&placed, self.now);
                 assert!(step.applied(), "{:?}", step.refused);
-                self.said(step);
+                self.sent(step);
                 self.pump();
             }
         }
         let core = self.core.as_mut().expect("as above");
         let step = core.replace(&mut floor.spaces, self.now);
-        self.said(step);
+        self.sent(step);
         self.pump();
     }
 

@@ -38,7 +38,7 @@ pub enum Keeper {
     /// The planner of queues.
     Planner,
     /// No owner; its subject no longer exists.
-    Nobody,
+    NoOwner,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 pub const RULES: [Rule; 15] = {
-    use Keeper::{Core, Front, Nobody, Planner};
+    use Keeper::{Core, Front, NoOwner, Planner};
     [
         rule(
             Timer::FrontTick,
@@ -105,7 +105,7 @@ pub const RULES: [Rule; 15] = {
         rule(
             Timer::Starting,
             5 * MINUTE,
-            Nobody,
+            NoOwner,
             "entry of Starting",
             "Run",
         ),
@@ -169,7 +169,7 @@ pub const RULES: [Rule; 15] = {
         rule(
             Timer::OrphanRetry,
             5_000,
-            Nobody,
+            NoOwner,
             "deletion failed",
             "delete again",
         ),

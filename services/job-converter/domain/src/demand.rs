@@ -94,9 +94,9 @@ mod tests {
 
         #[test]
         fn a_mean_between_two_steps_does_not_alternate(value in 8..1_000_000_u64) {
-            let said = steady_ms(value, None);
-            prop_assert_eq!(steady_ms(value + value / 10, Some(said)), said);
-            prop_assert_eq!(steady_ms(value - value / 10, Some(said)), said);
+            let published = steady_ms(value, None);
+            prop_assert_eq!(steady_ms(value + value / 10, Some(published)), published);
+            prop_assert_eq!(steady_ms(value - value / 10, Some(published)), published);
         }
     }
 }

@@ -206,7 +206,7 @@ impl Processors {
                 .record
                 .map_or(0, |it| it.waits_ms(now.wall_ms));
             let failover = self.all[slot].failover.clone();
-            let target = failover.as_ref().map(|it| it.asked.clone());
+            let target = failover.as_ref().map(|it| it.requested.clone());
             let host = target.unwrap_or_else(|| self.last_seen(slot));
             self.ask_for(slot, host, now, waits_ms);
             if let Some(standby) = failover.and_then(|it| it.waits_for) {

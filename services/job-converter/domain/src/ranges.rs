@@ -95,8 +95,8 @@ impl Ranges {
             let Some((start, end)) = self.spans.pop_first() else {
                 break;
             };
-            let room = (want - taken.len()) as u64;
-            let stop = end.min(start.saturating_add(room));
+            let headroom = (want - taken.len()) as u64;
+            let stop = end.min(start.saturating_add(headroom));
             taken.extend(start..stop);
             if stop < end {
                 self.spans.insert(stop, end);

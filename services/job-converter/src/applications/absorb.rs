@@ -262,8 +262,8 @@ impl Applications {
         let all = dirty.filter(|it| it.all).map(|_| core.pending.keys());
         let some = dirty.filter(|it| !it.all).map(|it| it.keys.iter());
         let (all, some) = (all.into_iter().flatten(), some.into_iter().flatten());
-        let asked = all.chain(some.filter(|key| core.pending.contains_key(*key)));
-        let waiting = asked.filter(|key| record.place(key).is_none());
+        let requested = all.chain(some.filter(|key| core.pending.contains_key(*key)));
+        let waiting = requested.filter(|key| record.place(key).is_none());
         let refused = waiting.filter_map(|key| {
             let number = record.tasks.get(key)?.number?;
             let verdict = verdict_of(&record.work(Slot::Task(number)))?;

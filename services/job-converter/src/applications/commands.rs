@@ -292,7 +292,7 @@ impl Applications {
         }
     }
 
-    pub fn tell(
+    pub fn transition(
         &mut self,
         id: &AppId,
         owner: &OwnerFilter,
@@ -322,7 +322,7 @@ impl Applications {
         let gives_back = self.is_placeholder(id, task);
         let reported = self
             .partition
-            .tell_task(id, task, task::Event::Complete, moment.now);
+            .apply_to_task(id, task, task::Event::Complete, moment.now);
         let reported = reported.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
         self.mark_dirty(id).keys.insert(task.clone());
         // The demand of its group shrinks.
@@ -390,7 +390,7 @@ impl Applications {
     }
 }
 
-fn answer<S: Serialize>(reported: &answers::Told<S>) -> Told {
+fn answer<S: Serialize>(reported: &answers::Applied<S>) -> Told {
     Told {
         applied: reported.applied,
         reason: reported.reason.as_ref().map(written),

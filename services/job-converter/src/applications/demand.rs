@@ -120,9 +120,9 @@ pub fn group_entry(
 /// Entry that asks whether the queue admits an application without groups. It requests no process.
 pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<DemandEntry> {
     let core = record.core.as_ref()?;
-    let asked = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
+    let requested = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
     let verdicts_changed = core.head.accepted || core.head.state != core::State::New;
-    if !asked || verdicts_changed || front.head.state.is_dead() {
+    if !requested || verdicts_changed || front.head.state.is_dead() {
         return None;
     }
     let mut entry = blank(record, Slot::Queue, Size::default());
@@ -154,8 +154,8 @@ fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) 
         return u64::from(group.min_member);
     }
     let mine = |name: Option<&_>| name == Some(&group.name);
-    let asked = core.pending.values();
-    let asked = asked.filter(|it| it.placeholder && mine(it.group.as_ref()));
+    let requested = core.pending.values();
+    let requested = requested.filter(|it| it.placeholder && mine(it.group.as_ref()));
     let held = core.allocations.values().filter(|held| {
         let stays = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
         held.ask.placeholder && stays && mine(held.ask.group.as_ref())
@@ -163,7 +163,7 @@ fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) 
     let lost = core.lost();
     let lost = lost.iter().filter(|it| it.group == group.name);
     let lost: u64 = lost.map(|it| u64::from(it.count)).sum();
-    (asked.count() + held.count()) as u64 + lost
+    (requested.count() + held.count()) as u64 + lost
 }
 
 fn blank(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
@@ -218,11 +218,11 @@ fn launch(
     let program = record.tasks.get(task)?.program.as_ref()?;
     let mut environment = program.environment.clone();
     // Variables of Hayward override those of the user.
-    let said = [
+    let variables = [
         ("HAYWARD_APPLICATION", front.head.id.as_str()),
         ("HAYWARD_TASK", task.as_str()),
     ];
-    environment.extend(said.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let group = front.tasks.get(task);
     let group = group.and_then(|it| it.wish.task_group_name.as_ref());
     environment.extend(group.map(|it| ("HAYWARD_TASK_GROUP".to_owned(), it.to_string())));

@@ -51,7 +51,7 @@ impl Applications {
         event: task::Event,
         now: Timestamp,
     ) {
-        if let Some(reported) = self.partition.tell_task(id, task, event, now) {
+        if let Some(reported) = self.partition.apply_to_task(id, task, event, now) {
             self.mark_dirty(id).keys.insert(task.clone());
             self.run_effects(id, reported.step.effects, now);
         }
@@ -93,7 +93,7 @@ impl Applications {
                 Message::ToFront(news) => self.deliver_to_frontend(id, news, now, &mut queue),
                 Message::Stopped(task) => {
                     let event = task::Event::Killed;
-                    if let Some(reported) = self.partition.tell_task(id, &task, event, now) {
+                    if let Some(reported) = self.partition.apply_to_task(id, &task, event, now) {
                         self.mark_dirty(id).keys.insert(task);
                         self.queue_frontend_effects(id, reported.step.effects, now, &mut queue);
                     }
@@ -214,7 +214,7 @@ impl Applications {
             (frontend::State::Failing, _) => frontend::Input::Fail { reason: None },
             _ => return Vec::new(),
         };
-        let reported = self.partition.tell(id, input, now);
+        let reported = self.partition.apply(id, input, now);
         reported.map(|it| it.step.effects).unwrap_or_default()
     }
 

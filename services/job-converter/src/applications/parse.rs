@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    fn of(groups: Vec<TaskGroup>) -> TaskContext {
+    fn context(groups: Vec<TaskGroup>) -> TaskContext {
         let in_queue = !groups.is_empty();
         TaskContext { groups, in_queue }
     }
@@ -343,7 +343,7 @@ mod tests {
         for name in ["memory", "cpu", "gpu"] {
             let large = json!({ "command": ["x"], "resources": { name: "1000000G" } });
             let given: TaskSubmission = serde_json::from_value(large).unwrap();
-            let faults = task(&given, &of(Vec::new()), None).unwrap_err();
+            let faults = task(&given, &context(Vec::new()), None).unwrap_err();
             assert_eq!(faults[0].pointer, format!("/resources/{name}"));
         }
     }
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_task_has_the_size_of_its_group_unless_it_says_another() {
         let groups = json!([{ "name": "a", "minMember": 1, "minResource": { "cpu": "2" } }]);
-        let groups = of(groups::parse(&groups).unwrap());
+        let groups = context(groups::parse(&groups).unwrap());
         let given = |body: Value| serde_json::from_value::<TaskSubmission>(body).unwrap();
         let plain = given(json!({ "command": ["/bin/true"], "taskGroupName": "a" }));
         assert_eq!(task(&plain, &groups, None).unwrap().0.size.cpu_milli, 2_000);

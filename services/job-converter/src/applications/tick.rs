@@ -93,7 +93,7 @@ impl Applications {
 
     fn tick(&mut self, id: &AppId, now: Timestamp) {
         for _ in 0..TICKS {
-            let Some(reported) = self.partition.tell(id, frontend::Input::Tick, now) else {
+            let Some(reported) = self.partition.apply(id, frontend::Input::Tick, now) else {
                 return;
             };
             let moved = !reported.step.moved.is_empty();

@@ -206,8 +206,8 @@ fn why(record: &AppRecord, front: &frontend::Application, verdicts: &Verdicts) -
     let mut waiting: Vec<(String, WorkId)> = Vec::new();
     for (at, group) in (0..).zip(&core.head.submission.task_groups) {
         let mut asks = core.pending.values();
-        let asked = asks.any(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
-        if asked
+        let requested = asks.any(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
+        if requested
             || (core.head.state == hayward_job_converter_application_protocol::core::State::New)
         {
             waiting.push((group.name.to_string(), record.work(Slot::Group(at))));

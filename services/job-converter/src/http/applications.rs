@@ -237,10 +237,10 @@ impl Listing {
 pub async fn list_applications(
     State(app): State<App>,
     caller: Caller,
-    Query(asked): Query<Listing>,
+    Query(query): Query<Listing>,
 ) -> Result<Json<ApplicationList>, Problem> {
-    let bound = asked.bound();
-    let filter = filter(&caller, asked)?;
+    let bound = query.bound();
+    let filter = filter(&caller, query)?;
     let list = read_applications(&app, move |access| Ok(access.applications.list(&filter)));
     let Committed { value, revision } = list.await?;
     let mut list = ApplicationList { revision, ..value };
@@ -260,23 +260,23 @@ fn known_state(state: &str) -> Result<(), Problem> {
     ))
 }
 
-fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter, Problem> {
+fn filter(caller: &Caller, query: Listing) -> Result<crate::applications::Filter, Problem> {
     let no_cursor = || {
         let problem = Problem::new(Code::BadRequest, "invalid page parameters");
         problem.at("/query/cursor", "take it from `nextCursor`")
     };
-    let limit = pagination::limit(asked.limit, pagination::USUAL)?;
-    if let Some(state) = &asked.state {
+    let limit = pagination::limit(query.limit, pagination::USUAL)?;
+    if let Some(state) = &query.state {
         known_state(state)?;
     }
-    let after = asked
+    let after = query
         .cursor
         .as_deref()
-        .map(|cursor| asked.bound().last(cursor));
+        .map(|cursor| query.bound().last(cursor));
     let after = after.transpose()?;
     let after = after.map(AppId::new).transpose();
     let after = after.map_err(|_| no_cursor())?;
-    let user = match (readable(caller)?, asked.user) {
+    let user = match (readable(caller)?, query.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
             let detail = "only operators and viewers may see applications of other users";
             return Err(Problem::forbidden(detail));
@@ -285,7 +285,7 @@ fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter
     };
     Ok(crate::applications::Filter {
         user,
-        state: asked.state,
+        state: query.state,
         limit,
         after,
     })
@@ -362,12 +362,14 @@ pub async fn tell_application(
     caller: Caller,
     Path(id): Path<String>,
     Query(trial): Query<Trial>,
-    Json(told): Json<Transition>,
+    Json(transition): Json<Transition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, owner) = (app_id(&id)?, changeable(&caller)?);
-    let input = input(told)?;
+    let input = input(transition)?;
     let done = run_command(&app, id.clone(), move |access| {
-        access.applications.tell(&id, &owner, input, access.moment)
+        access
+            .applications
+            .transition(&id, &owner, input, access.moment)
     });
     let done = done.await?;
     Ok((
@@ -377,14 +379,14 @@ pub async fn tell_application(
     ))
 }
 
-fn input(told: Transition) -> Result<frontend::Input, Problem> {
-    let reason = told.reason;
+fn input(transition: Transition) -> Result<frontend::Input, Problem> {
+    let reason = transition.reason;
     let long = |it: &String| it.len() > validate::LONGEST_TEXT;
     if reason.as_ref().is_some_and(long) {
         let detail = format!("longer than {} bytes", validate::LONGEST_TEXT);
         return Err(Problem::new(Code::Invalid, "the reason is too long").at("/reason", detail));
     }
-    Ok(match told.event {
+    Ok(match transition.event {
         TransitionEvent::Complete => frontend::Input::Complete,
         TransitionEvent::Fail => frontend::Input::Fail { reason },
         TransitionEvent::Kill => frontend::Input::Kill,

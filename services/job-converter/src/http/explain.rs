@@ -291,7 +291,7 @@ mod tests {
         serde_json::from_value(verdict).unwrap()
     }
 
-    fn told(principal: Principal) -> (String, Option<OthersLost>) {
+    fn redacted(principal: Principal) -> (String, Option<OthersLost>) {
         let (verdict, lost) = redact_receipts(&Caller(principal.into()), verdict());
         (serde_json::to_string(&verdict.receipts).unwrap(), lost)
     }
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn receipts_name_only_users_the_caller_may_see() {
         let ann = Principal::new("ann", [Scope::Submitter]);
-        let (text, lost) = told(ann.clone());
+        let (text, lost) = redacted(ann.clone());
         assert!(!text.contains("ben") && !text.contains("cy"), "{text}");
         assert!(text.contains("\"ann\""), "what she lost is told: {text}");
         let all = OthersLost {
@@ -311,10 +311,10 @@ mod tests {
         assert_eq!(lost, Some(all));
         let fellows = ["ann", "ben"].map(str::to_owned);
         let acme = Tenant::new("acme".parse().unwrap(), fellows);
-        let (text, lost) = told(ann.in_tenant(Some(acme.into())));
+        let (text, lost) = redacted(ann.in_tenant(Some(acme.into())));
         assert!(text.contains("job_ben") && !text.contains("cy"), "{text}");
         assert_eq!(lost, Some(all));
-        let (text, lost) = told(Principal::new("boss", [Scope::Viewer]));
+        let (text, lost) = redacted(Principal::new("boss", [Scope::Viewer]));
         assert!(text.contains("job_ben") && text.contains("cy") && lost.is_none());
     }
 }

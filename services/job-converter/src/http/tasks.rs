@@ -241,10 +241,10 @@ pub async fn list_tasks(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(asked): Query<Page>,
+    Query(query): Query<Page>,
 ) -> Result<Json<TaskList>, Problem> {
     let revision = app.publisher.revision();
-    let (rows, next_cursor) = page(&app, &caller, &id, &asked).await?;
+    let (rows, next_cursor) = page(&app, &caller, &id, &query).await?;
     let tasks = rows
         .into_iter()
         .map(task_view)
@@ -291,9 +291,9 @@ pub async fn read_logs(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(asked): Query<Page>,
+    Query(query): Query<Page>,
 ) -> Result<(HeaderMap, String), Problem> {
-    let (rows, next) = page(&app, &caller, &id, &asked).await?;
+    let (rows, next) = page(&app, &caller, &id, &query).await?;
     let mut text = String::new();
     for row in rows {
         text.push_str(&row.output);

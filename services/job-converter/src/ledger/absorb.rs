@@ -163,8 +163,8 @@ impl Ledger {
             .as_ref()
             .filter(|_| in_timeline && !was_marked && !ended)
         {
-            let says = format!("{} is given no new tasks: {mark}", entry.id);
-            work.record_event(says, moment, batch);
+            let text = format!("{} is given no new tasks: {mark}", entry.id);
+            work.record_event(text, moment, batch);
         }
         work.observe(slot);
         if vacating && !is_moved(entry) {

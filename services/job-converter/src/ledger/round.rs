@@ -85,20 +85,20 @@ impl Ledger {
     /// Publishes the current entries of dirty work. Without the first update of `allocations` in
     /// this term the processes are unknown; the published entries then stay.
     fn refresh(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let heard = self.allocations.heard();
+        let synced = self.allocations.heard();
         let (now, later): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)
             .into_iter()
-            .partition(|uuid| heard || self.works.get(uuid).is_some_and(|work| work.cancelled));
+            .partition(|uuid| synced || self.works.get(uuid).is_some_and(|work| work.cancelled));
         for uuid in now {
-            self.refresh_one(uuid, heard, moment, batch);
+            self.refresh_one(uuid, synced, moment, batch);
         }
         self.dirty.extend(later);
     }
 
-    fn refresh_one(&mut self, uuid: Uuid, heard: bool, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn refresh_one(&mut self, uuid: Uuid, synced: bool, moment: &Moment, batch: &mut Batch<Rows>) {
         self.moving.remove(&uuid);
         let settings = &self.shared.settings;
-        let tended = self.works.get_mut(&uuid).filter(|_| heard);
+        let tended = self.works.get_mut(&uuid).filter(|_| synced);
         let (over, due) = tended.map_or((None, None), |work| {
             work.advance_processors(settings, moment)
         });
@@ -117,7 +117,7 @@ impl Ledger {
         let ended = |how| End::new(how, moment.now);
         let end = match status(&work.facts(refused.is_some())) {
             _ if over.is_some() && !work.cancelled => over.map(ended),
-            State::Gone if heard => Some(ended((WorkState::Cancelled, None))),
+            State::Gone if synced => Some(ended((WorkState::Cancelled, None))),
             State::Refused => refused.map(|verdict| End::refused(verdict, moment.now)),
             _ => None,
         };

@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn output_keeps_its_end_and_no_nul() {
         let long = format!("{}é\0z", "x".repeat(OUTPUT_LIMIT));
-        let kept = short(&long);
-        assert!(kept.ends_with("é\u{fffd}z") && kept.len() <= OUTPUT_LIMIT + 2);
+        let retained = short(&long);
+        assert!(retained.ends_with("é\u{fffd}z") && retained.len() <= OUTPUT_LIMIT + 2);
         assert_eq!(short("short"), "short");
     }
 

@@ -23,29 +23,29 @@ const MOST_FAULTS: usize = 100;
 
 /// Demand entry of a piece of work.
 pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
-    let said = &entry.0;
+    let explained = &entry.0;
     let held_at = work.is_held_back(now_ms).then(|| work.alive());
     let want = convert(
         entry.max_processes(),
         entry.remaining().max(1),
-        said.time_per_item_ms.filter(|ms| *ms > 0),
+        explained.time_per_item_ms.filter(|ms| *ms > 0),
         held_at,
         None,
     )?;
     let launch = launch(work, entry, stop_grace_ms);
-    let group = said.service.as_deref();
+    let group = explained.service.as_deref();
     Some(DemandEntry {
         work: work.id.clone(),
         kind: entry.kind(),
-        user: said.owner.clone(),
-        class: said.class.clone(),
-        submitted_at: said.submitted_at.unwrap_or(work.arrived_at),
+        user: explained.owner.clone(),
+        class: explained.class.clone(),
+        submitted_at: explained.submitted_at.unwrap_or(work.arrived_at),
         size: entry.size(),
         max_processes: want.max_processes,
         remaining_tasks: want.remaining_tasks,
         threads: entry.threads(),
         task_ms: want.task_ms,
-        machines: said.machines.clone(),
+        machines: explained.machines.clone(),
         service: group.map(|group| service(&work.orchestrator, group)),
         disruption_limit: None,
         when_unreachable: WhenUnreachable::default(),

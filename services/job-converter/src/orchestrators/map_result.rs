@@ -12,7 +12,7 @@ use super::{Entry, OrchestratorRecord};
 pub(super) fn sorted(
     map: &ParsedMap,
     record: &OrchestratorRecord,
-    mut room: usize,
+    mut headroom: usize,
 ) -> (BTreeMap<String, Entry>, Vec<RefusedEntry>) {
     let (mut works, mut bad) = (map.good.clone(), map.bad.clone());
     works.retain(|id, entry| {
@@ -33,12 +33,12 @@ pub(super) fn sorted(
         if record.ids.contains_key(id) || !entry.schedulable() {
             return true;
         }
-        if room == 0 {
+        if headroom == 0 {
             let detail = "the limit of open work is reached";
             bad.push(refused(id, "too_much_work", "", detail));
             return false;
         }
-        room -= 1;
+        headroom -= 1;
         true
     });
     bad.sort_by(|a, b| a.work.cmp(&b.work));

@@ -54,15 +54,15 @@ pub async fn put_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), 
     for row in rows {
         last.insert(&row.slot, row);
     }
-    let (gone, kept): (Vec<&BrakeRow>, Vec<&BrakeRow>) =
+    let (gone, stored): (Vec<&BrakeRow>, Vec<&BrakeRow>) =
         last.into_values().partition(|row| row.strikes == 0);
     let gone: Vec<String> = gone.iter().map(|row| row.slot.clone()).collect();
     sqlx::query!("delete from brake where slot = any($1)", &gone)
         .execute(&mut *tx)
         .await?;
-    let slots: Vec<String> = kept.iter().map(|row| row.slot.clone()).collect();
-    let works: Vec<Uuid> = kept.iter().map(|row| row.work).collect();
-    let strikes: Vec<i32> = kept.iter().map(|row| row.strikes).collect();
+    let slots: Vec<String> = stored.iter().map(|row| row.slot.clone()).collect();
+    let works: Vec<Uuid> = stored.iter().map(|row| row.work).collect();
+    let strikes: Vec<i32> = stored.iter().map(|row| row.strikes).collect();
     sqlx::query!(
         "insert into brake (slot, work, strikes)
          select * from unnest($1::text[], $2::uuid[], $3::int[])

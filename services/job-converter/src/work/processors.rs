@@ -220,7 +220,7 @@ pub fn failover_text(failover: &Failover) -> Option<String> {
         key: it.key,
         used: it.used,
         used_standbys: it.used_standbys,
-        asked: it.asked,
+        asked: it.requested,
         waits_for: it.waits_for,
     };
     serde_json::to_string(&written).ok()
@@ -231,7 +231,7 @@ pub fn failover_of(text: &str) -> Result<Failover, serde_json::Error> {
     Ok(Failover {
         used: it.used,
         used_standbys: it.used_standbys,
-        asked: it.asked,
+        requested: it.asked,
         waits_for: it.waits_for,
         ..Failover::new(it.key)
     })
@@ -246,7 +246,7 @@ mod tests {
         let mut failover = Failover::new(Some("alc_1".parse().unwrap()));
         failover.used.insert("n1".parse().unwrap());
         failover.used_standbys.insert("alc_2".parse().unwrap());
-        failover.asked = Some("n1".parse().unwrap());
+        failover.requested = Some("n1".parse().unwrap());
         failover.waits_for = Some(3);
         let read = failover_of(&failover_text(&failover).unwrap()).unwrap();
         assert_eq!(read, failover);

@@ -18,14 +18,14 @@ use crate::work::{Job, Process, What, Work};
 
 impl Work {
     pub fn size(&self) -> Size {
-        let asked = match &self.what {
+        let requested = match &self.what {
             What::Job(job) => &job.submission.size,
             What::Service(service) => &service.size,
             What::Reservation(reservation) => {
                 return reservation.size.clone().unwrap_or_default();
             }
         };
-        let mut size = asked.clone().unwrap_or_else(|| Size::memory(GIB));
+        let mut size = requested.clone().unwrap_or_else(|| Size::memory(GIB));
         if let What::Service(service) = &self.what
             && let Some(container) = &service.container
         {
@@ -300,8 +300,8 @@ fn counts(job: &Job) -> TaskCounts {
 }
 
 fn processes(work: &Work) -> impl Iterator<Item = ProcessView> {
-    let standing = work.slots.iter().flat_map(|slot| &slot.processes);
-    standing
+    let current = work.slots.iter().flat_map(|slot| &slot.processes);
+    current
         .chain(&work.leaving)
         .map(|(allocation, process)| ProcessView {
             allocation: allocation.clone(),

@@ -95,9 +95,9 @@ impl Faults {
     fn queue(
         &mut self,
         class: Option<&String>,
-        asked: (&Option<String>, &Option<String>, Option<i32>),
+        requested: (&Option<String>, &Option<String>, Option<i32>),
     ) {
-        let (queue, pool, priority) = asked;
+        let (queue, pool, priority) = requested;
         for (pointer, name) in [("/queue", queue), ("/pool", pool)] {
             if let Some(name) = name {
                 self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
@@ -342,8 +342,8 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
 pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.names(service.name.as_ref(), service.class.as_ref());
-    let asked = (&service.queue, &service.pool, service.priority);
-    faults.queue(service.class.as_ref(), asked);
+    let requested = (&service.queue, &service.pool, service.priority);
+    faults.queue(service.class.as_ref(), requested);
     faults.command(&service.command);
     faults.container(service.container.as_ref());
     let exclusive = service.when_unreachable.map(UnreachableChoice::meaning);

@@ -68,9 +68,9 @@ mod tests {
         let id = WorkId::fresh(WorkKind::Service, Uuid::from_u128(77));
         let version = Version::FIRST.next(true).next(false);
         assert_eq!((version.generation, version.deployed), (3, 2));
-        let told = |name: String| BTreeMap::from([(VARIABLE.to_owned(), name)]);
-        assert_eq!(number(&told(version.deployment(&id))), 2);
-        assert_eq!(number(&told(id.to_string())), 1);
+        let variables = |name: String| BTreeMap::from([(VARIABLE.to_owned(), name)]);
+        assert_eq!(number(&variables(version.deployment(&id))), 2);
+        assert_eq!(number(&variables(id.to_string())), 1);
         assert_eq!(number(&BTreeMap::new()), 1);
     }
 }

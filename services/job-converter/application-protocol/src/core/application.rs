@@ -268,8 +268,8 @@ impl Application {
     }
 
     pub(super) fn has_placeholders(&self) -> bool {
-        let asked = self.pending.values().any(|it| it.placeholder);
-        asked || self.placeholders().next().is_some()
+        let requested = self.pending.values().any(|it| it.placeholder);
+        requested || self.placeholders().next().is_some()
     }
 
     /// Asks for normal placement; an ask with a placeholder waits for the replacement.

@@ -87,13 +87,13 @@ impl Application {
     /// Its placeholders hold the whole minimum.
     pub(super) fn is_whole(&self) -> bool {
         let groups = self.head.submission.task_groups.iter();
-        let asked: Vec<TaskGroup> = groups
+        let requested: Vec<TaskGroup> = groups
             .map(|group| TaskGroup {
                 min_member: self.least(group),
                 ..group.clone()
             })
             .collect();
-        !asked.is_empty() && placeholder_ask(&asked).fits(&self.used_by_placeholders())
+        !requested.is_empty() && placeholder_ask(&requested).fits(&self.used_by_placeholders())
     }
 
     /// The minimum shrank by one, so the gang may be complete now.
@@ -108,8 +108,8 @@ impl Application {
     /// Members of a group with an allocation that stays.
     fn live(&self, name: &GroupName) -> u32 {
         let stays = |it: &&Allocation| {
-            let kept = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
-            kept && it.ask.group.as_ref() == Some(name)
+            let retained = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
+            retained && it.ask.group.as_ref() == Some(name)
         };
         let live = self.allocations.values().filter(stays).count();
         u32::try_from(live).unwrap_or(u32::MAX)
@@ -127,8 +127,8 @@ impl Application {
 
     /// Missing members of a gang that was complete.
     pub fn lost(&self) -> Vec<Wanted> {
-        let kept_up = matches!(self.head.state, State::Accepted | State::Running);
-        if !self.head.formed || !kept_up {
+        let minimum_applies = matches!(self.head.state, State::Accepted | State::Running);
+        if !self.head.formed || !minimum_applies {
             return Vec::new();
         }
         let groups = self.head.submission.task_groups.iter();
@@ -148,9 +148,9 @@ impl Application {
     /// Missing part of the gang. A gang in partial mode is checked once it was complete (I13).
     pub fn incomplete_gang(&self) -> Option<IncompleteGang> {
         let formed = self.head.formed;
-        let kept_up = matches!(self.head.state, State::Accepted | State::Running);
+        let minimum_applies = matches!(self.head.state, State::Accepted | State::Running);
         let atomic = self.head.submission.policy.admission == Admission::Atomic;
-        if !kept_up || !(formed || atomic) {
+        if !minimum_applies || !(formed || atomic) {
             return None;
         }
         let groups = || self.head.submission.task_groups.iter();
@@ -181,7 +181,7 @@ impl Application {
         let waiting: Vec<Wanted> = waiting.collect();
         let atomic = self.head.submission.policy.admission == Admission::Atomic;
         let mut lacking = self.head.submission.task_groups.iter().zip(&waiting);
-        if atomic && lacking.any(|(group, asked)| asked.count < self.lacks(group)) {
+        if atomic && lacking.any(|(group, requested)| requested.count < self.lacks(group)) {
             return Vec::new();
         }
         waiting.into_iter().filter(|it| it.count > 0).collect()
@@ -317,14 +317,14 @@ impl Application {
     /// confirmation.
     pub(super) fn request_release(
         &mut self,
-        which: impl Fn(&Ask) -> bool,
+        selected: impl Fn(&Ask) -> bool,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
         let termination = Termination::Timeout;
         let mut keys = Vec::new();
         for (key, held) in &mut self.allocations {
-            if held.released.is_none() && which(&held.ask) {
+            if held.released.is_none() && selected(&held.ask) {
                 held.released = Some(termination);
                 keys.push(key.clone());
             }
@@ -332,7 +332,7 @@ impl Application {
         if !keys.is_empty() {
             step.send(ToFront::Release { keys, termination });
         }
-        let waiting = self.pending.values().filter(|ask| which(ask));
+        let waiting = self.pending.values().filter(|ask| selected(ask));
         let keys: Vec<TaskId> = waiting.map(|ask| ask.key.clone()).collect();
         for key in &keys {
             let ask = self.pending.remove(key).expect("it is in the list");

@@ -88,48 +88,52 @@ mod tests {
     use crate::frontend::{self, State as Front};
     use crate::policy::Policy;
     use crate::reason::Reason;
-    use crate::test_fleet::{Trial, group, size, space};
+    use crate::test_fleet::{TestFleet, group, size, space};
 
     #[test]
     fn an_empty_application_ends_and_expires() {
-        let gang = || Trial::new(vec![group("g", 2, size(1, 0))], Policy::default()).begun();
+        let gang = || TestFleet::new(vec![group("g", 2, size(1, 0))], Policy::default()).begun();
         let held = || {
-            let mut trial = gang();
-            trial.pass(vec![space("a", size(2, 0))]);
-            trial
+            let mut fleet = gang();
+            fleet.pass(vec![space("a", size(2, 0))]);
+            fleet
         };
         let half = || {
-            let mut trial = gang();
-            assert_eq!(trial.place("tg-app-1-g-0000000001", "a"), None);
-            trial
+            let mut fleet = gang();
+            assert_eq!(fleet.place("tg-app-1-g-0000000001", "a"), None);
+            fleet
         };
         let fail = frontend::Input::Fail { reason: None };
-        for (mut trial, input, end) in [
+        for (mut fleet, input, end) in [
             (
-                Trial::plain().begun(),
+                TestFleet::plain().begun(),
                 frontend::Input::Complete,
                 Front::Completed,
             ),
-            (Trial::plain().begun(), frontend::Input::Kill, Front::Killed),
-            (Trial::plain().begun(), fail.clone(), Front::Failing),
+            (
+                TestFleet::plain().begun(),
+                frontend::Input::Kill,
+                Front::Killed,
+            ),
+            (TestFleet::plain().begun(), fail.clone(), Front::Failing),
             (held(), frontend::Input::Complete, Front::Completed),
             (half(), fail, Front::Failing),
         ] {
-            assert_eq!(trial.tell(input), None);
-            assert_eq!(trial.core(Input::Finish), None);
-            assert_eq!(trial.states(), (end, State::Completing));
-            trial.after(30_000);
-            assert_eq!(trial.states(), (end, State::Completed));
-            trial.after(3 * 86_400_000);
-            assert_eq!(trial.states(), (end, State::Expired));
+            assert_eq!(fleet.apply(input), None);
+            assert_eq!(fleet.core(Input::Finish), None);
+            assert_eq!(fleet.states(), (end, State::Completing));
+            fleet.after(30_000);
+            assert_eq!(fleet.states(), (end, State::Completed));
+            fleet.after(3 * 86_400_000);
+            assert_eq!(fleet.states(), (end, State::Expired));
         }
     }
 
     #[test]
     fn an_application_with_allocations_does_not_finish() {
-        let mut trial = Trial::plain();
-        trial.task("real", size(1, 0), None);
-        let mut trial = trial.begun();
-        assert_eq!(trial.core(Input::Finish), Some(Reason::NotLegalHere));
+        let mut fleet = TestFleet::plain();
+        fleet.task("real", size(1, 0), None);
+        let mut fleet = fleet.begun();
+        assert_eq!(fleet.core(Input::Finish), Some(Reason::NotLegalHere));
     }
 }

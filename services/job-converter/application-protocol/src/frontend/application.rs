@@ -357,8 +357,8 @@ impl Application {
         Ok(())
     }
 
-    pub(super) fn ids(&self, which: impl Fn(&Task) -> bool) -> Vec<TaskId> {
-        let found = self.tasks.values().filter(|it| which(it));
+    pub(super) fn ids(&self, selected: impl Fn(&Task) -> bool) -> Vec<TaskId> {
+        let found = self.tasks.values().filter(|it| selected(it));
         found.map(|it| it.id.clone()).collect()
     }
 

@@ -106,13 +106,13 @@ impl Application {
             task.node = Some(node);
         }
         let state = task.state;
-        let told = self.task(key, task::Event::Allocate, now, step);
+        let result = self.task(key, task::Event::Allocate, now, step);
         // A duplicate changes nothing; an ended task releases its allocation.
-        if told.is_err() && state.is_terminated() {
+        if result.is_err() && state.is_terminated() {
             step.send(back);
             return Ok(());
         }
-        told
+        result
     }
 
     /// Two-phase release: the process is stopped and its end is confirmed. A placeholder has no

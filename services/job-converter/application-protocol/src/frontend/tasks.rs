@@ -162,9 +162,9 @@ impl Application {
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let asked = self.tasks[id].state == task::State::Scheduling;
+        let requested = self.tasks[id].state == task::State::Scheduling;
         self.task(id, task::Event::Reject, now, step)?;
-        if asked {
+        if requested {
             step.send(ToCore::ReleaseAsk { key: id.clone() });
         }
         self.tasks.get_mut(id).expect("it has just moved").failure = Some(failure);

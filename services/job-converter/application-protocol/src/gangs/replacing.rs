@@ -7,32 +7,32 @@ use crate::messages::{Termination, ToFront};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::State as Task;
-use crate::test_fleet::{Trial, group, id, node, size, space};
+use crate::test_fleet::{TestFleet, group, id, node, size, space};
 
 #[test]
 fn an_equal_task_takes_its_place_and_is_started_there() {
-    let mut trial = formed(policy(Style::Soft));
-    trial.task("real", size(2, 0), Some("g"));
-    trial.tick();
-    assert_eq!(trial.place("real", "c"), Some(Reason::HasPlaceholder));
-    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
-    assert_eq!(trial.state("real"), Task::Allocated);
+    let mut fleet = formed(policy(Style::Soft));
+    fleet.task("real", size(2, 0), Some("g"));
+    fleet.tick();
+    assert_eq!(fleet.place("real", "c"), Some(Reason::HasPlaceholder));
+    fleet.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
+    assert_eq!(fleet.state("real"), Task::Allocated);
     let start = frontend::Effect::Start {
         task: id("real"),
         node: node("a"),
     };
-    assert!(trial.work.contains(&start));
-    assert_eq!(trial.counters("g"), (2, 1, 0));
-    assert_eq!(trial.half().used(), size(4, 0));
-    assert_eq!(trial.placeholders().len(), 1);
+    assert!(fleet.work.contains(&start));
+    assert_eq!(fleet.counters("g"), (2, 1, 0));
+    assert_eq!(fleet.half().used(), size(4, 0));
+    assert_eq!(fleet.placeholders().len(), 1);
 }
 
 #[test]
 fn a_closed_node_sends_the_real_task_elsewhere_and_charges_the_node_at_once() {
-    let mut trial = formed(policy(Style::Soft));
-    trial.task("real", size(1, 0), Some("g"));
-    trial.tick();
-    trial.mute = true;
+    let mut fleet = formed(policy(Style::Soft));
+    fleet.task("real", size(1, 0), Some("g"));
+    fleet.tick();
+    fleet.mute = true;
     let mut spaces = vec![
         space("a", size(0, 0)),
         space("b", size(0, 0)),
@@ -40,131 +40,131 @@ fn a_closed_node_sends_the_real_task_elsewhere_and_charges_the_node_at_once() {
     ];
     spaces[0].open = false;
     spaces[1].open = false;
-    trial.pass(spaces);
-    assert_eq!(trial.half().used_on(&node("c")), size(1, 0));
+    fleet.pass(spaces);
+    assert_eq!(fleet.half().used_on(&node("c")), size(1, 0));
     assert_eq!(
-        trial.half().used(),
+        fleet.half().used(),
         size(4, 0),
         "its queue is not charged twice"
     );
-    trial.speak();
-    assert_eq!(trial.half().used(), size(3, 0));
-    assert_eq!(trial.half().allocations[&id("real")].node, node("c"));
+    fleet.speak();
+    assert_eq!(fleet.half().used(), size(3, 0));
+    assert_eq!(fleet.half().allocations[&id("real")].node, node("c"));
 }
 
 #[test]
 fn one_more_real_task_than_placeholders_is_placed_as_any_other() {
-    let mut trial = formed(policy(Style::Soft));
+    let mut fleet = formed(policy(Style::Soft));
     for name in ["r1", "r2", "r3"] {
-        trial.task(name, size(2, 0), Some("g"));
+        fleet.task(name, size(2, 0), Some("g"));
     }
-    trial.tick();
-    trial.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
-    assert_eq!(trial.counters("g"), (2, 2, 0));
-    assert_eq!(trial.place("r3", "c"), None);
-    assert_eq!(trial.half().used(), size(6, 0));
+    fleet.tick();
+    fleet.pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
+    assert_eq!(fleet.counters("g"), (2, 2, 0));
+    assert_eq!(fleet.place("r3", "c"), None);
+    assert_eq!(fleet.half().used(), size(6, 0));
 }
 
 /// A replacement in progress: placeholder on `a`, real task on `to`.
-fn in_flight(to: &str) -> Trial {
-    let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
-    trial.pass(vec![space("a", size(2, 0))]);
-    trial.task("real", size(2, 0), Some("g"));
-    trial.tick();
-    trial.mute = true;
+fn in_flight(to: &str) -> TestFleet {
+    let mut fleet = TestFleet::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
+    fleet.pass(vec![space("a", size(2, 0))]);
+    fleet.task("real", size(2, 0), Some("g"));
+    fleet.tick();
+    fleet.mute = true;
     let mut spaces = vec![space("a", size(0, 0)), space("b", size(2, 0))];
     spaces[0].open = to == "a";
-    trial.pass(spaces);
+    fleet.pass(spaces);
     let to = node(to);
     let replacing =
         |it: &core::Effect| matches!(it, core::Effect::Replacing { node, .. } if *node == to);
-    assert!(trial.core_effects.iter().any(replacing));
-    trial
+    assert!(fleet.core_effects.iter().any(replacing));
+    fleet
 }
 
 #[test]
 fn a_node_loss_during_a_replacement_keeps_the_rest() {
     // Both on the lost node: the placeholder is gone and the real ask waits again.
-    let mut trial = in_flight("a");
-    lose(&mut trial, "a");
-    assert!(trial.half().allocations.is_empty());
-    assert!(trial.half().pending.contains_key("real"));
-    assert_eq!(trial.counters("g"), (1, 0, 1));
-    trial.speak();
+    let mut fleet = in_flight("a");
+    lose(&mut fleet, "a");
+    assert!(fleet.half().allocations.is_empty());
+    assert!(fleet.half().pending.contains_key("real"));
+    assert_eq!(fleet.counters("g"), (1, 0, 1));
+    fleet.speak();
     assert_eq!(
-        trial.counters("g"),
+        fleet.counters("g"),
         (1, 0, 1),
         "its late confirmation says nothing new"
     );
 
     // Only the placeholder's node: the real task is confirmed.
-    let mut trial = in_flight("b");
-    lose(&mut trial, "a");
-    assert_eq!(trial.half().allocations[&id("real")].node, node("b"));
-    assert_eq!(trial.counters("g"), (1, 1, 0));
+    let mut fleet = in_flight("b");
+    lose(&mut fleet, "a");
+    assert_eq!(fleet.half().allocations[&id("real")].node, node("b"));
+    assert_eq!(fleet.counters("g"), (1, 1, 0));
 
     // Only the real task's node: the ask waits again and the placeholder stays.
-    let mut trial = in_flight("b");
-    lose(&mut trial, "b");
-    assert!(trial.half().pending.contains_key("real"));
-    let kept = trial.half().allocations.values().next().unwrap();
-    assert_eq!((&kept.node, kept.released), (&node("a"), None));
-    assert_eq!(trial.counters("g"), (1, 0, 0));
+    let mut fleet = in_flight("b");
+    lose(&mut fleet, "b");
+    assert!(fleet.half().pending.contains_key("real"));
+    let retained = fleet.half().allocations.values().next().unwrap();
+    assert_eq!((&retained.node, retained.released), (&node("a"), None));
+    assert_eq!(fleet.counters("g"), (1, 0, 0));
     // The frontend has not answered yet; the next pass can use the allocation.
-    trial.outbox.clear();
-    trial.pass(vec![space("a", size(0, 0))]);
-    let kept = trial.half().allocations.values().next().unwrap();
-    assert_eq!(kept.released, Some(Termination::PlaceholderReplaced));
+    fleet.outbox.clear();
+    fleet.pass(vec![space("a", size(0, 0))]);
+    let retained = fleet.half().allocations.values().next().unwrap();
+    assert_eq!(retained.released, Some(Termination::PlaceholderReplaced));
 }
 
 /// The owner completes the placeholder before the exchange.
 #[test]
 fn a_task_on_its_way_waits_again_when_its_placeholder_is_completed() {
-    let ends: [fn(&mut Trial); 2] = [
-        |trial| {
-            let placeholder = trial.placeholders()[0].clone();
-            trial.tell_task(placeholder.as_str(), crate::task::Event::Complete);
+    let ends: [fn(&mut TestFleet); 2] = [
+        |fleet| {
+            let placeholder = fleet.placeholders()[0].clone();
+            fleet.apply_to_task(placeholder.as_str(), crate::task::Event::Complete);
         },
-        |trial| {
-            trial.tell(frontend::Input::Fail { reason: None });
+        |fleet| {
+            fleet.apply(frontend::Input::Fail { reason: None });
         },
     ];
     for end in ends {
-        let mut trial = linked();
-        end(&mut trial);
-        assert!(trial.half().allocations.is_empty());
-        assert!(trial.half().pending.contains_key("real"));
-        assert_eq!(trial.counters("g"), (1, 0, 1));
-        assert_eq!(trial.state("real"), Task::Scheduling);
-        assert_eq!(trial.place("real", "b"), None, "it is placed as any other");
-        assert_eq!(trial.state("real"), Task::Allocated);
+        let mut fleet = linked();
+        end(&mut fleet);
+        assert!(fleet.half().allocations.is_empty());
+        assert!(fleet.half().pending.contains_key("real"));
+        assert_eq!(fleet.counters("g"), (1, 0, 1));
+        assert_eq!(fleet.state("real"), Task::Scheduling);
+        assert_eq!(fleet.place("real", "b"), None, "it is placed as any other");
+        assert_eq!(fleet.state("real"), Task::Allocated);
     }
 }
 
 /// The task was completed before the exchange: no member is lost.
 #[test]
 fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
-    let mut trial = linked();
-    trial.tell_task("real", crate::task::Event::Complete);
-    let placeholder = trial.placeholders()[0].clone();
-    assert_eq!(trial.half().allocations[&placeholder].released, None);
-    trial.tell(frontend::Input::Core(ToFront::Release {
+    let mut fleet = linked();
+    fleet.apply_to_task("real", crate::task::Event::Complete);
+    let placeholder = fleet.placeholders()[0].clone();
+    assert_eq!(fleet.half().allocations[&placeholder].released, None);
+    fleet.apply(frontend::Input::Core(ToFront::Release {
         keys: vec![placeholder],
         termination: Termination::PlaceholderReplaced,
     }));
-    assert_eq!(trial.counters("g"), (1, 1, 0));
-    assert_eq!(trial.head().groups["g"].fulfilled, 1);
-    assert!(trial.half().lost().is_empty());
+    assert_eq!(fleet.counters("g"), (1, 1, 0));
+    assert_eq!(fleet.head().groups["g"].fulfilled, 1);
+    assert!(fleet.half().lost().is_empty());
 }
 
 /// The core has chosen a placeholder, and the frontend does not know it yet.
-fn linked() -> Trial {
-    let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
-    trial.pass(vec![space("a", size(2, 0))]);
-    trial.task("real", size(2, 0), Some("g"));
-    trial.tick();
-    let core = trial.core.as_mut().unwrap();
-    let step = core.replace(&mut [space("a", size(0, 0))], trial.now);
+fn linked() -> TestFleet {
+    let mut fleet = TestFleet::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
+    fleet.pass(vec![space("a", size(2, 0))]);
+    fleet.task("real", size(2, 0), Some("g"));
+    fleet.tick();
+    let core = fleet.core.as_mut().unwrap();
+    let step = core.replace(&mut [space("a", size(0, 0))], fleet.now);
     assert!(step.applied());
-    trial
+    fleet
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::Size;
 use serde_json::json;
 
-use super::{asks, confirm, core_with, held, held_placeholder, placeholder, tell};
+use super::{apply, asks, confirm, core_with, held, held_placeholder, placeholder};
 use crate::admission::{self, Short, Wanted};
 use crate::core::{self, State as Core};
 use crate::free_capacity::{Cap, Level};
@@ -14,7 +14,7 @@ use crate::groups;
 use crate::messages::{Termination, ToFront};
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::test_fleet::{Trial, ask, at, group, id, node, size, space};
+use crate::test_fleet::{TestFleet, ask, at, group, id, node, size, space};
 
 #[test]
 fn an_accepted_gang_creates_its_placeholders() {
@@ -23,16 +23,16 @@ fn an_accepted_gang_creates_its_placeholders() {
         {"name": "large", "minMember": 20, "minResource": {"cpu": "1000m", "memory": "1000Mi"}},
     ]);
     let groups = groups::parse(&list).unwrap();
-    let mut trial = Trial::new(groups, Policy::default());
-    trial.mute = true;
-    trial.tick();
-    assert_eq!(trial.front.head.state, Front::Submitted);
-    trial.speak();
-    assert_eq!(trial.front.head.state, Front::Accepted);
-    trial.tick();
-    assert_eq!(trial.front.head.state, Front::Reserving);
+    let mut fleet = TestFleet::new(groups, Policy::default());
+    fleet.mute = true;
+    fleet.tick();
+    assert_eq!(fleet.front.head.state, Front::Submitted);
+    fleet.speak();
+    assert_eq!(fleet.front.head.state, Front::Accepted);
+    fleet.tick();
+    assert_eq!(fleet.front.head.state, Front::Reserving);
     assert_eq!(
-        trial
+        fleet
             .front
             .tasks
             .values()
@@ -40,13 +40,13 @@ fn an_accepted_gang_creates_its_placeholders() {
             .count(),
         30
     );
-    let whole = trial.half().placeholder_ask();
+    let whole = fleet.half().placeholder_ask();
     assert_eq!(
         (whole.cpu_milli, whole.memory_bytes),
         (25_000, 25_000 << 20)
     );
-    trial.tick();
-    assert_eq!(trial.half().pending_size(), whole);
+    fleet.tick();
+    assert_eq!(fleet.half().pending_size(), whole);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn a_soft_timeout_continues_without_the_gang() {
     assert_eq!(core.pending_size(), Size::default());
     assert_eq!(timedout(&core), [1, 0]);
     assert_eq!(core.used_by_placeholders(), groups::times(&one, 2));
-    tell(&mut core, confirm("p2", timeout));
+    apply(&mut core, confirm("p2", timeout));
     assert_eq!(core.head.state, Core::Resuming);
-    tell(&mut core, confirm("p3", timeout));
+    apply(&mut core, confirm("p3", timeout));
     assert_eq!((timedout(&core), core.used()), ([1, 2], Size::default()));
     assert_eq!(core.head.state, Core::Accepted);
     held(&mut core, "r", one, Some("tg2"));
@@ -134,7 +134,7 @@ fn a_task_larger_than_its_placeholders_releases_them() {
     );
     assert_eq!(core.used(), size(10, 10));
     for name in names {
-        tell(&mut core, confirm(name, timeout));
+        apply(&mut core, confirm(name, timeout));
     }
     assert_eq!(core.used(), Size::default());
     let group = &core.head.groups["g"];
@@ -167,7 +167,7 @@ fn a_smaller_task_replaces_a_placeholder() {
         (core.used(), core.used_on(&node("a"))),
         (size(2, 2), size(2, 2))
     );
-    tell(&mut core, confirm("p", Termination::PlaceholderReplaced));
+    apply(&mut core, confirm("p", Termination::PlaceholderReplaced));
     assert_eq!((core.used(), core.allocations.len()), (size(1, 1), 1));
     assert!(!core.allocations[&id("real")].ask.placeholder);
     let group = &core.head.groups["g"];

@@ -27,7 +27,7 @@ fn histories() -> impl Strategy<Value = Vec<BTreeMap<String, Entry>>> {
     prop::collection::vec(works(), 1..8)
 }
 
-fn of(life: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> {
+fn map_of(life: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> {
     Map {
         works: works.clone(),
         ..map(mark(life, sequence), &[])
@@ -35,7 +35,7 @@ fn of(life: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> 
 }
 
 fn numbered(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
-    of("life", sequence as u64 + 1, works)
+    map_of("life", sequence as u64 + 1, works)
 }
 
 /// Applies only the steps: which work requests processes, and which shares were returned.
@@ -64,8 +64,8 @@ impl Mirror {
                 }
                 Step::Refreshed { work } => {
                     let piece = state.get(work).unwrap().piece.clone();
-                    if let Some(asked) = self.asks.get_mut(work) {
-                        *asked = piece;
+                    if let Some(requested) = self.asks.get_mut(work) {
+                        *requested = piece;
                     }
                 }
             }
@@ -189,16 +189,16 @@ proptest! {
         last in works(),
     ) {
         let mut state = MapState::default();
-        state.accept(of("old", 40, &before));
+        state.accept(map_of("old", 40, &before));
         for (at, (works, empty, lost)) in life.iter().enumerate() {
             let sequence = at as u64 + 1;
             if *empty {
                 state.accept(map(mark("new", sequence), &[]));
             } else if !lost {
-                state.accept(of("new", sequence, works));
+                state.accept(map_of("new", sequence, works));
             }
         }
-        let new = of("new", life.len() as u64 + 1, &last);
+        let new = map_of("new", life.len() as u64 + 1, &last);
         let applied = matches!(state.accept(new), Outcome::Applied { repeated: false, .. });
         prop_assert!(applied);
         let known: BTreeMap<_, _> =

@@ -186,11 +186,14 @@ fn a_process_that_ended_on_request_does_not_end_its_work() {
         let runs = job().service().with(1, false);
         steps(state.accept(map(mark("a", 1), &[("s", runs)])));
         let leaving = BTreeSet::from([share(1)]);
-        let told = Map {
+        let result = Map {
             leaving,
             ..map(mark("a", 2), &[("s", confirmed)])
         };
-        assert_eq!(steps(state.accept(told)), [vacated("s", 1), refreshed("s")]);
+        assert_eq!(
+            steps(state.accept(result)),
+            [vacated("s", 1), refreshed("s")]
+        );
         // Its successor has a process of its own, whose end is the end of the work.
         let next = job().service().with(2, false);
         steps(state.accept(map(mark("a", 3), &[("s", next.clone())])));

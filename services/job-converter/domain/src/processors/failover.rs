@@ -18,7 +18,7 @@ pub struct Failover {
     /// Allocations of standbys that ended, or failed to end, for this failover.
     pub used_standbys: BTreeSet<AllocationId>,
     /// Requested host; `None`: any.
-    pub asked: Option<NodeName>,
+    pub requested: Option<NodeName>,
     /// Slot of the standby that must end first.
     pub waits_for: Option<usize>,
     /// When that standby was stopped, by the monotonic clock.
@@ -31,7 +31,7 @@ impl Failover {
             key,
             used: BTreeSet::new(),
             used_standbys: BTreeSet::new(),
-            asked: None,
+            requested: None,
             waits_for: None,
             since_ms: 0,
         }
@@ -48,7 +48,7 @@ impl Processors {
     ) {
         let mut failover = Failover::new(Some(allocation.clone()));
         failover.used.insert(host.clone());
-        failover.asked = Some(host.clone());
+        failover.requested = Some(host.clone());
         self.all[slot].failover = Some(failover);
         self.changed.insert(slot);
     }
@@ -83,7 +83,7 @@ impl Processors {
             .failover
             .take()
             .unwrap_or_else(|| Failover::new(None));
-        (failover.asked, failover.waits_for) = (None, None);
+        (failover.requested, failover.waits_for) = (None, None);
         let standbys: Vec<usize> = self.terms.standbys_of(slot).collect();
         let untried =
             |host: &NodeName| !failover.used.contains(host) && !self.closed.contains(host);
@@ -114,7 +114,7 @@ impl Processors {
             );
             failover.used.insert(occupant.host.clone());
             failover.used_standbys.insert(occupant.allocation);
-            failover.asked = Some(occupant.host);
+            failover.requested = Some(occupant.host);
             (failover.waits_for, failover.since_ms) = (Some(standby), now.monotonic_ms);
             self.all[slot].failover = Some(failover);
             self.yield_place(standby, now);
@@ -122,7 +122,7 @@ impl Processors {
         } else if let Some(host) = last_known() {
             let what = format!("fails over to {host}, where a standby of it was last seen");
             failover.used.insert(host.clone());
-            failover.asked = Some(host.clone());
+            failover.requested = Some(host.clone());
             self.all[slot].failover = Some(failover);
             self.ask_for(slot, Some(host), now, 0);
             self.record_event(slot, &what);
@@ -151,7 +151,7 @@ impl Processors {
     pub(super) fn continue_failover(&mut self, slot: usize, patience: Patience, now: Now) {
         let failover = self.all[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
-            failover.and_then(|it| Some((it.waits_for?, it.since_ms, it.asked.clone())))
+            failover.and_then(|it| Some((it.waits_for?, it.since_ms, it.requested.clone())))
         else {
             return;
         };

@@ -12,11 +12,11 @@ impl Processor {
     /// It runs an older deployment and was not stopped yet.
     fn is_outdated(&self) -> bool {
         // Two live allocations mean a move; the next one gets the current deployment.
-        let stands = self
+        let has_stale = self
             .occupant
             .as_ref()
             .is_some_and(|occupant| occupant.stale);
-        stands && !self.renews && self.alive <= 1
+        has_stale && !self.renews && self.alive <= 1
     }
 
     /// It runs. `shaky`: it failed in this deployment and has not run long since.
@@ -29,9 +29,9 @@ impl Processor {
 }
 
 impl Processors {
-    /// Applies new terms. Existing processors keep their state; with `anew`, failures and ends are
+    /// Applies new terms. Existing processors keep their state; with `redeployed`, failures and ends are
     /// cleared. Returns the new slots.
-    pub fn amend(&mut self, terms: Terms, anew: bool, now: Now) -> Vec<usize> {
+    pub fn amend(&mut self, terms: Terms, redeployed: bool, now: Now) -> Vec<usize> {
         let before = std::mem::replace(&mut self.terms, terms);
         let known = std::mem::take(&mut self.all).into_iter().enumerate();
         let mut known: BTreeMap<ProcessorId, Processor> =
@@ -47,8 +47,8 @@ impl Processors {
         self.keep_failovers(&before, now);
         for slot in 0..self.all.len() {
             let it = &mut self.all[slot];
-            let begins = anew || fresh.contains(&slot);
-            if anew {
+            let begins = redeployed || fresh.contains(&slot);
+            if redeployed {
                 (it.over, it.record, it.returns) = (None, None, false);
             }
             if begins && it.occupant.is_none() && it.failover.is_none() {
@@ -72,10 +72,10 @@ impl Processors {
             let waited = failover.waits_for.take();
             failover.waits_for = waited.and_then(|standby| self.terms.slot(before.id_at(standby)));
             yielding.extend(failover.waits_for);
-            let (waits, asked) = (failover.waits_for.is_some(), failover.asked.clone());
+            let (waits, requested) = (failover.waits_for.is_some(), failover.requested.clone());
             self.all[slot].failover = Some(failover).filter(|_| keeps);
             if waited.is_some() && !(waits && keeps) {
-                self.ask_for(slot, asked, now, 0);
+                self.ask_for(slot, requested, now, 0);
             }
         }
         for (slot, it) in self.all.iter_mut().enumerate() {
@@ -98,7 +98,7 @@ impl Processors {
         }
         let up = |(slot, it): &(usize, &Processor)| it.is_up(shaky.contains(slot));
         let missing = self.all.iter().enumerate().filter(|it| !up(it)).count();
-        let mut room = limit.saturating_sub(missing as u64);
+        let mut headroom = limit.saturating_sub(missing as u64);
         for slot in (0..self.all.len()).rev() {
             let it = &self.all[slot];
             if !it.is_outdated() {
@@ -106,10 +106,10 @@ impl Processors {
             }
             if it.is_up(false) {
                 let pair = self.terms.partners(slot).any(|it| self.all[it].renews);
-                if room == 0 || pair {
+                if headroom == 0 || pair {
                     continue;
                 }
-                room -= 1;
+                headroom -= 1;
             }
             self.all[slot].renews = true;
         }

@@ -49,13 +49,13 @@ fn terms(instances: u32, standbys: u32) -> Terms {
 }
 
 /// A service whose scheduler is the test.
-struct Trial {
+struct ServiceTest {
     all: Processors,
     now: u64,
     born: u32,
 }
 
-impl Trial {
+impl ServiceTest {
     fn new(terms: Terms) -> Self {
         let mut all = Processors::new(terms);
         all.begin(at(0));
@@ -68,12 +68,12 @@ impl Trial {
 
     /// Every processor runs: slot N on host hN.
     fn running(terms: Terms) -> Self {
-        let mut trial = Self::new(terms);
-        for slot in 0..trial.all.terms().count() {
-            trial.runs(slot, &format!("h{slot}"));
+        let mut service_test = Self::new(terms);
+        for slot in 0..service_test.all.terms().count() {
+            service_test.runs(slot, &format!("h{slot}"));
         }
-        assert!(trial.all.is_healthy());
-        trial
+        assert!(service_test.all.is_healthy());
+        service_test
     }
 
     fn runs(&mut self, slot: usize, on: &str) {

@@ -26,13 +26,13 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Ending::Interrupted)
     ];
     prop_oneof![
-        3 => (0..4_u8, 1..5_usize).prop_map(|(who, want)| Step::Lease(who, want)),
+        3 => (0..4_u8, 1..5_usize).prop_map(|(number, want)| Step::Lease(number, want)),
         6 => (any::<usize>(), 0..4_u8, ending)
-            .prop_map(|(run, who, how)| Step::Report(run, who, how)),
+            .prop_map(|(run, number, how)| Step::Report(run, number, how)),
         1 => (0..4_u8).prop_map(Step::End),
-        1 => (0..4_u8, 0..12_u64).prop_map(|(who, task)| Step::GiveBack(who, task)),
+        1 => (0..4_u8, 0..12_u64).prop_map(|(number, task)| Step::GiveBack(number, task)),
         1 => (0..4_u8, prop::collection::vec(0..12_u64, 0..4))
-            .prop_map(|(who, held)| Step::KeepOnly(who, held)),
+            .prop_map(|(number, held)| Step::KeepOnly(number, held)),
         1 => Just(Step::Restart),
     ]
 }
@@ -96,14 +96,14 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
     let mut runs: Vec<Leased> = Vec::new();
     for step in steps {
         match step {
-            Step::Lease(who, want) => runs.extend(book.lease(&holder(who), want)),
-            Step::Report(run, who, how) if !runs.is_empty() => {
+            Step::Lease(number, want) => runs.extend(book.lease(&holder(number), want)),
+            Step::Report(run, number, how) if !runs.is_empty() => {
                 let given = runs[run % runs.len()];
                 let held = book
-                    .held(&holder(who))
+                    .held(&holder(number))
                     .and_then(|held| held.get(&given.task))
                     .copied();
-                let (recorded, _) = book.finish(&holder(who), given, how, 10);
+                let (recorded, _) = book.finish(&holder(number), given, how, 10);
                 match recorded {
                     Recorded::Outcome => {
                         let before = written
@@ -128,14 +128,14 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
                 }
             }
             Step::Report(..) => {}
-            Step::End(who) => {
-                book.end(&holder(who));
+            Step::End(number) => {
+                book.end(&holder(number));
             }
-            Step::GiveBack(who, task) => {
-                book.give_back(&holder(who), &[task]);
+            Step::GiveBack(number, task) => {
+                book.give_back(&holder(number), &[task]);
             }
-            Step::KeepOnly(who, held) => {
-                book.keep_only(&holder(who), &held);
+            Step::KeepOnly(number, held) => {
+                book.keep_only(&holder(number), &held);
             }
             Step::Restart => {
                 let again = written.read_again(&book, total, attempts);
@@ -146,8 +146,8 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
         check(&book, &written)?;
     }
     // One runner that does its work ends the job in any case.
-    for who in 0..4 {
-        book.end(&holder(who));
+    for number in 0..4 {
+        book.end(&holder(number));
     }
     let last = holder(9);
     while !book.is_over() {
@@ -176,20 +176,20 @@ proptest! {
 #[test]
 fn a_task_fails_for_good_after_its_last_attempt() {
     let mut book = TaskTable::new(1, 2);
-    let who = holder(1);
-    let first = book.lease(&who, 1)[0];
+    let number = holder(1);
+    let first = book.lease(&number, 1)[0];
     assert_eq!(
-        book.finish(&who, first, Ending::Failed, 1).0,
+        book.finish(&number, first, Ending::Failed, 1).0,
         Recorded::Attempt
     );
     assert_eq!(
-        book.finish(&who, first, Ending::Failed, 1).0,
+        book.finish(&number, first, Ending::Failed, 1).0,
         Recorded::Nothing
     );
-    let second = book.lease(&who, 1)[0];
+    let second = book.lease(&number, 1)[0];
     assert_eq!(second.attempt, 2);
     assert_eq!(
-        book.finish(&who, second, Ending::Failed, 1).0,
+        book.finish(&number, second, Ending::Failed, 1).0,
         Recorded::Outcome
     );
     assert_eq!(
@@ -221,9 +221,9 @@ fn a_late_success_counts_and_a_late_failure_does_not() {
 #[test]
 fn tasks_of_a_lost_answer_are_returned() {
     let mut book = TaskTable::new(4, 1);
-    let who = holder(1);
-    book.lease(&who, 4);
-    assert!(book.keep_only(&who, &[1]));
+    let number = holder(1);
+    book.lease(&number, 4);
+    assert!(book.keep_only(&number, &[1]));
     assert_eq!((book.leased(), book.waiting()), (1, 3));
 }
 

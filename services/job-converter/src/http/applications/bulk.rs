@@ -63,14 +63,14 @@ pub async fn add_tasks(
         traceparent(&headers).as_deref(),
         options,
     )?;
-    let (told, good) = parted(items);
+    let (named, good) = parted(items);
     let done = run_command(&app, id.clone(), move |access| {
         access
             .applications
             .add_tasks(&id, &owner, good, access.moment)
     });
     let done = done.await?;
-    let added = results(told, done.value);
+    let added = results(named, done.value);
     Ok((status(options), revision(done.revision), Json(added)))
 }
 
@@ -135,7 +135,7 @@ fn item(
 
 /// Separates the valid tasks from the ids and faults.
 fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<Good>) {
-    let mut told = Vec::with_capacity(items.len());
+    let mut named = Vec::with_capacity(items.len());
     let mut good = Vec::with_capacity(items.len());
     for (id, item) in items {
         let wrong = match item {
@@ -145,12 +145,12 @@ fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<Good>) {
             }
             Err(faults) => Some(validate::in_words(&faults)),
         };
-        told.push((id, wrong));
+        named.push((id, wrong));
     }
-    (told, good)
+    (named, good)
 }
 
-fn results(told: Vec<(String, Option<String>)>, new: Vec<bool>) -> BulkTasksAdded {
+fn results(named: Vec<(String, Option<String>)>, new: Vec<bool>) -> BulkTasksAdded {
     let mut new = new.into_iter();
     let result = |(id, error): (String, Option<String>)| TaskAdded {
         id,
@@ -158,6 +158,6 @@ fn results(told: Vec<(String, Option<String>)>, new: Vec<bool>) -> BulkTasksAdde
         error,
     };
     BulkTasksAdded {
-        results: told.into_iter().map(result).collect(),
+        results: named.into_iter().map(result).collect(),
     }
 }

@@ -172,10 +172,10 @@ pub async fn tell_task(
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
     Query(trial): Query<Trial>,
-    Json(told): Json<TaskTransition>,
+    Json(transition): Json<TaskTransition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
-    let TaskTransitionEvent::Complete = told.event;
+    let TaskTransitionEvent::Complete = transition.event;
     let done = run_command(&app, id.clone(), move |access| {
         let which = (&id, &task);
         access

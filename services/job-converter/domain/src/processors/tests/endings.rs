@@ -19,52 +19,60 @@ fn each_exit_cause_has_its_class() {
     };
     assert_eq!(ending(Some(&disk), false), Ending::Lost);
     for cause in [ExitCause::Success, ExitCause::UserError, ExitCause::Node] {
-        let told = ending(Some(&Exit::of(cause, "")), true);
-        assert_eq!(told, Ending::Intended, "a stop we ordered is no failure");
+        let result = ending(Some(&Exit::of(cause, "")), true);
+        assert_eq!(result, Ending::Intended, "a stop we ordered is no failure");
     }
 }
 
 #[test]
 fn a_service_completes_when_all_processors_exit_with_0() {
-    let mut trial = Trial::running(terms(2, 1));
-    trial.ends(0, Ending::Failure);
-    trial.runs(0, "h0");
-    trial.ends(0, Ending::Completed);
-    assert_eq!(trial.state(0), State::Completed);
-    assert_eq!(trial.all.get(0).unwrap().record(), None);
-    assert_eq!((trial.asks(0).as_str(), trial.all.end()), ("nothing", None));
-    trial.ends(1, Ending::Completed);
+    let mut service_test = ServiceTest::running(terms(2, 1));
+    service_test.ends(0, Ending::Failure);
+    service_test.runs(0, "h0");
+    service_test.ends(0, Ending::Completed);
+    assert_eq!(service_test.state(0), State::Completed);
+    assert_eq!(service_test.all.get(0).unwrap().record(), None);
+    assert_eq!(
+        (service_test.asks(0).as_str(), service_test.all.end()),
+        ("nothing", None)
+    );
+    service_test.ends(1, Ending::Completed);
     // Standbys end with their actives.
-    assert_eq!(trial.all.end(), Some(End::Completed));
+    assert_eq!(service_test.all.end(), Some(End::Completed));
 }
 
 #[test]
 fn an_end_without_fault_is_not_counted_and_accepts_any_host() {
-    let mut trial = Trial::running(terms(1, 0));
+    let mut service_test = ServiceTest::running(terms(1, 0));
     for ending in [Ending::Lost, Ending::LaunchFailed] {
-        trial.ends(0, ending);
-        assert_eq!(trial.asks(0), "any", "{ending:?}");
-        assert_eq!(trial.all.get(0).unwrap().record(), None);
-        trial.runs(0, "h0");
+        service_test.ends(0, ending);
+        assert_eq!(service_test.asks(0), "any", "{ending:?}");
+        assert_eq!(service_test.all.get(0).unwrap().record(), None);
+        service_test.runs(0, "h0");
     }
-    trial.ends(0, Ending::Restarted);
+    service_test.ends(0, Ending::Restarted);
     assert_eq!(
-        trial.asks(0),
+        service_test.asks(0),
         "h0",
         "6.7: a restart prefers the last-seen host"
     );
-    assert_eq!(trial.all.get(0).unwrap().record(), None);
+    assert_eq!(service_test.all.get(0).unwrap().record(), None);
 }
 
 #[test]
 fn a_superseded_end_changes_nothing() {
-    let mut trial = Trial::running(terms(1, 0));
-    let old = trial.occupant(0);
-    trial.runs(0, "elsewhere");
+    let mut service_test = ServiceTest::running(terms(1, 0));
+    let old = service_test.occupant(0);
+    service_test.runs(0, "elsewhere");
     let what = (&old.allocation, &old.host);
-    trial.all.ended(0, what, Ending::Failure, at(trial.now));
+    service_test
+        .all
+        .ended(0, what, Ending::Failure, at(service_test.now));
     assert_eq!(
-        (trial.state(0), trial.all.get(0).unwrap().record()),
+        (
+            service_test.state(0),
+            service_test.all.get(0).unwrap().record()
+        ),
         (State::Running, None)
     );
 }

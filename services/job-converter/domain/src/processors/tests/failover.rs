@@ -4,216 +4,231 @@ use super::*;
 
 #[test]
 fn a_lost_active_takes_the_host_of_its_running_standby() {
-    let mut trial = Trial::running(terms(1, 2));
+    let mut service_test = ServiceTest::running(terms(1, 2));
     assert_eq!(
-        trial.asks(0),
+        service_test.asks(0),
         "h0",
         "lost, it is put nowhere before a standby was chosen"
     );
-    trial.is_taken_off(0);
-    assert_eq!(trial.asks(1), "nothing", "the standby is stopped");
-    assert_eq!(trial.asks(0), "nothing", "and waited for");
-    assert_eq!(trial.asks(2), "any", "its sibling goes on");
-    trial.is_taken_off(1);
-    assert_eq!(trial.asks(0), "nothing");
-    trial.is_gone(1);
+    service_test.is_taken_off(0);
+    assert_eq!(service_test.asks(1), "nothing", "the standby is stopped");
+    assert_eq!(service_test.asks(0), "nothing", "and waited for");
+    assert_eq!(service_test.asks(2), "any", "its sibling goes on");
+    service_test.is_taken_off(1);
+    assert_eq!(service_test.asks(0), "nothing");
+    service_test.is_gone(1);
     assert_eq!(
-        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        (service_test.asks(0).as_str(), service_test.asks(1).as_str()),
         ("h1", "any")
     );
-    trial.runs(0, "h1");
-    trial.runs(1, "h5");
-    assert!(trial.all.is_healthy());
+    service_test.runs(0, "h1");
+    service_test.runs(1, "h5");
+    assert!(service_test.all.is_healthy());
     assert!(
-        trial.all.get(0).unwrap().failover().is_none(),
+        service_test.all.get(0).unwrap().failover().is_none(),
         "the service has ended"
     );
-    assert_eq!(trial.all.get(0).unwrap().record(), None);
+    assert_eq!(service_test.all.get(0).unwrap().record(), None);
 }
 
 #[test]
 fn a_lost_active_takes_the_last_host_of_its_standby() {
-    let mut trial = Trial::running(terms(1, 1));
-    trial.ends(1, Ending::Lost);
-    trial.is_taken_off(0);
-    assert_eq!(trial.asks(0), "h1");
-    trial.runs(0, "h1");
-    assert!(trial.all.get(0).unwrap().failover().is_none());
+    let mut service_test = ServiceTest::running(terms(1, 1));
+    service_test.ends(1, Ending::Lost);
+    service_test.is_taken_off(0);
+    assert_eq!(service_test.asks(0), "h1");
+    service_test.runs(0, "h1");
+    assert!(service_test.all.get(0).unwrap().failover().is_none());
 }
 
 #[test]
 fn a_lost_active_without_known_hosts_accepts_any_host() {
-    let mut trial = Trial::new(terms(1, 1));
-    trial.runs(0, "h0");
-    trial.is_taken_off(0);
-    assert_eq!(trial.asks(0), "any");
-    assert!(trial.all.get(0).unwrap().failover().is_some());
+    let mut service_test = ServiceTest::new(terms(1, 1));
+    service_test.runs(0, "h0");
+    service_test.is_taken_off(0);
+    assert_eq!(service_test.asks(0), "any");
+    assert!(service_test.all.get(0).unwrap().failover().is_some());
 }
 
 #[test]
 fn the_longest_running_standby_takes_over() {
-    let mut trial = Trial::running(terms(1, 3));
-    trial.passes(60_000);
-    trial.ends(1, Ending::Lost);
-    trial.runs(1, "h5");
+    let mut service_test = ServiceTest::running(terms(1, 3));
+    service_test.passes(60_000);
+    service_test.ends(1, Ending::Lost);
+    service_test.runs(1, "h5");
     let silent = Occupant {
         up_since_ms: None,
-        ..trial.occupant(2)
+        ..service_test.occupant(2)
     };
-    trial.all.set_occupant(2, Some(silent), 1);
-    trial.is_taken_off(0);
-    assert_eq!(trial.asks(3), "nothing", "it stood by all the time");
+    service_test.all.set_occupant(2, Some(silent), 1);
+    service_test.is_taken_off(0);
+    assert_eq!(service_test.asks(3), "nothing", "it stood by all the time");
     assert_eq!(
-        (trial.asks(1).as_str(), trial.asks(2).as_str()),
+        (service_test.asks(1).as_str(), service_test.asks(2).as_str()),
         ("any", "any"),
         "one has just started, the node of the other does not answer"
     );
-    trial.is_gone(3);
-    assert_eq!(trial.asks(0), "h3");
+    service_test.is_gone(3);
+    assert_eq!(service_test.asks(0), "h3");
 }
 
 /// Both losses arrive at one instant, in either order.
 #[test]
 fn an_active_lost_together_with_a_standby_goes_to_the_one_that_is_left() {
     for (first, second) in [(0, 1), (1, 0)] {
-        let mut trial = Trial::running(terms(1, 2));
-        trial.is_lost(first);
-        trial.is_lost(second);
-        trial.passes(0);
-        assert_eq!(trial.asks(0), "nothing");
+        let mut service_test = ServiceTest::running(terms(1, 2));
+        service_test.is_lost(first);
+        service_test.is_lost(second);
+        service_test.passes(0);
+        assert_eq!(service_test.asks(0), "nothing");
         assert_eq!(
-            trial.asks(1),
+            service_test.asks(1),
             "any",
             "it is asked for anew, and not where it was"
         );
-        assert_eq!(trial.asks(2), "nothing", "makes place at once");
-        trial.runs(1, "h5");
-        trial.is_gone(2);
-        assert_eq!(trial.asks(0), "h2");
+        assert_eq!(service_test.asks(2), "nothing", "makes place at once");
+        service_test.runs(1, "h5");
+        service_test.is_gone(2);
+        assert_eq!(service_test.asks(0), "h2");
     }
 }
 
 #[test]
 fn no_failover_goes_to_a_host_that_is_lost() {
-    let mut trial = Trial::running(terms(1, 1));
-    trial.is_lost(1);
-    trial.is_lost(0);
-    trial.passes(0);
-    assert_eq!(trial.asks(0), "any", "and waits for nothing");
+    let mut service_test = ServiceTest::running(terms(1, 1));
+    service_test.is_lost(1);
+    service_test.is_lost(0);
+    service_test.passes(0);
+    assert_eq!(service_test.asks(0), "any", "and waits for nothing");
     // The node is back, and a process was placed on it.
-    trial.runs(1, "h1");
-    trial.runs(0, "h2");
-    trial.ends(1, Ending::Lost);
-    trial.is_taken_off(0);
-    assert_eq!(trial.asks(0), "h1");
+    service_test.runs(1, "h1");
+    service_test.runs(0, "h2");
+    service_test.ends(1, Ending::Lost);
+    service_test.is_taken_off(0);
+    assert_eq!(service_test.asks(0), "h1");
 }
 
 #[test]
 fn a_repeated_loss_is_one_failover() {
-    let mut trial = Trial::running(terms(1, 2));
-    let lost = trial.occupant(0);
-    trial.is_taken_off(0);
+    let mut service_test = ServiceTest::running(terms(1, 2));
+    let lost = service_test.occupant(0);
+    service_test.is_taken_off(0);
     let what = (&lost.allocation, &lost.host);
-    trial.all.ended(0, what, Ending::Lost, at(trial.now));
-    trial.passes(0);
-    let failover = trial.all.get(0).unwrap().failover().unwrap();
+    service_test
+        .all
+        .ended(0, what, Ending::Lost, at(service_test.now));
+    service_test.passes(0);
+    let failover = service_test.all.get(0).unwrap().failover().unwrap();
     assert_eq!(failover.waits_for, Some(1));
-    assert_eq!(trial.asks(2), "any", "the second standby is left alone");
+    assert_eq!(
+        service_test.asks(2),
+        "any",
+        "the second standby is left alone"
+    );
 }
 
 #[test]
 fn a_failure_tries_its_own_host_before_the_failover() {
-    let mut trial = Trial::running(terms(1, 1));
-    trial.ends(0, Ending::Failure);
-    assert_eq!(trial.asks(0), "h0");
-    assert_eq!(trial.asks(1), "any");
-    trial.passes(5_001);
+    let mut service_test = ServiceTest::running(terms(1, 1));
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(service_test.asks(0), "h0");
+    assert_eq!(service_test.asks(1), "any");
+    service_test.passes(5_001);
     assert_eq!(
-        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        (service_test.asks(0).as_str(), service_test.asks(1).as_str()),
         ("nothing", "nothing")
     );
-    trial.is_gone(1);
-    assert_eq!(trial.asks(0), "h1");
+    service_test.is_gone(1);
+    assert_eq!(service_test.asks(0), "h1");
 }
 
 #[test]
 fn a_failover_does_not_choose_an_expired_host_again() {
-    let mut trial = Trial::running(terms(1, 2));
-    trial.is_taken_off(0);
-    trial.is_gone(1);
-    assert_eq!(trial.asks(0), "h1");
-    trial.passes(5_001);
+    let mut service_test = ServiceTest::running(terms(1, 2));
+    service_test.is_taken_off(0);
+    service_test.is_gone(1);
+    assert_eq!(service_test.asks(0), "h1");
+    service_test.passes(5_001);
     assert_eq!(
-        (trial.asks(0).as_str(), trial.asks(2).as_str()),
+        (service_test.asks(0).as_str(), service_test.asks(2).as_str()),
         ("nothing", "nothing")
     );
-    trial.is_gone(2);
-    assert_eq!(trial.asks(0), "h2");
-    trial.passes(5_001);
-    assert_eq!(trial.asks(0), "any", "all of them are used");
+    service_test.is_gone(2);
+    assert_eq!(service_test.asks(0), "h2");
+    service_test.passes(5_001);
+    assert_eq!(service_test.asks(0), "any", "all of them are used");
     // The first standby runs on its old host again; it stays used.
-    trial.runs(1, "h1");
+    service_test.runs(1, "h1");
     let lost = (id("alc_late"), host("h7"));
-    trial
-        .all
-        .ended(0, (&lost.0, &lost.1), Ending::LaunchFailed, at(trial.now));
-    assert_eq!(trial.asks(0), "any", "the failover has forgotten nothing");
-    trial.runs(0, "h8");
-    trial.is_taken_off(0);
-    assert_eq!(trial.asks(1), "nothing", "a new one may use it");
+    service_test.all.ended(
+        0,
+        (&lost.0, &lost.1),
+        Ending::LaunchFailed,
+        at(service_test.now),
+    );
+    assert_eq!(
+        service_test.asks(0),
+        "any",
+        "the failover has forgotten nothing"
+    );
+    service_test.runs(0, "h8");
+    service_test.is_taken_off(0);
+    assert_eq!(service_test.asks(1), "nothing", "a new one may use it");
 }
 
 #[test]
 fn a_failed_launch_starts_a_failover() {
-    let mut trial = Trial::running(terms(1, 1));
-    trial.ends(1, Ending::LaunchFailed);
-    assert_eq!(trial.asks(1), "any");
-    trial.runs(1, "h1");
-    trial.ends(0, Ending::LaunchFailed);
+    let mut service_test = ServiceTest::running(terms(1, 1));
+    service_test.ends(1, Ending::LaunchFailed);
+    assert_eq!(service_test.asks(1), "any");
+    service_test.runs(1, "h1");
+    service_test.ends(0, Ending::LaunchFailed);
     assert_eq!(
-        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        (service_test.asks(0).as_str(), service_test.asks(1).as_str()),
         ("nothing", "nothing")
     );
 }
 
 #[test]
 fn an_expired_standby_accepts_any_host() {
-    let mut trial = Trial::running(terms(1, 1));
-    trial.ends(1, Ending::Failure);
-    assert_eq!(trial.asks(1), "h1");
-    trial.passes(5_001);
-    assert_eq!(trial.asks(1), "any");
+    let mut service_test = ServiceTest::running(terms(1, 1));
+    service_test.ends(1, Ending::Failure);
+    assert_eq!(service_test.asks(1), "h1");
+    service_test.passes(5_001);
+    assert_eq!(service_test.asks(1), "any");
 }
 
 #[test]
 fn a_standby_that_does_not_stop_is_skipped() {
-    let mut trial = Trial::running(terms(1, 2));
-    trial.is_taken_off(0);
-    trial.passes(600_000);
-    assert_eq!(trial.asks(1), "any", "believed to run");
-    assert_eq!(trial.asks(2), "nothing", "the next choice");
+    let mut service_test = ServiceTest::running(terms(1, 2));
+    service_test.is_taken_off(0);
+    service_test.passes(600_000);
+    assert_eq!(service_test.asks(1), "any", "believed to run");
+    assert_eq!(service_test.asks(2), "nothing", "the next choice");
 }
 
 #[test]
 fn two_standbys_on_one_host_fail_the_service() {
-    let mut trial = Trial::running(terms(1, 2));
-    trial.runs(2, "h1");
-    trial.is_taken_off(0);
-    assert!(matches!(trial.all.end(), Some(End::Failed(why)) if why.contains("must never be")));
+    let mut service_test = ServiceTest::running(terms(1, 2));
+    service_test.runs(2, "h1");
+    service_test.is_taken_off(0);
+    assert!(
+        matches!(service_test.all.end(), Some(End::Failed(why)) if why.contains("must never be"))
+    );
 }
 
 #[test]
 fn a_failover_outlives_the_manager() {
-    let mut trial = Trial::running(terms(1, 2));
-    trial.is_taken_off(0);
-    let failover = trial.all.get(0).unwrap().failover().cloned();
+    let mut service_test = ServiceTest::running(terms(1, 2));
+    service_test.is_taken_off(0);
+    let failover = service_test.all.get(0).unwrap().failover().cloned();
     let mut all = Processors::new(terms(1, 2));
     all.restore(0, (None, None), failover);
     for slot in 0..3 {
         all.restore_host(slot, host(&format!("h{slot}")));
     }
     all.begin(at(0));
-    let mut after = Trial {
+    let mut after = ServiceTest {
         all,
         now: 0,
         born: 90,

@@ -23,26 +23,29 @@ fn numbers_and_places_are_one_to_one() {
 
 #[test]
 fn an_expired_request_for_the_source_host_accepts_any_host() {
-    let mut trial = Trial::running(terms(1, 0));
-    trial.ends(0, Ending::Restarted);
-    trial.passes(5_000);
-    assert_eq!(trial.asks(0), "h0", "not before it took longer");
-    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), Some(5_001));
-    trial.passes(1);
-    assert_eq!(trial.asks(0), "any");
+    let mut service_test = ServiceTest::running(terms(1, 0));
+    service_test.ends(0, Ending::Restarted);
+    service_test.passes(5_000);
+    assert_eq!(service_test.asks(0), "h0", "not before it took longer");
+    assert_eq!(
+        service_test.all.due_ms(PATIENCE, service_test.now),
+        Some(5_001)
+    );
+    service_test.passes(1);
+    assert_eq!(service_test.asks(0), "any");
 }
 
 #[test]
 fn a_spare_host_serves_an_expired_request() {
     // Without host affinity the request names no host; any host satisfies it.
-    let mut trial = Trial::running(terms(1, 0));
-    trial.ends(0, Ending::Failure);
-    trial.passes(5_001);
-    trial.runs(0, "spare");
-    assert_eq!(trial.state(0), State::Running);
-    trial.ends(0, Ending::Failure);
+    let mut service_test = ServiceTest::running(terms(1, 0));
+    service_test.ends(0, Ending::Failure);
+    service_test.passes(5_001);
+    service_test.runs(0, "spare");
+    assert_eq!(service_test.state(0), State::Running);
+    service_test.ends(0, Ending::Failure);
     assert_eq!(
-        trial.asks(0),
+        service_test.asks(0),
         "spare",
         "locality was rewritten by the start"
     );
@@ -50,48 +53,52 @@ fn a_spare_host_serves_an_expired_request() {
 
 #[test]
 fn an_expired_request_without_a_spare_accepts_any_host() {
-    let mut trial = Trial::running(terms(1, 0));
-    trial.ends(0, Ending::Failure);
-    trial.passes(5_001);
+    let mut service_test = ServiceTest::running(terms(1, 0));
+    service_test.ends(0, Ending::Failure);
+    service_test.passes(5_001);
     for _ in 0..100 {
-        assert_eq!(trial.asks(0), "any");
-        assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None, "no tight loop");
-        trial.passes(60_000);
+        assert_eq!(service_test.asks(0), "any");
+        assert_eq!(
+            service_test.all.due_ms(PATIENCE, service_test.now),
+            None,
+            "no tight loop"
+        );
+        service_test.passes(60_000);
     }
 }
 
 #[test]
 fn without_affinity_a_request_waits_without_timeout() {
-    let mut trial = Trial::new(Terms {
+    let mut service_test = ServiceTest::new(Terms {
         host_affinity: false,
         ..terms(1, 0)
     });
-    trial.passes(1_000_000);
-    assert_eq!(trial.asks(0), "any");
-    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None);
-    assert!(trial.all.take_events().is_empty(), "no log flood");
+    service_test.passes(1_000_000);
+    assert_eq!(service_test.asks(0), "any");
+    assert_eq!(service_test.all.due_ms(PATIENCE, service_test.now), None);
+    assert!(service_test.all.take_events().is_empty(), "no log flood");
 }
 
 #[test]
 fn a_restart_adopts_running_processes_without_new_requests() {
-    let mut trial = Trial::new(terms(1, 1));
-    trial.runs(0, "h4");
-    trial.runs(1, "h5");
-    assert!(trial.all.is_healthy());
-    assert_eq!(trial.asks(0), "h4");
-    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None);
+    let mut service_test = ServiceTest::new(terms(1, 1));
+    service_test.runs(0, "h4");
+    service_test.runs(1, "h5");
+    assert!(service_test.all.is_healthy());
+    assert_eq!(service_test.asks(0), "h4");
+    assert_eq!(service_test.all.due_ms(PATIENCE, service_test.now), None);
 }
 
 #[test]
 fn with_affinity_off_nothing_names_a_host() {
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(Terms {
         host_affinity: false,
         ..terms(1, 1)
     });
-    assert_eq!(trial.asks(0), "any");
-    trial.is_taken_off(0);
+    assert_eq!(service_test.asks(0), "any");
+    service_test.is_taken_off(0);
     assert_eq!(
-        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        (service_test.asks(0).as_str(), service_test.asks(1).as_str()),
         ("any", "any")
     );
 }

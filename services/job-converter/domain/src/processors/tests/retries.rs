@@ -22,9 +22,9 @@ fn zero_retries_exhaust_at_the_first_failure() {
         retries: Some(retries(0)),
         ..terms(2, 0)
     };
-    let mut trial = Trial::running(none.clone());
-    trial.ends(0, Ending::Failure);
-    assert!(matches!(trial.all.end(), Some(End::Failed(_))));
+    let mut service_test = ServiceTest::running(none.clone());
+    service_test.ends(0, Ending::Failure);
+    assert!(matches!(service_test.all.end(), Some(End::Failed(_))));
     let may_continue = Terms {
         retries: Some(Retries {
             fail_service: false,
@@ -32,11 +32,14 @@ fn zero_retries_exhaust_at_the_first_failure() {
         }),
         ..none
     };
-    let mut trial = Trial::running(may_continue);
-    trial.ends(0, Ending::Failure);
-    assert_eq!((trial.state(0), trial.all.end()), (State::Failed, None));
-    assert_eq!(trial.asks(0), "nothing");
-    assert!(!trial.all.is_healthy(), "it stays unhealthy");
+    let mut service_test = ServiceTest::running(may_continue);
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(
+        (service_test.state(0), service_test.all.end()),
+        (State::Failed, None)
+    );
+    assert_eq!(service_test.asks(0), "nothing");
+    assert!(!service_test.all.is_healthy(), "it stays unhealthy");
 }
 
 #[test]
@@ -67,7 +70,7 @@ fn only_the_gap_to_the_previous_failure_counts() {
 
 #[test]
 fn an_exhausted_processor_keeps_its_record() {
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(Terms {
         retries: Some(Retries {
             fail_service: false,
             ..retries(2)
@@ -76,15 +79,18 @@ fn an_exhausted_processor_keeps_its_record() {
         ..terms(1, 0)
     });
     for expected in [1, 2] {
-        trial.ends(0, Ending::Failure);
-        assert_eq!(trial.all.get(0).unwrap().record().unwrap().count, expected);
-        trial.runs(0, "h0");
-        trial.passes(1_000);
+        service_test.ends(0, Ending::Failure);
+        assert_eq!(
+            service_test.all.get(0).unwrap().record().unwrap().count,
+            expected
+        );
+        service_test.runs(0, "h0");
+        service_test.passes(1_000);
     }
-    let before = trial.all.get(0).unwrap().record().copied();
-    trial.ends(0, Ending::Failure);
-    assert_eq!(trial.state(0), State::Failed);
-    assert_eq!(trial.all.get(0).unwrap().record().copied(), before);
+    let before = service_test.all.get(0).unwrap().record().copied();
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(service_test.state(0), State::Failed);
+    assert_eq!(service_test.all.get(0).unwrap().record().copied(), before);
 }
 
 #[test]
@@ -103,33 +109,36 @@ fn only_the_last_retry_on_one_host_is_delayed() {
     assert_eq!(delay(6, true), 0);
     assert_eq!(delay(7, false), 0);
     assert_eq!(delay(7, true), 360_000 + SKEW_MS);
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(Terms {
         retries: Some(retries(1)),
         ..terms(1, 0)
     });
-    trial.ends(0, Ending::Failure);
-    assert_eq!(trial.asks(0), "nothing");
-    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), Some(361_000));
-    trial.passes(361_000);
-    assert_eq!(trial.asks(0), "h0");
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(service_test.asks(0), "nothing");
+    assert_eq!(
+        service_test.all.due_ms(PATIENCE, service_test.now),
+        Some(361_000)
+    );
+    service_test.passes(361_000);
+    assert_eq!(service_test.asks(0), "h0");
     // The timeout starts when the retry may be served.
-    trial.passes(5_000);
-    assert_eq!(trial.asks(0), "h0");
-    trial.passes(1);
-    assert_eq!(trial.asks(0), "any");
+    service_test.passes(5_000);
+    assert_eq!(service_test.asks(0), "h0");
+    service_test.passes(1);
+    assert_eq!(service_test.asks(0), "any");
 }
 
 #[test]
 fn a_retry_requests_the_last_host_or_any() {
-    let mut trial = Trial::running(terms(1, 0));
-    trial.ends(0, Ending::Failure);
-    assert_eq!(trial.asks(0), "h0");
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(terms(1, 0));
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(service_test.asks(0), "h0");
+    let mut service_test = ServiceTest::running(Terms {
         host_affinity: false,
         ..terms(1, 0)
     });
-    trial.ends(0, Ending::Failure);
-    assert_eq!(trial.asks(0), "any");
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(service_test.asks(0), "any");
 }
 
 #[test]
@@ -155,51 +164,54 @@ fn a_delay_outlives_the_manager() {
 
 #[test]
 fn a_service_with_a_failed_processor_ends_failed() {
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(Terms {
         retries: Some(Retries {
             fail_service: false,
             ..retries(0)
         }),
         ..terms(2, 0)
     });
-    trial.ends(0, Ending::Failure);
-    trial.ends(1, Ending::Completed);
-    assert!(matches!(trial.all.end(), Some(End::Failed(_))));
+    service_test.ends(0, Ending::Failure);
+    service_test.ends(1, Ending::Completed);
+    assert!(matches!(service_test.all.end(), Some(End::Failed(_))));
 }
 
 #[test]
 fn a_service_without_retries_restarts_for_ever() {
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(Terms {
         retries: None,
         host_affinity: false,
         ..terms(1, 0)
     });
     for ending in [Ending::Completed, Ending::Failure] {
         for _ in 0..50 {
-            trial.ends(0, ending);
-            assert_eq!((trial.asks(0).as_str(), trial.all.end()), ("any", None));
-            trial.runs(0, "h0");
+            service_test.ends(0, ending);
+            assert_eq!(
+                (service_test.asks(0).as_str(), service_test.all.end()),
+                ("any", None)
+            );
+            service_test.runs(0, "h0");
         }
     }
 }
 
 #[test]
 fn a_failed_processor_that_is_placed_again_clears_its_record() {
-    let mut trial = Trial::running(Terms {
+    let mut service_test = ServiceTest::running(Terms {
         retries: Some(Retries {
             fail_service: false,
             ..retries(1)
         }),
         ..terms(1, 1)
     });
-    trial.ends(0, Ending::Failure);
-    trial.runs(0, "h0");
-    trial.ends(0, Ending::Failure);
-    assert_eq!(trial.state(0), State::Failed);
-    trial.runs(0, "h9");
+    service_test.ends(0, Ending::Failure);
+    service_test.runs(0, "h0");
+    service_test.ends(0, Ending::Failure);
+    assert_eq!(service_test.state(0), State::Failed);
+    service_test.runs(0, "h9");
     assert_eq!(
-        (trial.state(0), trial.asks(0).as_str()),
+        (service_test.state(0), service_test.asks(0).as_str()),
         (State::Running, "h9")
     );
-    assert_eq!(trial.all.get(0).unwrap().record(), None);
+    assert_eq!(service_test.all.get(0).unwrap().record(), None);
 }
