@@ -303,7 +303,7 @@ impl Applications {
         let missing = || Refusal::NoSuchApplication(id.clone());
         let reported = self
             .partition
-            .tell(id, input, moment.now)
+            .apply(id, input, moment.now)
             .ok_or_else(missing)?;
         self.mark_dirty(id).all = true;
         let answer = answer(&reported);
