@@ -47,7 +47,7 @@ pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
 
 /// Queues that go drain; only what cannot be while work is there is refused (11.2).
 fn queues(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
-    let configured = Rules::of(policy).queues;
+    let configured = Rules::new(policy).queues;
     for (pool, (old, used)) in &in_use.queues {
         let at = pointer(&["pools", pool, "queues"]);
         let written = policy.pools.get(pool).and_then(|pool| pool.queues.as_ref());

@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     pub(crate) fn set_policy(&mut self, view: PolicyView) {
-        let rules = Arc::new(Rules::of(&view.policy));
+        let rules = Arc::new(Rules::new(&view.policy));
         let changed = self.snapshot_under(&rules);
         self.policy.rules = rules;
         self.snapshot.rework(|snapshot| *snapshot = changed);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::amounts::{Gigabytes, Limit, Milliseconds, Said};
+use crate::amounts::{Gigabytes, Given, Limit, Milliseconds};
 
 pub const FORMAT: &str = "hayward-scenario/1";
 
@@ -43,7 +43,7 @@ pub struct SettingsDocument {
     pub fragmentation_threshold: Option<u64>,
     pub defragmentation: Option<bool>,
     #[serde(default)]
-    pub global_allotment_gb: Said<Gigabytes>,
+    pub global_allotment_gb: Given<Gigabytes>,
     pub use_global_allotment: Option<bool>,
     pub reserve_overage_gb: Option<Gigabytes>,
     #[serde(alias = "node_reserved_gb")]
@@ -190,7 +190,7 @@ pub enum Event {
         #[serde(default)]
         work_remaining: Option<u64>,
         #[serde(default)]
-        time_per_item_ms: Said<Milliseconds>,
+        time_per_item_ms: Given<Milliseconds>,
         #[serde(default)]
         max_processes: Option<Limit>,
     },

@@ -16,14 +16,14 @@ use crate::{
     document::{Document, Event, Investment, Simulation},
     outcome::{self, Outcome, Shown},
     policy::{self, Defaults},
-    validate::Written,
+    validate::PolicyParts,
 };
 
 pub struct Fleet {
     pub snapshot: Snapshot,
     pub simulation: Simulation,
     pub defaults: Defaults,
-    pub written: Written,
+    pub written: PolicyParts,
     /// Reported memory in bytes, before the withheld part.
     pub reported: BTreeMap<NodeName, u64>,
     /// Time per item. The planner knows it from the first refresh on.
@@ -33,8 +33,8 @@ pub struct Fleet {
     pub cycle: u64,
     /// Cycle in which each process was placed.
     placed: BTreeMap<AllocationId, u64>,
-    /// Cycle in which each process was told to leave.
-    pub told: BTreeMap<AllocationId, u64>,
+    /// Cycle in which each process was ordered to leave.
+    pub ordered_at: BTreeMap<AllocationId, u64>,
     known: BTreeSet<WorkId>,
     /// Preemptions of the last hour (B5).
     hour: Hour,
@@ -48,7 +48,7 @@ impl Fleet {
         snapshot.tunables = policy::shipped();
         let mut defaults = Defaults::default();
         policy::settings(&document.settings, &mut snapshot, &mut defaults);
-        let written = Written {
+        let written = PolicyParts {
             nodepools: document.nodepools.clone(),
             classes: document.classes.clone(),
         };
@@ -63,7 +63,7 @@ impl Fleet {
             unknown_kinds: BTreeSet::new(),
             cycle: 0,
             placed: BTreeMap::new(),
-            told: BTreeMap::new(),
+            ordered_at: BTreeMap::new(),
             known: BTreeSet::new(),
             hour: Hour::default(),
             refused: BTreeSet::new(),
@@ -87,7 +87,7 @@ impl Fleet {
         let plan = FairShare.schedule(&self.snapshot);
         self.hour.receive(&self.snapshot, &plan.receipts);
         self.carry_out(&plan);
-        let outcome = outcome::of(self, &plan, shown);
+        let outcome = outcome::for_cycle(self, &plan, shown);
         self.snapshot.carried = plan.carried;
         self.known = self.snapshot.demand.keys().cloned().collect();
         Ok(outcome)
@@ -96,8 +96,8 @@ impl Fleet {
     /// Confirms departures.
     fn confirm_departures(&mut self) {
         let lag = self.simulation.release_lag_cycles;
-        let (told, cycle) = (&mut self.told, self.cycle);
-        let gone: Vec<AllocationId> = told
+        let (ordered_at, cycle) = (&mut self.ordered_at, self.cycle);
+        let gone: Vec<AllocationId> = ordered_at
             .iter()
             .filter(|(_, since)| since.saturating_add(lag) <= cycle)
             .map(|(id, _)| id.clone())
@@ -108,7 +108,7 @@ impl Fleet {
     }
 
     pub fn forget(&mut self, id: &AllocationId) {
-        self.told.remove(id);
+        self.ordered_at.remove(id);
         self.placed.remove(id);
         self.snapshot.allocations.remove(id);
     }
@@ -171,7 +171,8 @@ impl Fleet {
                 allocation.leaving = true;
                 allocation.purged |= vacate.purge;
                 if !before {
-                    self.told.insert(vacate.allocation.clone(), self.cycle);
+                    self.ordered_at
+                        .insert(vacate.allocation.clone(), self.cycle);
                 }
             }
         }
@@ -194,7 +195,7 @@ impl Fleet {
             if allocation.node == *node && !allocation.leaving && leaves(allocation) {
                 allocation.leaving = true;
                 allocation.purged = true;
-                self.told.insert(id.clone(), self.cycle);
+                self.ordered_at.insert(id.clone(), self.cycle);
             }
         }
     }

@@ -20,7 +20,7 @@ pub(super) enum Kind {
 impl Kind {
     pub const ALL: [Self; 3] = [Self::Nodepool, Self::Class, Self::User];
 
-    pub fn of(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         match word {
             "Nodepool" | "NodePool" => Some(Self::Nodepool),
             "Class" => Some(Self::Class),

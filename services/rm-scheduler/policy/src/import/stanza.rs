@@ -115,7 +115,7 @@ impl Parser<'_> {
                 return self.fault(line, format!("{} is outside of a stanza", sign(&other)));
             }
         };
-        let kind = Kind::of(&word);
+        let kind = Kind::from_word(&word);
         if kind.is_none() {
             let detail = format!("{word:?} starts no stanza: use Nodepool, Class or User");
             self.fault(line, detail);
@@ -180,7 +180,7 @@ impl Parser<'_> {
                 Some((_, Token::End)) => {}
                 Some((_, Token::Close)) => return pairs,
                 // The next stanza starts, so this one was not closed.
-                Some((_, Token::Word(key))) if Kind::of(&key).is_some() => {
+                Some((_, Token::Word(key))) if Kind::from_word(&key).is_some() => {
                     self.at = before;
                     break;
                 }

@@ -30,7 +30,7 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
     for (class_name, class) in definition_order::classes(policy) {
         name("classes", class_name, faults);
         alone(policy, class_name, class, faults);
-        match Lineage::of(policy, class_name) {
+        match Lineage::new(policy, class_name) {
             Ok(lineage) => {
                 attributes(class_name, class, &lineage, faults);
                 serving.extend(complete(policy, class_name, class, &lineage));
@@ -74,7 +74,7 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
             format!("must be at most {MAX_WEIGHT}"),
         );
     }
-    // A priority whose weights are 0 would divide by zero.
+    // A priority in which all weights are 0 would divide by zero.
     if class.weight == Some(0) {
         faults.say(&["classes", name, "weight"], "must be at least 1");
     }
@@ -113,7 +113,7 @@ fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults)
     let Some(policy) = lineage.policy() else {
         return;
     };
-    let said = [
+    let attributes = [
         ("weight", class.weight.is_some(), FairShare),
         ("debug", class.debug.is_some(), FairShare),
         (
@@ -136,8 +136,8 @@ fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults)
         ("max_processes", class.max_processes.is_some(), FixedShare),
         ("max_machines", class.max_machines.is_some(), Reserve),
     ];
-    for (attribute, said, allowed) in said {
-        if said && policy != allowed {
+    for (attribute, is_set, allowed) in attributes {
+        if is_set && policy != allowed {
             let detail = format!(
                 "is for {} classes, and this one is {}: remove it",
                 allowed.word(),
@@ -202,7 +202,7 @@ fn priorities(serving: &[Serving], faults: &mut Faults) {
     }
 }
 
-/// Checks that each policy in use has one default (3.4.11, 3.4.12).
+/// Checks that each policy in use has exactly one default class (3.4.11).
 fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
     let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {

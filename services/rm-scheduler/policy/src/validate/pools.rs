@@ -38,7 +38,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
 }
 
 /// Checks that the parent exists, that there is no cycle, and that only root pools have a quantum
-/// (3.4.3, 3.4.4).
+/// (3.4.3).
 fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     if let Some(quantum) = &pool.quantum {
         if pool.parent.is_some() {
@@ -135,7 +135,7 @@ fn sources(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// Checks that expressions compile and are unique (3.4.7, 3.4.8).
+/// Checks that expressions compile and are unique (3.4.7).
 fn patterns(policy: &Policy, faults: &mut Faults) {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, pool) in definition_order::pools(policy) {

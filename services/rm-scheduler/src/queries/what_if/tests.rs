@@ -30,7 +30,7 @@ fn ann() -> Requester {
 /// The shipped policy and two nodes of four.
 fn look() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
-    let rules = Rules::of(&Policy::default());
+    let rules = Rules::new(&Policy::default());
     rules.write(&mut snapshot);
     for name in ["n1", "n2"] {
         let node = Node {
@@ -260,7 +260,7 @@ fn a_submission_has_the_groups_of_its_user() {
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
     }
-    let look = FleetCopy::of(&snapshot, Arc::new(Rules::of(&Policy::default())));
+    let look = FleetCopy::of(&snapshot, Arc::new(Rules::new(&Policy::default())));
     assert_eq!(groups(&ann(), "ann", &look), ["dev"]);
     assert_eq!(groups(&operator(), "ben", &look), ["ops"]);
     assert!(groups(&operator(), "ann", &look).is_empty());
