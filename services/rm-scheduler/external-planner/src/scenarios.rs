@@ -468,7 +468,7 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
         );
     }
     let heard = fixture.known().heard.clone().unwrap();
-    let kept = |fixture: &Fixture| {
+    let relevant = |fixture: &Fixture| {
         relevant_notes(
             &fixture.snapshot,
             &Trees::new(&fixture.snapshot),
@@ -476,9 +476,9 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
             &heard,
         )
     };
-    assert_eq!(kept(&fixture), heard);
+    assert_eq!(relevant(&fixture), heard);
     fixture.demand("job_b").max_processes = 0;
-    assert_eq!(kept(&fixture), Heard::default(), "it lacks nothing now");
+    assert_eq!(relevant(&fixture), Heard::default(), "it lacks nothing now");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Such a node keeps its workers, because only the owner knows which are busy. Busy workers stay
 //! and count. An idle one does not count, so another worker is requested, and the owner gives the
-//! idle one back later. Nothing is released here (WP-4).
+//! idle one back later (WP-4).
 
 use std::collections::BTreeSet;
 

@@ -160,7 +160,7 @@ fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
     let told = &plan.verdicts["job_gang"];
     assert_eq!(told.reason, Reason::GangIncomplete);
     for words in [
-        "2 of the 3 processes it lacks fit; room for all of it is kept on nodes n0, n1 until ",
+        "2 of the 3 processes it lacks fit; space for all of it is reserved on nodes n0, n1 until ",
         "and what runs there goes on",
     ] {
         assert!(told.detail.contains(words), "{}", told.detail);
@@ -212,7 +212,7 @@ fn gangs_get_reservations_one_after_the_other() {
     assert_eq!(room.work.as_str(), "job_first");
     let told = &plan.verdicts["job_second"].detail;
     assert!(
-        told.contains("room is kept for the gang of work job_first"),
+        told.contains("space is reserved for the gang of work job_first"),
         "{told}"
     );
     // It lapses, and the other gang gets one.

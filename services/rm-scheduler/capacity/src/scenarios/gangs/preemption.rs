@@ -180,7 +180,7 @@ fn the_quota_of_a_gang_with_victims_stays_reserved() {
             let told = &plan.verdicts["job_single"];
             assert_eq!(told.reason, reason, "{}", told.detail);
             assert!(
-                told.detail.contains("kept for work that goes before it"),
+                told.detail.contains("reserved for work before it"),
                 "{}",
                 told.detail
             );
