@@ -36,7 +36,7 @@ pub struct Settings {
     pub max_blocked_percent: u64,
     /// Ready nodes of a pool that automatic blocks leave free of any block. Default 1.
     pub pool_floor: u64,
-    /// Milliseconds for which an automatic block is remembered; a repeated one lasts twice as long.
+    /// Milliseconds for which an automatic block is remembered; a repeated one is twice as long.
     /// Default 86,400,000, a day.
     pub backoff_memory_ms: u64,
     /// Longest duration of a repeated block, in milliseconds. Default 21,600,000, six hours. It is
@@ -55,7 +55,7 @@ pub struct Settings {
     /// Duration in milliseconds of an item without an end. Default 600,000: a forgotten block ends
     /// by itself, and a permanent one must be requested.
     pub default_duration_ms: u64,
-    /// Milliseconds for which an item stays whose end had already passed. Default 1,000, so that
+    /// Milliseconds for which an item stays if its end had already passed. Default 1,000, so that
     /// followers see it once.
     pub check_interval_ms: u64,
     /// Most keys in memory, remembered removals included; further items are refused (I25). Default

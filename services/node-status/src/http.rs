@@ -42,8 +42,7 @@ pub struct App {
     pub context: Arc<Context>,
     pub pool: PgPool,
     pub issuer: Arc<Issuer>,
-    /// Answers that contain a secret, kept in memory only so that a repeated request gets the same
-    /// one.
+    /// Answers that contain a secret, in memory only, so that a repeated request gets the same one.
     pub secret_answers: Arc<Memory>,
     /// Limit of wrong secrets.
     pub secret_attempts: Arc<SecretAttempts>,

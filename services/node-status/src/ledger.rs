@@ -2,9 +2,11 @@
 //! the time of each node's next check. Changes go to rows and to the publication `nodes` in one
 //! transaction.
 //!
-//! Invariants: a node is in `due` at most once, at its `due_ms`; `pools` counts exactly the nodes
-//! in `nodes`; the decision about a node holds only while the node is well and nothing about it is
-//! open.
+//! Invariants:
+//!
+//! * A node is in `due` at most once, at its `due_ms`.
+//! * `pools` counts exactly the nodes in `nodes`.
+//! * The decision about a node holds only while the node is well and nothing about it is open.
 
 mod enrolments;
 
@@ -35,7 +37,7 @@ pub struct Ledger {
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) pools: BTreeMap<String, PoolState>,
     pub(crate) due: BTreeSet<(u64, NodeName)>,
-    /// Pools whose silent nodes changed since their brake was last judged.
+    /// Pools with silent nodes that changed since their brake was last judged.
     pub(crate) dirty_pools: BTreeSet<String>,
     pub(crate) enrolments: Enrolments,
     /// Limits of the claims of each node with an enrolment limit (S15).

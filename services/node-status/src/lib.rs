@@ -9,7 +9,7 @@
 //! lost only by its silence, measured by the monotonic clock of this process, and never by an
 //! outage of this service.
 //!
-//! It never tells an agent what to run, and never looks at work.
+//! It never orders an agent to run anything, and knows no work.
 
 mod absorb;
 mod command;
@@ -73,7 +73,7 @@ const ABOUT: Description = Description {
 };
 /// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
-/// Most answers with a secret kept in memory.
+/// Most answers with a secret in memory.
 const MAX_SECRET_ANSWERS: usize = 1024;
 
 /// A running service.

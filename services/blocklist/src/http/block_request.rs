@@ -41,7 +41,7 @@ pub struct BlockRequestBody {
     evacuation: Option<Value>,
 }
 
-/// JSON of an api `BlockOrder`, not yet validated: an item whose key is in the path.
+/// JSON of an api `BlockOrder` before validation: an item without its key, which is in the path.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrderBody {

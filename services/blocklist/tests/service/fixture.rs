@@ -25,7 +25,7 @@ pub const PUBLICATION: &str = "/v1/blocks/publication";
 
 pub const ROOT: &str = "/v1/blocklist";
 
-pub struct World {
+pub struct Fixture {
     pub scheduler: Scheduler,
     running: Option<Running>,
     settings: Settings,
@@ -34,7 +34,7 @@ pub struct World {
     _database: TestDatabase,
 }
 
-impl World {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(Settings::default()).await
     }
@@ -74,7 +74,7 @@ impl World {
             rm_scheduler_url: scheduler.url.clone(),
             ..settings
         };
-        let mut world = Self {
+        let mut fixture = Self {
             scheduler,
             running: None,
             settings,
@@ -82,8 +82,8 @@ impl World {
             _keys: folder,
             _database: database,
         };
-        world.start().await;
-        world
+        fixture.start().await;
+        fixture
     }
 
     async fn start(&mut self) {
@@ -95,10 +95,10 @@ impl World {
 
     /// A fixture with this many ready nodes, known to the service.
     pub async fn of_machines(count: usize, settings: Settings) -> Self {
-        let world = Self::with(settings).await;
-        world.scheduler.has_machines(count);
-        world.knows(&format!("n{}", count - 1)).await;
-        world
+        let fixture = Self::with(settings).await;
+        fixture.scheduler.has_machines(count);
+        fixture.knows(&format!("n{}", count - 1)).await;
+        fixture
     }
 
     pub async fn knows(&self, node: &str) {
@@ -178,7 +178,7 @@ impl World {
         let _: Option<()> = self.operator().delete(&path).await.unwrap();
     }
 
-    pub async fn look(&self, what: &str) -> Result<BlockView, ClientError> {
+    pub async fn read_block(&self, what: &str) -> Result<BlockView, ClientError> {
         self.viewer().get(&format!("{ROOT}/{what}")).await
     }
 

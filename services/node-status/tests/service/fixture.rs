@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::scheduler::Scheduler;
 
-pub struct World {
+pub struct Fixture {
     pub running: Option<Running>,
     pub scheduler: Scheduler,
     shutdown: Shutdown,
@@ -30,7 +30,7 @@ pub struct World {
 
 pub const SECONDS: u64 = 1000;
 
-impl World {
+impl Fixture {
     /// No node loses contact, unless the test configures it.
     pub async fn calm() -> Self {
         Self::with(60 * SECONDS, 120 * SECONDS).await
@@ -80,7 +80,7 @@ impl World {
         };
         change(&mut settings);
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let mut world = Self {
+        let mut fixture = Self {
             running: None,
             scheduler,
             shutdown: Shutdown::new(),
@@ -89,8 +89,8 @@ impl World {
             database,
             _keys: folder,
         };
-        world.start().await;
-        world
+        fixture.start().await;
+        fixture
     }
 
     pub async fn start(&mut self) {
