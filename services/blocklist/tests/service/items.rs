@@ -29,7 +29,7 @@ async fn each_request_has_its_outcome() {
     assert_eq!(
         fixture.revision(),
         revision,
-        "nothing is written and no follower wakes up (B2)"
+        "nothing is written and no follower wakes up (BL-2)"
     );
 
     let evacuate = BlockRequest {

@@ -1,5 +1,4 @@
-//! Imports the configuration of DUCC: stanza files, node files and properties (sections 3.3 and 3.5
-//! of fair-share).
+//! Imports the configuration of DUCC: stanza files, node files and properties.
 //!
 //! The result is an ordinary policy document, checked by the same rules. Faults name the file and
 //! line they come from. A setting that has no effect in Hayward is accepted with a note.

@@ -1,4 +1,4 @@
-//! The rules of the policy document (fair-share, section 3).
+//! The rules of the policy document.
 //!
 //! [`read`] reads a document and returns a [`Policy`] or all its faults, each with a JSON pointer
 //! and a hint how to correct it. [`Rules::new`] applies inheritance, translates the policy for the

@@ -26,7 +26,7 @@ pub struct Document {
     pub cycles: Vec<CycleDocument>,
 }
 
-/// Settings of section 3.5. An absent one has its default.
+/// Settings of DUCC. An absent one has its default.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -62,8 +62,8 @@ pub struct SettingsDocument {
     /// Preemption budget (B5). If absent, that of the profile.
     pub preemption_pool_percent_per_hour: Option<u64>,
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// The other settings of section 3.5 are about heartbeats, files and recovery. They are read so
-    /// that settings can be copied as a whole, and have no effect.
+    /// The other settings of DUCC are about heartbeats, files and recovery. They are read so that
+    /// settings can be copied as a whole, and have no effect.
     pub eviction_policy: Option<String>,
     pub init_stability: Option<u64>,
     pub node_stability: Option<u64>,

@@ -149,13 +149,13 @@ fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
     users.flat_map(|user| user.work.iter()).collect()
 }
 
-/// The code of section 13.2 if the work waits.
+/// Code of the reason if the work waits.
 fn code(verdict: &Verdict) -> Option<String> {
     if !verdict.waits && !verdict.refused {
         return None;
     }
     let reason = match verdict.reason {
-        // Names that are not in section 13.2.
+        // Reasons without a code of their own.
         Reason::AllBlocked | Reason::KeptApart => Reason::ResourcesExhausted,
         Reason::Satisfied
         | Reason::InitializationCap

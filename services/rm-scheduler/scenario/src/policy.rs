@@ -27,7 +27,7 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// The defaults of section 3.5.
+    /// The defaults of DUCC.
     fn default() -> Self {
         Self {
             reserved_bytes: 0,
@@ -39,7 +39,7 @@ impl Default for Defaults {
     }
 }
 
-/// The defaults of section 3.5.
+/// The defaults of DUCC.
 pub fn shipped() -> Tunables {
     Tunables {
         initialization_cap: 1,

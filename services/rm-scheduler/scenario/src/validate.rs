@@ -1,5 +1,5 @@
 //! Validates the policy of a scenario by the rules of `PUT /v1/policy` and `hayward policy check`,
-//! and reports all faults at once (3.4).
+//! and reports all faults at once.
 //!
 //! A scenario may leave out default classes, and nodes of a pool, because nodes appear when they
 //! report. An attribute that the policy of a class does not use has no effect.
@@ -64,7 +64,7 @@ impl PolicyParts {
         faults
     }
 
-    /// Names that appear twice (3.4.2).
+    /// Names that appear twice.
     fn twice(&self) -> Vec<String> {
         let pools = self.nodepools.iter().map(|pool| pool.name.as_str());
         let classes = self.classes.iter().map(|class| class.name.as_str());

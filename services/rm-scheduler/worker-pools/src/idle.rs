@@ -172,7 +172,11 @@ mod tests {
         });
         platform.start(3).unwrap();
         mark(&mut platform, &[]);
-        assert_eq!(platform.numbers(), (0, 0, 3), "one more than the size, W4");
+        assert_eq!(
+            platform.numbers(),
+            (0, 0, 3),
+            "one more than the size, WP-4"
+        );
         assert_eq!(platform.pool.wants().len(), 3);
     }
 

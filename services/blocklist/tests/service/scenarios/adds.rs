@@ -33,7 +33,7 @@ async fn a_repeated_put_is_no_event() {
     let revision = fixture.revision();
     let (status, answer) = fixture.order("nodes/k1", &mark(60_000)).await;
     assert_eq!((status, answer.outcome), (200, BlockOutcome::None));
-    assert_eq!(fixture.revision(), revision, "B2");
+    assert_eq!(fixture.revision(), revision, "BL-2");
     assert!(fixture.changes(revision).await.changes.is_empty());
 }
 

@@ -51,7 +51,7 @@ async fn a_mark_stays_published_for_every_follower() {
     let marks = published
         .values()
         .all(|entry| entry.action == BlockAction::Mark);
-    assert!(marks, "running work is not ordered to leave (B4)");
+    assert!(marks, "running work is not ordered to leave (BL-4)");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +99,7 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
     assert_eq!(
         (again.total, again.in_force),
         (0, None),
-        "B5: that was for the number before"
+        "BL-5: that was for the number before"
     );
 }
 

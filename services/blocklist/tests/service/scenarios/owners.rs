@@ -47,7 +47,7 @@ async fn a_stale_copy_revives_nothing_and_a_new_item_does() {
     let stale = announce(&fixture, "detector:disks", copy.clone()).await;
     assert_eq!((stale.stale, stale.added), (1, 0), "19");
     assert_eq!(stale.results[0].reason.as_deref(), Some("STALE_COPY"));
-    assert_eq!(refusal(fixture.read_block("nodes/k3").await).0, 404, "B6");
+    assert_eq!(refusal(fixture.read_block("nodes/k3").await).0, 404, "BL-6");
     let (status, fresh) = fixture.order("nodes/k3", &mark(60_000)).await;
     assert_eq!((status, fresh.item.unwrap().removal_no), (201, 1), "20");
 }
@@ -99,7 +99,7 @@ async fn a_disabled_blocklist_is_empty() {
         .restart_with(|settings| settings.enabled = false)
         .await;
     assert!(
-        until("B10: nothing is published", async || {
+        until("BL-10: nothing is published", async || {
             fixture.published().await.is_empty().then_some(true)
         })
         .await

@@ -69,7 +69,7 @@ async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
     assert_eq!(
         fixture.overview().await.nodes.len(),
         2,
-        "B9, and nothing changed"
+        "BL-9, and nothing changed"
     );
 
     let (status, answer) = fixture.order("nodes/n3", &mark(60_000)).await;

@@ -22,7 +22,7 @@ async fn an_end_unblocks_once() {
     assert_eq!(
         answer,
         [(ChangeKind::Unblocked, Some(ChangeReason::Expired))],
-        "B8"
+        "BL-8"
     );
     assert!(fixture.published().await.is_empty());
     assert!(fixture.overview().await.nodes.is_empty());
@@ -75,7 +75,7 @@ async fn a_zero_duration_does_nothing_for_a_strategy_and_has_one_effect_for_an_o
     let answer = announce(&fixture, "detector:disks", nothing).await;
     assert_eq!((answer.unchanged, answer.added), (1, 0));
     assert_eq!(answer.results[0].reason.as_deref(), Some("ZERO_DURATION"));
-    assert_eq!(fixture.revision(), revision, "B2");
+    assert_eq!(fixture.revision(), revision, "BL-2");
     let (status, added) = fixture.order("nodes/k1", &mark(0)).await;
     assert_eq!((status, added.outcome), (201, BlockOutcome::Added));
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);

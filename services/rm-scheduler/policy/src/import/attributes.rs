@@ -136,7 +136,6 @@ impl Reading<'_, '_> {
             ],
             "",
         );
-        // 3.4.3
         if let Some(parent) = &self.stanza.parent {
             let detail = format!("write `parent = {parent}` inside: a pool names it there");
             self.fault(self.stanza.line, detail);

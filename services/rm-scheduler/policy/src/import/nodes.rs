@@ -27,7 +27,6 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
                 import.fault(&stanza.file, *line, detail);
                 continue;
             };
-            // 3.4.6
             if let Some(first) = owners.insert(file, stanza) {
                 let (name, first) = (&stanza.name, &first.name);
                 let detail = format!("{name}: pool {first} has the node file {file} already");
@@ -45,7 +44,6 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
         };
         let line = stanza.pairs.get(key).map_or(stanza.line, |(line, _)| *line);
         let Some(text) = (import.node_file)(file) else {
-            // 3.4.7
             let detail = format!("{}: there is no node file {file}", stanza.name);
             import.fault(&stanza.file, line, detail);
             continue;
@@ -68,7 +66,7 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
     }
 }
 
-/// Reads an expression file (3.4.7).
+/// Reads an expression file.
 fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) {
     let found: Vec<(usize, &str)> = lines(text).collect();
     let [(line, pattern)] = found.as_slice() else {

@@ -103,7 +103,7 @@ impl Parser<'_> {
         });
     }
 
-    /// Parses a stanza: a name, `{` and `}` (3.4.1).
+    /// Parses a stanza: a name, `{` and `}`.
     fn stanza(&mut self) {
         let Some((line, token)) = self.next() else {
             return;
@@ -193,7 +193,7 @@ impl Parser<'_> {
         pairs
     }
 
-    /// A key has a value and appears once (3.4.1).
+    /// A key has a value and appears once.
     fn pair(
         &mut self,
         line: usize,

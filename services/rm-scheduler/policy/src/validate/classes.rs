@@ -47,7 +47,7 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
     defaults(&serving, needs_defaults && !broken, faults);
 }
 
-/// Reports a parent that does not exist (3.4.9).
+/// Reports a parent that does not exist.
 fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
     let at = ["classes", name, "parent"];
     match fault {
@@ -63,7 +63,6 @@ fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
 
 /// Checks the attributes of a class that do not depend on inheritance.
 fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
-    // 3.4.11
     if class.is_abstract && class.default {
         let detail = "a template cannot serve work: use a class that is not abstract";
         faults.say(&["classes", name, "default"], detail);
@@ -107,7 +106,7 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
     }
 }
 
-/// Checks that the policy of the class allows its attributes (3.4.10).
+/// Checks that the policy of the class allows its attributes.
 fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     use SharePolicy::{FairShare, FixedShare, Reserve};
     let Some(policy) = lineage.policy() else {
@@ -163,7 +162,7 @@ fn complete<'a>(
     })
 }
 
-/// Reports a missing policy or pool (3.4.9).
+/// Reports a missing policy or pool.
 fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     let pools = || one_of(policy.pools.keys().map(String::as_str));
     match (lineage.pool(), class.pool.as_deref()) {
@@ -185,7 +184,7 @@ fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, fau
     }
 }
 
-/// Checks that classes of equal priority have the same policy, in all trees (3.4.13).
+/// Checks that classes of equal priority have the same policy, in all trees.
 fn priorities(serving: &[Serving], faults: &mut Faults) {
     let mut found: BTreeMap<i64, &Serving> = BTreeMap::new();
     for class in serving {
@@ -202,7 +201,7 @@ fn priorities(serving: &[Serving], faults: &mut Faults) {
     }
 }
 
-/// Checks that each policy in use has exactly one default class (3.4.11).
+/// Checks that each policy in use has exactly one default class.
 fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
     let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {
