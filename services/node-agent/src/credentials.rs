@@ -77,7 +77,7 @@ impl Renewal {
         })
     }
 
-    pub async fn keep(self, shutdown: Shutdown) {
+    pub async fn run(self, shutdown: Shutdown) {
         loop {
             if let Err(error) = self.renew_if_due().await {
                 tracing::warn!(error = format!("{error:#}"), "the token is not renewed yet");
