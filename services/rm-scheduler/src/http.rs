@@ -1,4 +1,4 @@
-//! The routes of rm-scheduler: a table of contents.
+//! The routes of rm-scheduler.
 
 mod admission;
 mod allocations;
@@ -36,13 +36,13 @@ pub const ABOUT: Description = Description {
     text: "Decides who gets which room on which node, and says why.",
 };
 
-/// What handlers are given.
+/// State of the handlers.
 #[derive(Clone)]
 pub struct Api {
     pub handle: Handle<Command>,
     pub context: Arc<Context>,
     pub pool: PgPool,
-    /// Signs the tokens of owners of pools.
+    /// Signs the tokens of pool owners.
     pub issuer: Arc<Issuer>,
 }
 
@@ -93,7 +93,7 @@ fn described() -> OpenApiRouter<Api> {
     admit(routes, admission::TABLE)
 }
 
-/// The description of the routes, as it is kept in `openapi/rm-scheduler.json`.
+/// The OpenAPI description, as in `openapi/rm-scheduler.json`.
 pub fn golden() -> String {
     let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
     let mut document = described().into_openapi();

@@ -1,5 +1,5 @@
-//! The invariants that rm-scheduler can see (section 1 of the reliability rules). The rules
-//! themselves are pure and live in the domain crate; here they are given the working set.
+//! The invariants that rm-scheduler checks on itself. The rules are pure and live in the domain
+//! crate; here they get the working set.
 
 use hayward_publication::invariants::{Findings, Look};
 use hayward_publication::{Handle, Moment};
@@ -46,7 +46,7 @@ impl Ledger {
         }
     }
 
-    /// I2, I10, I16.
+    /// Balance of accounts, and with the first full input also over-commitment and blocked nodes.
     fn check_allocations(&self) -> Vec<Timed> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
         let mut findings = vec![timed(|| self.accounts_balance())];
@@ -80,7 +80,7 @@ impl Ledger {
         monitor::accounts_balance(&live, &[planned, indexed])
     }
 
-    /// I20, I21.
+    /// Truth of explanations, and no idle capacity that waiting work could use.
     fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<Timed> {
         let rules = [monitor::EXPLAINED, monitor::CONSERVING];
         let unknown = |why: &str| {
@@ -110,7 +110,7 @@ impl Ledger {
     }
 }
 
-/// I25: what is kept for readers.
+/// Bounds of what is kept for readers (I25).
 fn bounds(view: &SharedView) -> Vec<Bound> {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     vec![

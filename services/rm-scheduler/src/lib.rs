@@ -1,10 +1,11 @@
-//! rm-scheduler owns queues, accounts and allocations; it decides who gets what where.
+//! rm-scheduler owns queues, accounts and allocations. It decides which work gets how much, and on
+//! which node.
 //!
-//! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`, and publishes
-//! `allocations`, `verdicts`, and for placements `processors` and `closed`. A round is: absorb,
-//! plan, check, commit. Planning is pure and lives in the domain crate; this crate keeps the
-//! snapshot up to date, asks planners outside between rounds, and carries plans out. It starts
-//! nothing, talks to no agent, and never looks inside a process.
+//! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`. It publishes `allocations`
+//! and `verdicts`, and for placements `processors` and `closed`. A round absorbs, plans, checks and
+//! commits. Planning is pure and lives in the domain crate. This crate keeps the snapshot up to
+//! date, asks external planners between rounds and carries plans out. It starts no process, talks
+//! to no agent and never reads from inside a process.
 
 mod absorb;
 mod command;
@@ -55,7 +56,7 @@ pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Connections: the committer's, one for who reads a kept round, and one to spare.
+/// Connections: one of the committer, one for reading recorded rounds, one spare.
 const CONNECTIONS: u32 = 3;
 
 /// A started rm-scheduler.
@@ -67,7 +68,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for the shutdown, then ends in order: no more requests, last commit, lease back.
+    /// Waits for the shutdown. Then it stops taking requests, commits a last time and returns the
+    /// lease.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let served = self.server.await?;
         self.committer.stop().await;
@@ -86,10 +88,11 @@ const PUBLISHED: &[&str] = &[
     policy::POLICY,
 ];
 
-/// Starts the service: database, committer, followers, routes, in this order.
+/// Starts database, committer, followers and routes, in this order.
 ///
 /// # Errors
-/// When a setting is wrong or missing, or the address is taken.
+///
+/// A setting is wrong or missing, or the address is taken.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let keys = settings.frame.open_keys()?;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
@@ -106,7 +109,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
-        looks: snapshot_reads::SnapshotReads::default(),
+        snapshot_reads: snapshot_reads::SnapshotReads::default(),
         pools: worker_pools::PoolEventSignal::default(),
         questions,
     });

@@ -1,5 +1,5 @@
-//! What rm-scheduler tells a collector of the fleet (T6): what happens is counted where it happens,
-//! what there is is read off the working set now and then. Nothing here decides anything.
+//! Metrics of rm-scheduler. Events are counted as they happen. Gauges are computed from the working
+//! set now and then (T6).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,14 +28,14 @@ use crate::queries::view::NewestRound;
 use crate::round::timing;
 use crate::store::Rows;
 
-/// Users that are told by name (T3).
+/// Users with a name in metrics; all others share one series (T3).
 const USERS: usize = 50;
-/// All the others.
+/// The series of all other users.
 const OTHER: &str = "other";
-/// A class or a pool that is not known.
+/// An unknown class or pool.
 const UNKNOWN: &str = "unknown";
 
-/// A word as the wire has it: of a variant that holds something, its name.
+/// The name of an enum variant on the wire.
 fn wire_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -65,7 +65,7 @@ pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
     catalogue::ROUND_PLACEMENTS.add(1, &attributes);
 }
 
-/// The life of an allocation, as its trace describes it.
+/// The trace span of an allocation.
 pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> Beginning {
     Beginning::new(NAME, "allocation")
         .with("hayward.allocation.id", id.to_string())
@@ -79,7 +79,8 @@ pub(crate) fn count_vacate(reason: VacateReason) {
     catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::LEAVES.is(wire_name(&reason))]);
 }
 
-/// Who had to give way to whom within the hour, so that it is seen when it goes back and forth.
+/// Pairs of preempted and benefiting work within the last hour. They reveal work that preempts back
+/// and forth.
 #[derive(Debug, Default)]
 pub(crate) struct PreemptionPairs {
     newest: VecDeque<(i64, WorkId, WorkId)>,
@@ -110,7 +111,7 @@ impl PreemptionPairs {
         }
     }
 
-    /// Something was taken back: what is lost with it, and whether it had been the other way round.
+    /// Counts the work lost by a preemption, and whether the pair was the other way round before.
     pub fn note(&mut self, receipt: &Receipt) {
         let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
         catalogue::PREEMPTION_LOST.add(lost, &[]);
@@ -164,7 +165,7 @@ pub(crate) fn count_end(
     if let (Some(exit), None) = (exit, entry.running_since) {
         let outcome = match exit.cause {
             ExitCause::LaunchFailed | ExitCause::LaunchUnknown | ExitCause::Node => "failed",
-            // It ended before the news of its start came.
+            // It ended before its start was reported.
             _ => "started",
         };
         let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
@@ -174,7 +175,7 @@ pub(crate) fn count_end(
     end_trace_of(record, cause, batch);
 }
 
-/// The last of its life (T5): it is over once that is committed.
+/// Ends the trace of an allocation with the commit (T5).
 pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
     let Some(life) = timing::life(held) else {
         return;
@@ -185,7 +186,7 @@ pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mu
         part.with("hayward.allocation.id", entry.id.to_string())
     };
     if entry.launch.is_none() {
-        // Nothing was started, so nobody else saw anything of it.
+        // Without a launch, no other service traces it.
         part("held")
             .at(trace::at(entry.granted_at))
             .end_at(trace::now());
@@ -200,7 +201,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-/// What gauges are computed from.
+/// Inputs of the gauges.
 pub(crate) struct GaugeInputs<'a> {
     pub snapshot: &'a Snapshot,
     pub demand: &'a Followed<DemandEntry>,
@@ -236,7 +237,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
             room.hold(allocation);
         }
     }
-    // Usable, free, largest hole.
+    // Usable, free and largest free amount on one node.
     let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for name in snapshot.pools.keys() {
         sums.insert(name, (0, 0, 0));
@@ -266,7 +267,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
 
 type ClassAndPool = (String, String);
 
-/// The class that a piece of work waits in, and its pool.
+/// Class and pool in which a piece of work waits.
 fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool {
     let class = verdict.class.as_deref().unwrap_or(UNKNOWN);
     let queued = snapshot.demand.get(work).and_then(|it| it.queued.as_ref());

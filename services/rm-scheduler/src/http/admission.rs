@@ -1,9 +1,8 @@
-//! Who may use which route of rm-scheduler (S6). What of an answer a user may see, handlers decide
-//! (S12).
+//! Which callers may use which route (S6). Handlers decide what of an answer a user may see.
 
 use hayward_service::http::authorization::{Table, Who};
 
-/// Amounts and rules, which everybody may know who asks for room.
+/// Amounts and rules, for every caller that may ask for space.
 const READERS: &[Who] = &[
     Who::Operator,
     Who::Viewer,
@@ -12,8 +11,8 @@ const READERS: &[Who] = &[
     Who::Orchestrator,
     Who::Service,
 ];
-/// S12: rounds, verdicts, machines and earlier policies name everybody's work. Users are told of
-/// their own by job-converter.
+/// Rounds, verdicts, nodes and earlier policies name the work of all users, so users get none of
+/// them. job-converter shows users their own (S12).
 const OVERSEERS: &[Who] = &[Who::Operator, Who::Viewer];
 const OPERATORS: &[Who] = &[Who::Operator];
 const SERVICES: &[Who] = &[Who::Service];

@@ -15,7 +15,7 @@ use crate::store::policies;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// At most so many; 100 by default, 1,000 at most.
+    /// At most this many; 100 by default, 1000 at most.
     #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<usize>,
     /// The `next_cursor` of the page before.
@@ -23,7 +23,7 @@ pub struct Page {
     cursor: Option<String>,
 }
 
-/// Who changed the policy when, and what. Putting an old one again rolls back.
+/// Lists the policy changes. Setting an old policy again is a rollback.
 #[utoipa::path(
     get, path = "/v1/policy/history", operation_id = "list_policies", tag = "policy",
     params(Page),
@@ -56,7 +56,7 @@ pub async fn list_policies(
     }))
 }
 
-/// One generation of the policy, with its document.
+/// Shows one generation of the policy, with its document.
 #[utoipa::path(
     get, path = "/v1/policy/history/{generation}", operation_id = "show_policy_version",
     tag = "policy",

@@ -65,7 +65,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(events::follow_pool_events))
 }
 
-/// Asks the ledger, and waits until what it did is durable.
+/// Sends a command, and waits until its result is durable.
 async fn ask<T: Send + 'static>(
     api: &Api,
     act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
@@ -79,7 +79,7 @@ async fn ask<T: Send + 'static>(
     sure(api.handle.ask(command).await?)
 }
 
-/// Asks the ledger for what it knows (R9).
+/// Reads from the ledger (R9).
 async fn read<T: Send + 'static>(
     api: &Api,
     see: impl FnOnce(&Ledger, &Moment) -> Result<T, Refusal> + Send + 'static,
@@ -100,13 +100,13 @@ fn sure<T>(answer: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Proble
     })
 }
 
-/// Operators and viewers see all pools, an owner its own.
+/// Operators and viewers see all pools, an owner its own one.
 fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
     let owner = Scope::Owner(pool.to_string());
     caller.require(&[Scope::Operator, Scope::Viewer, owner])
 }
 
-/// Make a worker pool. The answer has the token of its owner.
+/// Creates a worker pool. The answer has the token of its owner.
 #[utoipa::path(
     post, path = "/v1/pools", operation_id = "create_pool", tag = "pools",
     params(("Idempotency-Key" = String, Header, description = "the same key, the same pool"),
@@ -165,7 +165,7 @@ fn answer(issuer: &Arc<Issuer>, created: CreatedPool, revision: u64) -> Result<R
     Ok(response)
 }
 
-/// All worker pools.
+/// Lists all worker pools.
 #[utoipa::path(
     get, path = "/v1/pools", operation_id = "list_pools", tag = "pools",
     params(Paged),
@@ -191,7 +191,7 @@ pub async fn list_pools(
     }))
 }
 
-/// One worker pool: its size, its counts, its owner, how it ended.
+/// Shows one worker pool with its size, its counts, its owner and its end.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}", operation_id = "show_pool", tag = "pools",
     params(("pool" = WorkId, Path, description = "id of the pool")),
@@ -219,16 +219,16 @@ pub struct Filter {
     /// Only in this state.
     #[param(nullable = false, required = false)]
     state: Option<WorkerState>,
-    /// Entries at most; 100 when absent, no more than 1000.
+    /// At most this many entries; 100 by default, 1000 at most.
     #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next_cursor` of the page before, which had the same filter.
+    /// The `next_cursor` of the page before, with the same filter.
     #[param(nullable = false, required = false)]
     cursor: Option<String>,
 }
 
 impl Filter {
-    /// The page, and the list that its cursor belongs to.
+    /// Page and list of the cursor.
     fn of(self, pool: &WorkId) -> (Paged, Listing) {
         let Self {
             state,
@@ -241,7 +241,7 @@ impl Filter {
     }
 }
 
-/// The workers of a pool.
+/// Lists the workers of a pool.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/workers", operation_id = "list_pool_workers", tag = "pools",
     params(("pool" = WorkId, Path, description = "id of the pool"), Filter),

@@ -21,7 +21,7 @@ pub struct Pool {
     pool: Option<String>,
 }
 
-/// The queues of pools: what each has, may have, and lets wait.
+/// Lists queues with their use, their limits and their waiting work.
 #[utoipa::path(
     get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(Pool),

@@ -1,8 +1,8 @@
-//! A round as it is told to whoever looks on: how long its phases took (T6), and its trace (T5).
+//! Durations of the phases of a round (T6), and its trace (T5).
 //!
-//! A round that decides something is a trace of its own, with links to the submissions it decided;
-//! its last phase is the commit. Each allocation it grants is a child of that commit, with a link
-//! to its submission, and what becomes of it is told within that child by whoever sees it.
+//! A round that decides something has a trace, with links to the submissions it decided. Its last
+//! phase is the commit. Each granted allocation is a child of the commit, with a link to its
+//! submission. Other services add what happens to the allocation.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,13 +13,13 @@ use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traced;
 use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
 
-/// Parts of a round that are told as spans, at most: many trees have many parts.
+/// Spans of one round; many trees have many parts.
 const MOST_PARTS: usize = 64;
 
-/// One part, from and to, since the round began.
+/// Name, begin and end, since the round began.
 type Part = (&'static str, Duration, Duration);
 
-/// Looks at the clock whenever a phase ends.
+/// Takes the time at the end of each phase.
 pub(crate) struct RoundTimer {
     at: SystemTime,
     began: Instant,
@@ -39,7 +39,7 @@ impl RoundTimer {
         }
     }
 
-    /// What was done since the last mark was this.
+    /// Names the time since the last mark.
     pub fn mark(&mut self, phase: &'static str) {
         let now = self.began.elapsed();
         let from = std::mem::replace(&mut self.last, now);
@@ -64,7 +64,7 @@ impl RoundTimer {
         });
     }
 
-    /// The round is over; tells how long each phase took in all.
+    /// Records how long each phase took in all.
     pub fn finish(mut self) {
         self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
@@ -80,7 +80,7 @@ impl RoundTimer {
         }
     }
 
-    /// The trace of a round that decided something, up to its commit, which begins now.
+    /// The trace of a round that decided something. Its commit begins now.
     pub fn trace<'a>(
         &self,
         round: u64,
@@ -106,7 +106,7 @@ impl RoundTimer {
     }
 }
 
-/// The trace of exchanges that are made before a round is planned, and are in its commit.
+/// The trace of exchanges that are made before a round is planned and committed with it.
 pub(crate) fn exchange_trace<'a>(
     round: u64,
     count: usize,
@@ -123,7 +123,7 @@ pub(crate) fn exchange_trace<'a>(
     Some(RoundTrace::below(root, &place))
 }
 
-/// To what was submitted, each once.
+/// Links each submission once.
 fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -> Beginning {
     let places = submissions.filter_map(Place::parse).take(MOST_LINKS);
     let mut linked: Vec<Place> = Vec::new();
@@ -136,14 +136,14 @@ fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -
     root
 }
 
-/// Where the life of an allocation is told, if it is.
+/// The trace span of an allocation, if it has one.
 pub(crate) fn life(held: &AllocationRecord) -> Option<Place> {
     let launch = held.entry.launch.as_ref();
     let within = launch.map_or(&held.within, |launch| &launch.within);
     Place::parse(within.as_deref()?)
 }
 
-/// The trace of a round that is being committed. Dropped before that, it says so.
+/// The trace of a round that is being committed. It is marked as failed when dropped before that.
 pub(crate) struct RoundTrace {
     commit: Open,
     root: Open,
@@ -152,7 +152,7 @@ pub(crate) struct RoundTrace {
 }
 
 impl RoundTrace {
-    /// The commit begins now, for what is committed names it.
+    /// Begins the commit now, because committed entries name its span.
     fn below(root: Open, place: &Place) -> Self {
         Self {
             commit: Beginning::new(NAME, "commit").within(place).begin(),
@@ -162,7 +162,7 @@ impl RoundTrace {
         }
     }
 
-    /// The life of an allocation begins. Returns where.
+    /// Begins the span of an allocation, and returns it.
     pub fn grant(&mut self, described: Beginning, submitted: Option<&str>) -> Option<Place> {
         let mut life = described.within(&self.commit.place()?);
         if let Some(submitted) = submitted.and_then(Place::parse) {
