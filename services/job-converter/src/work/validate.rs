@@ -379,10 +379,7 @@ pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldF
 
 pub fn problem(faults: Vec<FieldFault>) -> Problem {
     faults.into_iter().fold(
-        Problem::new(
-            Code::Invalid,
-            "some fields do not mean anything that can be done",
-        ),
+        Problem::new(Code::Invalid, "some fields are invalid"),
         |problem, fault| problem.at(fault.pointer, fault.detail),
     )
 }
