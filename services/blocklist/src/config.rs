@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use hayward_blocklist_api::StrategyOrder;
 use hayward_blocklist_domain::Brakes;
-use hayward_service::FrameSettings;
+use hayward_service::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub enum Evacuation {
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
+    pub frame: ServerSettings,
     /// True enables the blocklist. Default true. False means an empty list: nothing can be added,
     /// read or published (BL-10). Stored items remain, and return when this is true again.
     pub enabled: bool,
@@ -69,7 +69,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings::default(),
+            frame: ServerSettings::default(),
             enabled: true,
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
             strategy: "none".to_owned(),

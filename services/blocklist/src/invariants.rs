@@ -2,14 +2,14 @@
 
 use hayward_publication::Handle;
 use hayward_publication::invariants::Look;
-use hayward_service::invariants::Watch;
+use hayward_service::invariants::InvariantMonitor;
 
 use crate::command::Command;
 
-pub fn watch(handle: &Handle<Command>) -> Watch {
+pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
     let look = Look {
         handle: handle.clone(),
         command: Command::CheckInvariants,
     };
-    Watch::new(crate::NAME, look)
+    InvariantMonitor::new(crate::NAME, look)
 }

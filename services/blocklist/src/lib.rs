@@ -39,10 +39,10 @@ use hayward_publication::{
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_service::client::{Client, TokenSource};
-use hayward_service::health::{Health, Standing};
+use hayward_service::health::{Health, ServiceState};
 use hayward_service::http::openapi::{Description, documented, golden};
-use hayward_service::http::server::{self, Frame};
-use hayward_service::invariants::Watch;
+use hayward_service::http::server::{self, Server};
+use hayward_service::invariants::InvariantMonitor;
 use hayward_service::runtime::clock::Clock;
 use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
@@ -124,7 +124,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let auditor = Arc::clone(handle.auditor());
     let records = audit::routes(&handle, NAME);
     let records = records.merge(changes::routes(handle.publisher(), http::FEED));
-    watch.keep(shutdown.clone());
+    watch.spawn(shutdown.clone());
     let app = App {
         handle,
         publisher: publisher.clone(),
@@ -140,9 +140,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
     let router = stale::marked(seen::awaited(router, &publisher), &publisher);
-    let server = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor)
+    let server = Server::new(NAME, Some(verifier))
+        .configure(&settings.frame)?
+        .observe_refusals(auditor)
         .serve(router, listener, shutdown);
     Ok(Running {
         address,
@@ -154,13 +154,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
 /// API description, as stored in `openapi/blocklist.json`.
 pub fn openapi() -> String {
-    let health = Health::new(NAME, Arc::new(Standing::default));
+    let health = Health::new(NAME, Arc::new(ServiceState::default));
     // Only the descriptions are used, and those need no state.
     let (_, document) = http::routes().split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
-            .merge(Watch::described(NAME).routes())
+            .merge(InvariantMonitor::described(NAME).routes())
             .merge(audit::described(NAME))
             .merge(changes::described(http::FEED)),
         ABOUT,

@@ -31,7 +31,7 @@ use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Reply, Up
 use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
 use hayward_service::http::server;
-use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
+use hayward_service::{Client, Server, Shutdown, TokenSource, documented};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
@@ -117,7 +117,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
-    watch.keep(shutdown.clone());
+    watch.spawn(shutdown.clone());
     let api = Api {
         handle,
         pool,
@@ -125,9 +125,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
     let router = stale::marked(seen::awaited(router, &publisher), &publisher);
-    let frame = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor);
+    let frame = Server::new(NAME, Some(verifier))
+        .configure(&settings.frame)?
+        .observe_refusals(auditor);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {
         address,

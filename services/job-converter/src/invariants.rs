@@ -8,7 +8,7 @@ use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
 use hayward_publication::Handle;
 use hayward_publication::invariants::Look;
-use hayward_service::invariants::Watch;
+use hayward_service::invariants::InvariantMonitor;
 use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
 use hayward_vocabulary::{Timestamp, WorkId};
 
@@ -31,12 +31,12 @@ pub type Stages = Ages<(String, Option<String>), &'static str>;
 /// Gangs that are torn and have no end to that, from look to look.
 pub type Adrift = Ages<AppId, ()>;
 
-pub fn watch(handle: &Handle<Command>) -> Watch {
+pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
     let look = Look {
         handle: handle.clone(),
         command: Command::Invariants,
     };
-    Watch::new(crate::NAME, look)
+    InvariantMonitor::new(crate::NAME, look)
 }
 
 /// I5, as far as it can be seen here: of each job, what is wrong with its tasks.

@@ -25,7 +25,7 @@ use hayward_publication::Followed;
 use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Trial, Wake};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::metrics::Reading;
-use hayward_service::runtime::block_in_place::lengthy;
+use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{AllocationId, WorkId};
 use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
@@ -149,7 +149,7 @@ impl Kept for Ledger {
                 batch.answer(reply, ());
             }
             Command::Invariants(reply) => {
-                let report = lengthy(|| self.report(moment));
+                let report = block_in_place(|| self.report(moment));
                 batch.answer(reply, report);
             }
             Command::Orchestrator(act) if batch.is_trial() => {

@@ -38,10 +38,10 @@ use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
-use hayward_service::health::{Health, Standing};
+use hayward_service::health::{Health, ServiceState};
 use hayward_service::http::openapi::{Description, documented, golden};
-use hayward_service::http::server::{self, Frame};
-use hayward_service::invariants::Watch;
+use hayward_service::http::server::{self, Server};
+use hayward_service::invariants::InvariantMonitor;
 use hayward_service::runtime::clock::Clock;
 use hayward_service::runtime::shutdown::Shutdown;
 use utoipa_axum::router::OpenApiRouter;
@@ -136,7 +136,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let auditor = Arc::clone(handle.auditor());
     let records = audit::routes(&handle, NAME);
     let records = records.merge(changes::routes(handle.publisher(), http::FEED));
-    watch.keep(rest.clone());
+    watch.spawn(rest.clone());
     let app = App {
         handle,
         publisher: publisher.clone(),
@@ -155,9 +155,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let router = documented(routes.merge(records), ABOUT);
     let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     managers.start()?;
-    let server = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor)
+    let server = Server::new(NAME, Some(verifier))
+        .configure(&settings.frame)?
+        .observe_refusals(auditor)
         .serve(router, listener, shutdown);
     Ok(Running {
         address,
@@ -209,13 +209,13 @@ fn follow_scheduler(
 
 /// The description of the API as it is kept in `openapi/job-converter.json`.
 pub fn openapi() -> String {
-    let health = Health::new(NAME, Arc::new(Standing::default));
+    let health = Health::new(NAME, Arc::new(ServiceState::default));
     // Only the descriptions are looked at, and those need no state.
     let (_, document) = http::routes(&Doors::new()).split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
-            .merge(Watch::described(NAME).routes())
+            .merge(InvariantMonitor::described(NAME).routes())
             .merge(audit::described(NAME))
             .merge(changes::described(http::FEED)),
         ABOUT,

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use hayward_publication::{Handle, Publisher, audit, changes};
 use hayward_service::auth::Issuer;
 use hayward_service::health::Health;
-use hayward_service::http::authorization::admit;
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::openapi::Description;
-use hayward_service::invariants::Watch;
+use hayward_service::invariants::InvariantMonitor;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -52,7 +52,7 @@ impl Api {
     }
 }
 
-pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
+pub fn routes(api: Api, watch: InvariantMonitor) -> OpenApiRouter {
     let records = audit::routes(&api.handle, crate::NAME);
     let feed = changes::routes(api.handle.publisher(), feed::FEED);
     let records = records.merge(feed);
@@ -90,15 +90,22 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_processors))
         .routes(routes!(publications::follow_closed))
         .merge(pools::routes());
-    admit(routes, admission::TABLE)
+    authorize(routes, admission::TABLE)
 }
 
 /// The OpenAPI description, as in `openapi/rm-scheduler.json`.
 pub fn golden() -> String {
-    let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
+    let health = Health::new(
+        crate::NAME,
+        Arc::new(hayward_service::ServiceState::default),
+    );
     let mut document = described().into_openapi();
     document.merge(health.routes().into_openapi());
-    document.merge(Watch::described(crate::NAME).routes().into_openapi());
+    document.merge(
+        InvariantMonitor::described(crate::NAME)
+            .routes()
+            .into_openapi(),
+    );
     document.merge(audit::described(crate::NAME).into_openapi());
     document.merge(changes::described(feed::FEED).into_openapi());
     hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)

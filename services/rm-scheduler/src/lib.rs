@@ -40,7 +40,7 @@ use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
 use hayward_service::http::server;
-use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
+use hayward_service::{Client, Server, Shutdown, TokenSource, documented};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
@@ -143,7 +143,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let publisher = handle.publisher().clone();
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
-    watch.keep(shutdown.clone());
+    watch.spawn(shutdown.clone());
     let api = Api {
         handle,
         context,
@@ -152,9 +152,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
     let router = stale::marked(seen::awaited(router, &publisher), &publisher);
-    let frame = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor);
+    let frame = Server::new(NAME, Some(verifier))
+        .configure(&settings.frame)?
+        .observe_refusals(auditor);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {
         address,

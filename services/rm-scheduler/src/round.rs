@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
-use hayward_service::runtime::block_in_place::lengthy;
+use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::metrics;
@@ -82,7 +82,7 @@ impl Ledger {
         self.snapshot.set_round(round);
         let started = Instant::now();
         let mut watch = RoundTimer::begin();
-        lengthy(|| {
+        block_in_place(|| {
             let mut taken_off = self.mark_departures(moment, batch);
             taken_off.extend(self.exchange_placeholders(moment, batch));
             self.publish_marks(batch);

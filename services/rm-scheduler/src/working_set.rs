@@ -31,7 +31,7 @@ use hayward_rm_scheduler_domain::snapshot::Allocation;
 use hayward_rm_scheduler_domain::{budget::Hour, monitor};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::metrics::Reading;
-use hayward_service::runtime::block_in_place::lengthy;
+use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{AllocationId, WorkId};
 use sqlx::PgConnection;
 
@@ -305,7 +305,7 @@ impl hayward_publication::Ledger for Ledger {
             Command::CopyFleet(policy, reply) => {
                 let look = self.followed.heard_all().then(|| {
                     self.snapshot.set_now(moment.now);
-                    lengthy(|| timed(|| self.copy_fleet(policy.as_deref())))
+                    block_in_place(|| timed(|| self.copy_fleet(policy.as_deref())))
                 });
                 batch.answer(reply, look);
             }
@@ -314,7 +314,7 @@ impl hayward_publication::Ledger for Ledger {
             }
             Command::Queues(pool, reply) => {
                 self.snapshot.set_now(moment.now);
-                let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
+                let show = || block_in_place(|| queues::shown(&self.snapshot, pool.as_deref()));
                 let queues = self.followed.heard_all().then(show);
                 batch.answer(reply, queues);
             }
@@ -331,7 +331,7 @@ impl hayward_publication::Ledger for Ledger {
                 );
             }
             Command::Invariants(reply) => {
-                batch.answer(reply, lengthy(|| self.check_invariants(moment)));
+                batch.answer(reply, block_in_place(|| self.check_invariants(moment)));
             }
             Command::WorkerPools(asked) => asked(self, moment, batch),
         }

@@ -17,7 +17,7 @@ pub(crate) mod rows;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hayward_service::http::origin::{Asked, Witness};
+use hayward_service::http::origin::{CommandOrigin, RefusalObserver};
 use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;
@@ -63,8 +63,8 @@ impl Auditor {
     }
 }
 
-impl Witness for Auditor {
-    fn refused(&self, asked: Asked, status: u16) {
+impl RefusalObserver for Auditor {
+    fn refused(&self, asked: CommandOrigin, status: u16) {
         self.refusals.add(&asked, status, self.clock.now());
     }
 }

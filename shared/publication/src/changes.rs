@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use hayward_service::Caller;
 use hayward_service::auth::Scope;
-use hayward_service::http::authorization::Table;
+use hayward_service::http::authorization::RouteRoles;
 use hayward_service::http::problem::{Code, Problem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Feed {
     pub service: &'static str,
     pub kinds: &'static [Kind],
     /// Who may use the route: a row for `follow_changes`.
-    pub admitted: Table,
+    pub admitted: RouteRoles,
 }
 
 /// Objects of one kind.

@@ -16,7 +16,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::http::origin::{self, Asked};
+use hayward_service::http::origin::{self, CommandOrigin};
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::clock::Clock;
 use hayward_vocabulary::Timestamp;
@@ -144,7 +144,7 @@ pub struct Committed<T> {
 /// A command, and the request behind it.
 struct Sent<C> {
     command: C,
-    asked: Option<Asked>,
+    asked: Option<CommandOrigin>,
     terms: Option<Terms>,
     /// It changes nothing, so it is answered also when nothing may be changed (R9).
     reads: bool,
@@ -262,7 +262,7 @@ impl<C: Send + 'static> Handle<C> {
         let answer = answer.instrument(measured::commit_span());
         if let Ok(answer) = answer.await {
             if let (Ok(done), Some(origin)) = (&answer, origin) {
-                origin.done_at(done.revision);
+                origin.record_revision(done.revision);
             }
             return answer;
         }

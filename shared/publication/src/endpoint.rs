@@ -25,7 +25,10 @@ pub struct Since {
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     pub wait: u64,
 }

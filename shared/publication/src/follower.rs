@@ -129,7 +129,7 @@ async fn poll<T: DeserializeOwned>(
         None => format!("{}?wait=0", source.path),
     };
     client
-        .get_within(&path, Duration::from_secs(WAIT_SECONDS + 10))
+        .get_with_timeout(&path, Duration::from_secs(WAIT_SECONDS + 10))
         .await
 }
 

@@ -267,11 +267,11 @@ impl Publisher {
         }
         let mut readings: Vec<Reading> = readers
             .into_iter()
-            .map(|(name, count)| SUBSCRIBERS.counts(count, attributes(name)))
+            .map(|(name, count)| SUBSCRIBERS.count_reading(count, attributes(name)))
             .collect();
         for (name, neighbour) in self.neighbours() {
             let lag = neighbour.lag().as_secs_f64();
-            readings.push(FOLLOWER_LAG.reads(lag, attributes(name)));
+            readings.push(FOLLOWER_LAG.reading(lag, attributes(name)));
         }
         readings
     }

@@ -14,7 +14,7 @@ use axum::http::Method;
 use axum::http::uri::{PathAndQuery, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
-use hayward_service::http::openapi::LEAST;
+use hayward_service::http::openapi::MIN_REVISION;
 use hayward_service::http::problem::{Code, Problem};
 
 use crate::Publisher;
@@ -62,7 +62,7 @@ pub(crate) async fn comes(publisher: &Publisher, least: u64) -> Result<(), Probl
 
 /// The revision that is named, and the address without it.
 fn taken(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
-    let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == LEAST;
+    let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == MIN_REVISION;
     let pairs = || asked.query().unwrap_or_default().split('&');
     let mut named = pairs().filter(ours);
     let Some(first) = named.next() else {
@@ -70,7 +70,7 @@ fn taken(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
     };
     let wrong = |detail: &str| {
         let problem = Problem::new(Code::BadRequest, "the query cannot be understood");
-        problem.at(format!("/query/{LEAST}"), detail)
+        problem.at(format!("/query/{MIN_REVISION}"), detail)
     };
     if named.next().is_some() {
         return Err(wrong("stands twice"));

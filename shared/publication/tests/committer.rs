@@ -11,7 +11,7 @@ use hayward_publication::{
     Batch, CommitError, Committed, Committer, Cursor, Handle, Ledger, MIGRATOR, Moment, Reply,
     Trial, Wake, committer,
 };
-use hayward_service::http::origin::{Origin, Witness as _};
+use hayward_service::http::origin::{Origin, RefusalObserver as _};
 use hayward_service::{Principal, Scope, SystemClock};
 use hayward_testkit::{TestDatabase, TestServer, database};
 use sqlx::{Connection as _, PgConnection, PgPool};
@@ -204,7 +204,7 @@ async fn asked(
         request = request.header("if-revision", revision);
     }
     let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
-    let origin = Origin::of(&request.body(Body::empty()).expect("a request"), Some(ann));
+    let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), Some(ann));
     origin.scope(handle.ask(command)).await
 }
 
@@ -271,7 +271,7 @@ async fn a10_what_cannot_be_tried_is_refused_and_not_done() {
     let request = Request::builder()
         .method("POST")
         .uri("/v1/numbers?dry_run=true");
-    let origin = Origin::of(&request.body(Body::empty()).expect("a request"), None);
+    let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), None);
     let refused = origin.scope(handle.ask(Command::Panic)).await;
     assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
     set(&handle, "a", 1).await.expect("it leads on");
@@ -491,7 +491,7 @@ fn origin(name: &str, scope: &str) -> Arc<Origin> {
     let request = Request::put("/v1/numbers/k").body(Body::empty());
     let scope = scope.parse::<Scope>().expect("a scope");
     let principal = Principal::new(name, [scope]);
-    Origin::of(&request.expect("a request"), Some(Arc::new(principal)))
+    Origin::from_request(&request.expect("a request"), Some(Arc::new(principal)))
 }
 
 async fn set_as(handle: &Handle<Command>, origin: Arc<Origin>, key: &str) -> u64 {
@@ -557,7 +557,7 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
     leads(&handle).await;
     let at = set_as(&handle, origin("ann", "operator"), "k").await;
     for _ in 0..3 {
-        let asked = origin("eve", "submitter").asked();
+        let asked = origin("eve", "submitter").for_command();
         handle.auditor().refused(asked, 403);
     }
     let refused = hayward_testkit::until("the refusals", async || {

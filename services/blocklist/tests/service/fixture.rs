@@ -10,9 +10,9 @@ use hayward_blocklist_api::{
 };
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::SystemClock;
 use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
@@ -53,14 +53,14 @@ impl Fixture {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let frame = FrameSettings {
+        let frame = ServerSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
             lease_ms: 1000,
-            ..FrameSettings::default()
+            ..ServerSettings::default()
         };
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let own = TokenOrder {
+        let own = TokenSpec {
             subject: "blocklist",
             scopes: &[Scope::Service("blocklist".to_owned())],
             groups: Groups::NONE,

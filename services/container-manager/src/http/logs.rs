@@ -33,7 +33,10 @@ pub struct ReadOptions {
     #[param(required = false)]
     offset: u64,
     /// Seconds to wait for new output; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     wait: u64,
 }

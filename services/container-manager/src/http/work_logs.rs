@@ -43,7 +43,10 @@ pub struct ReadOptions {
     )]
     cursor: Option<String>,
     /// Seconds to wait for new output; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Without a cursor: start with this many last lines of each container; 0 for new output only.

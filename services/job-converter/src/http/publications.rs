@@ -41,7 +41,10 @@ pub struct Whose {
     #[param(required = false, nullable = false)]
     since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Whose work; the caller's own when absent, others' for operators and viewers.

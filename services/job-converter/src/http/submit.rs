@@ -13,7 +13,7 @@ use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::idempotency::{Key, REPLAYED, digest};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_service::runtime::clock::fresh_uuid;
-use hayward_service::trace::Place;
+use hayward_service::trace::TraceParent;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -367,7 +367,7 @@ fn checked<T>(check: impl FnOnce() -> T) -> T {
 
 /// Where this request is traced; where nobody keeps that, what its sender says of a trace.
 pub fn traceparent(headers: &HeaderMap) -> Option<String> {
-    if let Some(here) = Place::here() {
+    if let Some(here) = TraceParent::current() {
         return Some(here.to_string());
     }
     let given = headers.get("traceparent");

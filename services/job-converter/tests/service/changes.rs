@@ -164,7 +164,7 @@ async fn s8_a_stream_ends_when_its_token_is_revoked_and_others_go_on() {
     let mut stays = Events::open(&world.url(), path, &good, &[]).await;
     let keys = Keys::open(world.settings.frame.keys.clone().unwrap()).unwrap();
     let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
-    let id = verifier.id_of(&bad).unwrap();
+    let id = verifier.token_id(&bad).unwrap();
     std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
     let end = ends.news().await.unwrap();
     assert_eq!(

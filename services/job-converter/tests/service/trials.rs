@@ -57,7 +57,7 @@ async fn a10_a_cancellation_is_tried_and_then_made_at_that_revision() {
         (late.status().as_u16(), late.code),
         (412, Code::RevisionMoved)
     );
-    let now = late.beside("revision").unwrap().to_string();
+    let now = late.extension("revision").unwrap().to_string();
     let made = ann.call(Method::DELETE, &path).header(IF_REVISION, &now);
     made.send::<WorkView>().await.unwrap();
     world.in_state(&job.id, WorkState::Cancelled).await;

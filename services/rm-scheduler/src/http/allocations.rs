@@ -36,13 +36,13 @@ const MOST_LOOKED_AT: usize = 5_000;
 
 impl Filter {
     fn listing(&self) -> Listing {
-        Listing::of("/v1/allocations")
+        Listing::new("/v1/allocations")
             .with("node", &self.node)
             .with("work", &self.work)
     }
 
     fn limit(&self) -> Result<usize, Problem> {
-        pagination::limit(self.limit, pagination::USUAL)
+        pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }
 
     fn lets_through(&self, entry: &AllocationEntry) -> bool {

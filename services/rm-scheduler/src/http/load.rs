@@ -34,13 +34,13 @@ pub struct Nodes {
 
 impl Nodes {
     fn listing(&self) -> Listing {
-        Listing::of("/v1/occupancy")
+        Listing::new("/v1/occupancy")
             .with("node", &self.node)
             .with("pool", &self.pool)
     }
 
     fn wanted(self) -> Result<NodeFilter, Problem> {
-        let limit = pagination::limit(self.limit, pagination::USUAL)?;
+        let limit = pagination::limit(self.limit, pagination::DEFAULT_LIMIT)?;
         let after = self.cursor.as_deref();
         let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
         Ok(NodeFilter {

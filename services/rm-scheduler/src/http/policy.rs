@@ -36,8 +36,8 @@ pub async fn show_policy(
 ) -> Result<([(HeaderName, String); 1], Json<PolicyView>), Problem> {
     api.publisher().readable()?;
     let mut policy = api.context.view.read().policy.clone();
-    if !caller.oversees() {
-        policy.policy = without_names(&policy.policy, |user| caller.knows(user));
+    if !caller.sees_all_users() {
+        policy.policy = without_names(&policy.policy, |user| caller.may_see_user(user));
     }
     Ok((
         [(header::ETAG, format!("\"{}\"", policy.generation))],

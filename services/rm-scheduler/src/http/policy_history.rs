@@ -37,8 +37,8 @@ pub async fn list_policies(
     Query(page): Query<Page>,
 ) -> Result<Json<PolicyHistory>, Problem> {
     api.publisher().rows_readable()?;
-    let limit = pagination::limit(page.limit, pagination::USUAL)?;
-    let listing = Listing::of("/v1/policy/history");
+    let limit = pagination::limit(page.limit, pagination::DEFAULT_LIMIT)?;
+    let listing = Listing::new("/v1/policy/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
     let revision = api.publisher().revision();

@@ -29,7 +29,7 @@ pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<
     let shares = shares.ok_or_else(no_round)?;
     drop(view);
     Ok(Json(redaction::shares(shares, |user| {
-        caller.knows(user.as_str())
+        caller.may_see_user(user.as_str())
     })))
 }
 

@@ -93,7 +93,7 @@ fn asker(caller: &Caller) -> Result<Requester, Problem> {
     Ok(Requester {
         user: UserName::new(caller.name.as_str()).ok(),
         groups: caller.groups.names().to_vec(),
-        sees_all: caller.oversees(),
+        sees_all: caller.sees_all_users(),
         tenant: caller.tenant.clone(),
     })
 }

@@ -106,7 +106,7 @@ impl Ledger {
             let handed = Instant::now();
             batch.once_committed(move |revision| {
                 traced.committed(revision);
-                ROUND_DURATION.took(handed.elapsed(), &[PHASE.is("commit")]);
+                ROUND_DURATION.record_duration(handed.elapsed(), &[PHASE.is("commit")]);
             });
         }
     }

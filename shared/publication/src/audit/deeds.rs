@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_service::http::origin::{Asked, Kind};
+use hayward_service::http::origin::{ActorKind, CommandOrigin};
 use hayward_vocabulary::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +20,7 @@ pub(super) const LONGEST_OBJECT: usize = 256;
 /// What one command, or the fleet in one batch, did.
 #[derive(Default)]
 struct Deed {
-    asked: Option<Asked>,
+    asked: Option<CommandOrigin>,
     /// It added rows.
     grew: bool,
     changed: u64,
@@ -33,7 +33,7 @@ struct Deed {
 pub(crate) struct Deeds {
     all: Vec<Deed>,
     current: usize,
-    reports: BTreeMap<Kind, u64>,
+    reports: BTreeMap<ActorKind, u64>,
 }
 
 impl Default for Deeds {
@@ -48,13 +48,13 @@ impl Default for Deeds {
 
 impl Deeds {
     /// A command is about to be applied.
-    pub fn begin(&mut self, asked: Option<Asked>) {
+    pub fn begin(&mut self, asked: Option<CommandOrigin>) {
         self.current = 0;
         let Some(asked) = asked else {
             return;
         };
         let kind = asked.origin.kind();
-        if kind.is_machine() {
+        if kind.is_fleet() {
             *self.reports.entry(kind).or_default() += 1;
             return;
         }
@@ -139,7 +139,7 @@ fn with_changes(record: AuditRecord, deed: Deed) -> AuditRecord {
 }
 
 /// What a request says of itself.
-pub(super) fn of_request(asked: &Asked, revision: u64, at: Timestamp) -> AuditRecord {
+pub(super) fn of_request(asked: &CommandOrigin, revision: u64, at: Timestamp) -> AuditRecord {
     let origin = &asked.origin;
     AuditRecord {
         number: 0,
@@ -149,7 +149,7 @@ pub(super) fn of_request(asked: &Asked, revision: u64, at: Timestamp) -> AuditRe
         status: None,
         actor: origin.actor().to_owned(),
         subject: origin.subject().to_owned(),
-        kind: origin.kind().word().to_owned(),
+        kind: origin.kind().as_str().to_owned(),
         address: origin.address(),
         method: origin.method().to_owned(),
         route: origin.route().to_owned(),
@@ -167,12 +167,12 @@ pub(super) fn of_request(asked: &Asked, revision: u64, at: Timestamp) -> AuditRe
 
 fn of_fleet(
     service: &str,
-    reports: &BTreeMap<Kind, u64>,
+    reports: &BTreeMap<ActorKind, u64>,
     (revision, at): (u64, Timestamp),
 ) -> AuditRecord {
     let words = reports.iter();
     let words: Vec<_> = words
-        .map(|(kind, count)| format!("{} {count}", kind.word()))
+        .map(|(kind, count)| format!("{} {count}", kind.as_str()))
         .collect();
     AuditRecord {
         number: 0,

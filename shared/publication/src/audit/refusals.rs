@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hayward_service::http::origin::Asked;
+use hayward_service::http::origin::CommandOrigin;
 use hayward_vocabulary::Timestamp;
 use parking_lot::Mutex;
 
@@ -54,7 +54,7 @@ impl Refusals {
         }))
     }
 
-    pub fn add(&self, asked: &Asked, status: u16, at: Timestamp) {
+    pub fn add(&self, asked: &CommandOrigin, status: u16, at: Timestamp) {
         let mut waiting = self.0.lock();
         let origin = &asked.origin;
         let alike = Alike {
@@ -163,10 +163,10 @@ mod tests {
 
     use super::*;
 
-    fn asked(actor: &str) -> Asked {
+    fn asked(actor: &str) -> CommandOrigin {
         let request = Request::builder().uri("/v1/nodes").body(Body::empty());
         let principal = Principal::new(actor, []);
-        Origin::of(&request.unwrap(), Some(principal.into())).asked()
+        Origin::from_request(&request.unwrap(), Some(principal.into())).for_command()
     }
 
     fn add(refusals: &Refusals, actor: &str) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use hayward_service::http::authorization::{Table, Who, admit};
+use hayward_service::http::authorization::{Role, RouteRoles, authorize};
 use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::Timestamp;
@@ -20,7 +20,7 @@ const DEFAULT_PAGE: u16 = 100;
 const LONGEST_PAGE: u16 = 1_000;
 
 /// S12: the records name everybody.
-const TABLE: Table = &[("list_audit", &[Who::Operator, Who::Auditor])];
+const TABLE: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
 
 /// Records that follow each other, and what it takes to verify them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -74,7 +74,7 @@ pub fn described(service: &'static str) -> OpenApiRouter {
 
 fn of(records: Records) -> OpenApiRouter {
     let routes = OpenApiRouter::default().routes(routes!(list_audit));
-    admit(routes, TABLE).with_state(records)
+    authorize(routes, TABLE).with_state(records)
 }
 
 /// Who changed what, and who was refused: the audit records of this service, oldest first.

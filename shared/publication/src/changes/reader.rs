@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::auth::StillGood;
+use hayward_service::auth::TokenValidity;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Shutdown};
 use serde_json::value::RawValue;
@@ -121,7 +121,7 @@ pub struct Reader {
     pub caller: Caller,
     pub kinds: Vec<&'static Kind>,
     pub at: Cursor,
-    pub good: Option<StillGood>,
+    pub good: Option<TokenValidity>,
     pub shutdown: Shutdown,
     revisions: watch::Receiver<u64>,
     terms: watch::Receiver<Standing>,
@@ -137,7 +137,7 @@ impl Reader {
         publisher: Arc<Publisher>,
         (caller, kinds): (Caller, Vec<&'static Kind>),
         since: Since,
-        (good, shutdown): (Option<StillGood>, Shutdown),
+        (good, shutdown): (Option<TokenValidity>, Shutdown),
     ) -> Result<Self, Problem> {
         publisher.leading()?;
         let (now, _) = publisher.range();
@@ -171,7 +171,7 @@ impl Reader {
         if self.shutdown.begun() {
             return Err(End::ShuttingDown);
         }
-        if self.good.as_ref().is_some_and(|good| !good.holds()) {
+        if self.good.as_ref().is_some_and(|good| !good.is_valid()) {
             return Err(End::Unauthenticated);
         }
         let leading = self.publisher.leading();

@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse as _, Response};
-use hayward_service::auth::StillGood;
-use hayward_service::http::authorization::admit;
+use hayward_service::auth::TokenValidity;
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::extract::Query;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Shutdown};
@@ -60,7 +60,7 @@ struct Source {
 pub fn of(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
     let mut routes = OpenApiRouter::default().routes(routes!(follow_changes));
     describe(routes.get_openapi_mut(), feed);
-    admit(routes, feed.admitted).with_state(Source { feed, publisher })
+    authorize(routes, feed.admitted).with_state(Source { feed, publisher })
 }
 
 /// What may be asked for; kinds are others of each service.
@@ -111,7 +111,7 @@ fn describe(document: &mut OpenApi, feed: Feed) {
 async fn follow_changes(
     State(source): State<Source>,
     (caller, headers): (Caller, HeaderMap),
-    good: Option<Extension<StillGood>>,
+    good: Option<Extension<TokenValidity>>,
     shutdown: Option<Extension<Shutdown>>,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Problem> {

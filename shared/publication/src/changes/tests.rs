@@ -109,7 +109,7 @@ async fn a7_who_is_too_far_behind_is_told_where_to_begin_again() {
     assert!(open(Since::Cursor(at)).await.is_ok());
     let old = open(Since::Revision(49)).await.unwrap_err();
     assert_eq!(
-        (old.status().as_u16(), old.beside("oldest_revision")),
+        (old.status().as_u16(), old.extension("oldest_revision")),
         (410, Some(&50.into()))
     );
     let lineage = Uuid::nil();

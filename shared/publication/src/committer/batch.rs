@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hayward_service::http::origin::Asked;
+use hayward_service::http::origin::CommandOrigin;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -155,7 +155,7 @@ impl<R> Batch<R> {
     }
 
     /// What follows is done because of this request.
-    pub(super) fn begin(&mut self, asked: Option<Asked>) {
+    pub(super) fn begin(&mut self, asked: Option<CommandOrigin>) {
         self.deeds.begin(asked);
     }
 

@@ -10,7 +10,7 @@ use hayward_service::metrics::catalogue::{
     TRANSACTION_AGE,
 };
 use hayward_service::metrics::{Reading, gauges};
-use hayward_service::telemetry::{collected, traced};
+use hayward_service::telemetry::{metrics_enabled, traces_enabled};
 use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 
@@ -50,7 +50,7 @@ fn cause(status: Option<u16>) -> &'static str {
 
 /// Child of a request that changes something; where there is no request, none.
 pub(super) fn commit_span() -> tracing::Span {
-    if traced() && !tracing::Span::current().is_none() {
+    if traces_enabled() && !tracing::Span::current().is_none() {
         tracing::info_span!("commit")
     } else {
         tracing::Span::none()
@@ -94,21 +94,21 @@ impl Own {
             )
         };
         let Some(epoch) = epoch else {
-            return vec![LEADING.counts(0, whose())];
+            return vec![LEADING.count_reading(0, whose())];
         };
         let waiting = u64::try_from((self.backlog)()).unwrap_or(u64::MAX);
         let mut readings = vec![
-            LEADING.counts(1, whose()),
-            EPOCH.counts(epoch, whose()),
-            SINCE_COMMIT.reads(committed, whose()),
-            TRANSACTION_AGE.reads(since, whose()),
-            COMMITTER_WAITING.counts(waiting, whose()),
-            AUDIT_LENGTH.counts(recorded, whose()),
+            LEADING.count_reading(1, whose()),
+            EPOCH.count_reading(epoch, whose()),
+            SINCE_COMMIT.reading(committed, whose()),
+            TRANSACTION_AGE.reading(since, whose()),
+            COMMITTER_WAITING.count_reading(waiting, whose()),
+            AUDIT_LENGTH.count_reading(recorded, whose()),
         ];
         // Before the first look nobody knows how far the chain was followed.
         if let Some(followed) = self.auditor.followed_to() {
             let behind = recorded.saturating_sub(followed);
-            readings.push(AUDIT_BEHIND.counts(behind, whose()));
+            readings.push(AUDIT_BEHIND.count_reading(behind, whose()));
         }
         readings.extend(self.publisher.readings(self.service));
         readings
@@ -134,7 +134,7 @@ impl Pulse {
         });
         // A committer that is gone says nothing.
         let asked = Arc::downgrade(&own);
-        gauges::ask(service, OWN, move || {
+        gauges::set_live(service, OWN, move || {
             asked.upgrade().map_or_else(Vec::new, |own| own.readings())
         });
         Self(own)
@@ -203,7 +203,7 @@ impl Pulse {
     }
 
     pub fn waited(&self, time: Duration) {
-        DB_WAIT.took(time, &[DB_POOL.is(self.0.service)]);
+        DB_WAIT.record_duration(time, &[DB_POOL.is(self.0.service)]);
     }
 
     pub fn committed(&self) {
@@ -215,7 +215,7 @@ impl Pulse {
         let began = Instant::now();
         let done = work.await;
         let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
-        DB_DURATION.took(began.elapsed(), &attributes);
+        DB_DURATION.record_duration(began.elapsed(), &attributes);
         done
     }
 
@@ -228,7 +228,7 @@ impl Pulse {
 
     /// Reads the gauges of the ledger, unless that was done just now.
     pub fn read(&self, ledger: impl FnOnce() -> Vec<Reading>) {
-        if !collected() {
+        if !metrics_enabled() {
             return;
         }
         {
@@ -240,7 +240,7 @@ impl Pulse {
             clocks.read = Some(Instant::now());
         }
         let began = Instant::now();
-        gauges::show(self.0.service, LEDGER, ledger());
+        gauges::set(self.0.service, LEDGER, ledger());
         self.0.clocks.lock().cost = began.elapsed();
     }
 }

@@ -1,6 +1,6 @@
 //! One command is taken in: on the terms of its request (A10), and with its name in the audit.
 
-use hayward_service::http::origin::Asked;
+use hayward_service::http::origin::CommandOrigin;
 use tokio::sync::oneshot;
 
 use super::{Batch, Generation, Ledger, Moment, Sent, Terms, Trial};
@@ -11,10 +11,10 @@ type Refusal = oneshot::Receiver<CommitError>;
 impl Terms {
     /// Those of a request that has any.
     pub(super) fn of(
-        asked: Option<&Asked>,
+        asked: Option<&CommandOrigin>,
         only_if: Option<Generation>,
     ) -> Result<Option<(Self, Refusal)>, CommitError> {
-        let only_at = asked.map_or(Ok(None), |asked| asked.origin.only_at());
+        let only_at = asked.map_or(Ok(None), |asked| asked.origin.if_revision());
         let only_at = only_at.map_err(|bad| CommitError::Unreadable(Box::new(bad)))?;
         let dry_run = asked.is_some_and(|asked| asked.origin.is_dry_run());
         if only_at.is_none() && only_if.is_none() && !dry_run {

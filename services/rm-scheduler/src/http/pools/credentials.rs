@@ -3,7 +3,7 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::pools::PoolCreated;
-use hayward_service::auth::{Issuer, Scope, longest_life_ms};
+use hayward_service::auth::{Issuer, Scope, max_lifetime_ms};
 use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
@@ -13,7 +13,7 @@ use super::{Api, NoPool, OwnerAndOperators, ask};
 pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
     let scopes = [Scope::Owner(pool.to_string())];
     let subject = format!("owner-{pool}");
-    let token = issuer.mint(&subject, &scopes, longest_life_ms(&scopes));
+    let token = issuer.mint(&subject, &scopes, max_lifetime_ms(&scopes));
     token.map_err(Problem::internal)
 }
 

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::pools::{
 };
 use hayward_rm_scheduler_worker_pools::Final;
 use hayward_service::auth::Scope;
-use hayward_service::http::extract::Trial;
+use hayward_service::http::extract::DryRun;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -91,7 +91,7 @@ pub async fn disconnect_owner(
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
         ("If-Match" = Option<String>, Header, description = "only if this is still the version",
             pattern = "^(\\*|\"?[0-9]{1,19}\"?)$"),
-        Trial,
+        DryRun,
     ),
     request_body = SizeOrder,
     responses(
@@ -108,7 +108,7 @@ pub async fn set_pool_size(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
@@ -163,7 +163,7 @@ pub async fn worker_started(
         ("worker" = AllocationId, Path, description = "id of the worker"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        Trial,
+        DryRun,
     ),
     responses(
         (status = 202, description = "it is on its way out"),
@@ -177,7 +177,7 @@ pub async fn remove_worker(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
     let removed = ask(&api, move |ledger, moment, batch| {
@@ -194,7 +194,7 @@ pub async fn remove_worker(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        Trial,
+        DryRun,
     ),
     responses(
         (status = 200, description = "what was missing, what was requested", body = CheckAnswer),
@@ -205,7 +205,7 @@ pub async fn check_pool(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<Json<CheckAnswer>, Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
     let checked = ask(&api, move |ledger, moment, batch| {
@@ -221,7 +221,7 @@ pub async fn check_pool(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        Trial,
+        DryRun,
     ),
     request_body = StopOrder,
     responses(
@@ -237,7 +237,7 @@ pub async fn stop_pool(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;

@@ -24,71 +24,71 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use parking_lot::Mutex;
 
-use super::cpu_fairness::{Arrival, Place, Turns, Usual, besides};
-use super::cpu_timer::metered;
-use super::guarded_body::Lasting;
-use super::{Limits, lasts};
+use super::cpu_fairness::{ConnectionCost, CpuEstimate, CpuFairness, Reservation, overhead};
+use super::cpu_timer::with_cpu_time;
+use super::guarded_body::GuardedBody;
+use super::{Limits, is_stream};
 use crate::auth::{Caller, Principal};
-use crate::http::connections::unauthenticated::Visitor;
+use crate::http::connections::unauthenticated::TrackedConnection;
 use crate::http::problem::{Code, Problem};
-use crate::http::server::asks_to_wait;
+use crate::http::server::is_long_poll;
 
 /// Callers remembered one by one. Whoever comes when so many are busy shares one account with all
 /// others of that kind: the table stays bounded (I25).
-const MOST: usize = 64 * 1024;
+const MAX_KEYS: usize = 64 * 1024;
 /// Seconds of allowance that may be spent at once: whoever submits some thousands of things is no
 /// flood.
 const BURST: NonZeroU32 = NonZeroU32::new(5).unwrap();
-const CROWD: &str = "everybody else";
+const OVERFLOW_KEY: &str = "everybody else";
 /// A refusal takes at least this long, so that asking again at once is no faster than waiting.
-const REFUSED: Duration = Duration::from_millis(100);
+const MIN_REFUSAL_TIME: Duration = Duration::from_millis(100);
 /// Nobody is kept waiting for a turn longer than this.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(10);
 
 type Rates<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// The account of every caller of one server.
-pub(crate) struct Callers<C: Clock = DefaultClock> {
+pub(crate) struct CallerLimits<C: Clock = DefaultClock> {
     rates: Option<Rates<C>>,
     tenants: Option<Rates<C>>,
     clock: C,
-    turns: Turns,
-    most: [u32; 2],
-    busy: Mutex<HashMap<Arc<str>, Busy>>,
+    fairness: CpuFairness,
+    max_active: [u32; 2],
+    active: Mutex<HashMap<Arc<str>, ActiveCaller>>,
     room: usize,
 }
 
 /// A caller who has requests under way.
 #[derive(Default)]
-struct Busy {
+struct ActiveCaller {
     at_once: [u32; 2],
-    usual: Usual,
+    estimate: CpuEstimate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Request = 0,
     Stream = 1,
 }
 
 /// While this lives, one request of its caller is under way.
-pub(crate) struct Held<C: Clock> {
-    callers: Arc<Callers<C>>,
+pub(crate) struct ActiveRequest<C: Clock> {
+    callers: Arc<CallerLimits<C>>,
     who: Arc<str>,
-    kind: Kind,
+    kind: RequestKind,
     /// What a request of its caller usually takes.
-    usual: Usual,
+    estimate: CpuEstimate,
 }
 
-impl Callers {
+impl CallerLimits {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self::timed(limits, DefaultClock::default(), MOST)
+        Self::with_clock(limits, DefaultClock::default(), MAX_KEYS)
     }
 }
 
-impl<C: Clock + Clone> Callers<C> {
-    fn timed(limits: &Limits, clock: C, room: usize) -> Self {
+impl<C: Clock + Clone> CallerLimits<C> {
+    fn with_clock(limits: &Limits, clock: C, room: usize) -> Self {
         let rates = |each: u32| {
             let each = NonZeroU32::new(each)?;
             let quota = Quota::per_second(each).allow_burst(each.saturating_mul(BURST));
@@ -99,34 +99,41 @@ impl<C: Clock + Clone> Callers<C> {
             rates: rates(limits.requests_per_second),
             tenants: rates(limits.tenant_requests_per_second),
             clock,
-            turns: Turns::new(limits),
-            most: [limits.requests_at_once, limits.streams_at_once],
-            busy: Mutex::default(),
+            fairness: CpuFairness::new(limits),
+            max_active: [limits.requests_at_once, limits.streams_at_once],
+            active: Mutex::default(),
             room,
         }
     }
 
     /// # Errors
     /// 429 with the time to wait, when it is too much.
-    fn admit(self: &Arc<Self>, who: &Arc<str>, kind: Kind) -> Result<Held<C>, Problem> {
+    fn admit(
+        self: &Arc<Self>,
+        who: &Arc<str>,
+        kind: RequestKind,
+    ) -> Result<ActiveRequest<C>, Problem> {
         self.spend(self.rates.as_ref(), who, "this caller asks")?;
-        let mut busy = self.busy.lock();
-        let caller = busy.entry(Arc::clone(who)).or_default();
-        let (count, most) = (&mut caller.at_once[kind as usize], self.most[kind as usize]);
-        if most != 0 && *count >= most {
+        let mut active = self.active.lock();
+        let caller = active.entry(Arc::clone(who)).or_default();
+        let (count, max_active) = (
+            &mut caller.at_once[kind as usize],
+            self.max_active[kind as usize],
+        );
+        if max_active != 0 && *count >= max_active {
             let what = match kind {
-                Kind::Request => "requests",
-                Kind::Stream => "long polls",
+                RequestKind::Request => "requests",
+                RequestKind::Stream => "long polls",
             };
             return Err(too_many(format!(
-                "{most} {what} of this caller are under way"
+                "{max_active} {what} of this caller are under way"
             )));
         }
         *count += 1;
-        let usual = caller.usual;
-        drop(busy);
-        Ok(Held {
-            usual,
+        let estimate = caller.estimate;
+        drop(active);
+        Ok(ActiveRequest {
+            estimate,
             callers: Arc::clone(self),
             who: Arc::clone(who),
             kind,
@@ -152,7 +159,7 @@ impl<C: Clock + Clone> Callers<C> {
         }
         let crowd = rates.len() >= self.room;
         let spent = if crowd {
-            rates.check_key(&CROWD.into())
+            rates.check_key(&OVERFLOW_KEY.into())
         } else {
             rates.check_key(who)
         };
@@ -168,33 +175,33 @@ fn too_many(detail: String) -> Problem {
     Problem::new(Code::TooManyRequests, detail)
 }
 
-impl<C: Clock> Held<C> {
+impl<C: Clock> ActiveRequest<C> {
     /// Waits for its turn.
-    async fn turn(&self) -> Place {
-        let turns = &self.callers.turns;
-        let (wait, place) = turns.stand(&self.who, self.usual, Instant::now());
+    async fn wait_for_cpu(&self) -> Reservation {
+        let fairness = &self.callers.fairness;
+        let (wait, reservation) = fairness.enqueue(&self.who, self.estimate, Instant::now());
         if !wait.is_zero() {
-            tokio::time::sleep(wait.min(LONGEST)).await;
+            tokio::time::sleep(wait.min(MAX_QUEUE_TIME)).await;
         }
-        place
+        reservation
     }
 
-    fn took(&self, place: Place, spent: Duration) {
-        let turns = &self.callers.turns;
-        turns.took(&self.who, place, spent, Instant::now());
-        if let Some(caller) = self.callers.busy.lock().get_mut(&self.who) {
-            caller.usual.learn(spent);
+    fn settle(&self, reservation: Reservation, spent: Duration) {
+        let fairness = &self.callers.fairness;
+        fairness.settle(&self.who, reservation, spent, Instant::now());
+        if let Some(caller) = self.callers.active.lock().get_mut(&self.who) {
+            caller.estimate.observe(spent);
         }
     }
 }
 
-impl<C: Clock> Drop for Held<C> {
+impl<C: Clock> Drop for ActiveRequest<C> {
     fn drop(&mut self) {
-        let mut busy = self.callers.busy.lock();
-        if let Some(caller) = busy.get_mut(&self.who) {
+        let mut active = self.callers.active.lock();
+        if let Some(caller) = active.get_mut(&self.who) {
             caller.at_once[self.kind as usize] -= 1;
             if caller.at_once == [0, 0] {
-                busy.remove(&self.who);
+                active.remove(&self.who);
             }
         }
     }
@@ -202,7 +209,7 @@ impl<C: Clock> Drop for Held<C> {
 
 /// Under which name a caller is counted; none, if not at all. An agent and a user of the same
 /// name are two.
-pub(crate) fn account(principal: &Principal) -> Option<Arc<str>> {
+pub(crate) fn caller_key(principal: &Principal) -> Option<Arc<str>> {
     if principal.service().is_some() || principal.runner().is_some() {
         return None;
     }
@@ -211,43 +218,53 @@ pub(crate) fn account(principal: &Principal) -> Option<Arc<str>> {
 }
 
 /// Middleware: after the caller is known, before anything is done for them.
-pub(crate) async fn counted(callers: Arc<Callers>, request: Request, next: Next) -> Response {
+pub(crate) async fn limit_callers(
+    callers: Arc<CallerLimits>,
+    request: Request,
+    next: Next,
+) -> Response {
     let caller = request.extensions().get::<Caller>();
     if caller.is_some()
-        && let Some(visitor) = request.extensions().get::<Arc<Visitor>>()
+        && let Some(connection) = request.extensions().get::<Arc<TrackedConnection>>()
     {
-        visitor.is_known();
+        connection.authenticated();
     }
-    let Some((who, tenant)) = caller.and_then(|it| Some((account(it)?, it.tenant.clone()))) else {
+    let Some((who, tenant)) = caller.and_then(|it| Some((caller_key(it)?, it.tenant.clone())))
+    else {
         return next.run(request).await;
     };
-    let streams = lasts(request.uri().path());
-    let kind = if streams || asks_to_wait(request.uri().query()) {
-        Kind::Stream
+    let is_stream = is_stream(request.uri().path());
+    let kind = if is_stream || is_long_poll(request.uri().query()) {
+        RequestKind::Stream
     } else {
-        Kind::Request
+        RequestKind::Request
     };
-    let besides = besides(request.extensions().get::<Arrival>());
-    let admitted = callers.admit(&who, kind).and_then(|held| {
+    let overhead = overhead(request.extensions().get::<ConnectionCost>());
+    let admitted = callers.admit(&who, kind).and_then(|request_guard| {
         let within = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str()));
-        within.map(|()| held)
+        within.map(|()| request_guard)
     });
     match admitted {
-        Ok(held) => {
-            let place = held.turn().await;
-            let (answer, spent) = metered(next.run(request)).await;
-            held.took(place, spent + besides);
-            if streams {
+        Ok(request_guard) => {
+            let reservation = request_guard.wait_for_cpu().await;
+            let (answer, spent) = with_cpu_time(next.run(request)).await;
+            request_guard.settle(reservation, spent + overhead);
+            if is_stream {
                 // It is under way until its last byte.
-                return answer.map(|body| Body::new(Lasting { body, _kept: held }));
+                return answer.map(|body| {
+                    Body::new(GuardedBody {
+                        body,
+                        _guard: request_guard,
+                    })
+                });
             }
-            drop(held);
+            drop(request_guard);
             answer
         }
         Err(problem) => {
-            let usual = Usual::refused(besides);
-            let (turn, _) = callers.turns.stand(&who, usual, Instant::now());
-            tokio::time::sleep(turn.clamp(REFUSED, LONGEST)).await;
+            let estimate = CpuEstimate::refused(overhead);
+            let (turn, _) = callers.fairness.enqueue(&who, estimate, Instant::now());
+            tokio::time::sleep(turn.clamp(MIN_REFUSAL_TIME, MAX_QUEUE_TIME)).await;
             problem.into_response()
         }
     }
@@ -265,9 +282,12 @@ mod tests {
     fn callers(
         limits: &Limits,
         room: usize,
-    ) -> (Arc<Callers<FakeRelativeClock>>, FakeRelativeClock) {
+    ) -> (Arc<CallerLimits<FakeRelativeClock>>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
-        (Arc::new(Callers::timed(limits, clock.clone(), room)), clock)
+        (
+            Arc::new(CallerLimits::with_clock(limits, clock.clone(), room)),
+            clock,
+        )
     }
 
     fn two_a_second() -> Limits {
@@ -279,23 +299,23 @@ mod tests {
 
     #[test]
     fn s28_each_caller_has_an_allowance_that_grows_back() {
-        let (callers, clock) = callers(&two_a_second(), MOST);
+        let (callers, clock) = callers(&two_a_second(), MAX_KEYS);
         let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
         for _ in 0..10 {
-            callers.admit(&ann, Kind::Request).ok().unwrap();
+            callers.admit(&ann, RequestKind::Request).ok().unwrap();
         }
-        let refused = callers.admit(&ann, Kind::Request).err().unwrap();
+        let refused = callers.admit(&ann, RequestKind::Request).err().unwrap();
         assert_eq!(
             (refused.code, refused.retry_after_ms),
             (Code::TooManyRequests, Some(500))
         );
         assert!(
-            callers.admit(&ben, Kind::Request).is_ok(),
+            callers.admit(&ben, RequestKind::Request).is_ok(),
             "ben did nothing"
         );
         clock.advance(Duration::from_millis(500));
-        assert!(callers.admit(&ann, Kind::Request).is_ok());
-        assert!(callers.admit(&ann, Kind::Request).is_err());
+        assert!(callers.admit(&ann, RequestKind::Request).is_ok());
+        assert!(callers.admit(&ann, RequestKind::Request).is_err());
     }
 
     #[test]
@@ -304,7 +324,7 @@ mod tests {
             tenant_requests_per_second: 1,
             ..Limits::default()
         };
-        let (callers, clock) = callers(&limits, MOST);
+        let (callers, clock) = callers(&limits, MAX_KEYS);
         for _ in 0..5 {
             callers.admit_tenant("acme").unwrap();
         }
@@ -319,25 +339,28 @@ mod tests {
     fn i25_the_table_is_bounded_and_forgets_only_who_has_everything_again() {
         let (callers, clock) = callers(&two_a_second(), 2);
         for who in ["ann", "ben"] {
-            callers.admit(&who.into(), Kind::Request).ok().unwrap();
+            callers
+                .admit(&who.into(), RequestKind::Request)
+                .ok()
+                .unwrap();
         }
         for stranger in 0..10 {
             callers
-                .admit(&format!("s{stranger}").into(), Kind::Request)
+                .admit(&format!("s{stranger}").into(), RequestKind::Request)
                 .ok()
                 .unwrap();
         }
         assert!(
-            callers.admit(&"s9".into(), Kind::Request).is_err(),
+            callers.admit(&"s9".into(), RequestKind::Request).is_err(),
             "they share one account"
         );
         assert!(
-            callers.admit(&"ann".into(), Kind::Request).is_err(),
+            callers.admit(&"ann".into(), RequestKind::Request).is_err(),
             "and ann is among them now"
         );
         assert!(callers.rates.as_ref().unwrap().len() <= 3);
         clock.advance(Duration::from_secs(9));
-        assert!(callers.admit(&"s9".into(), Kind::Request).is_ok());
+        assert!(callers.admit(&"s9".into(), RequestKind::Request).is_ok());
         assert_eq!(callers.rates.as_ref().unwrap().len(), 1);
     }
 
@@ -349,18 +372,18 @@ mod tests {
             streams_at_once: 1,
             ..Limits::default()
         };
-        let (callers, _) = callers(&limits, MOST);
+        let (callers, _) = callers(&limits, MAX_KEYS);
         let ann: Arc<str> = "ann".into();
-        let stream = callers.admit(&ann, Kind::Stream).ok().unwrap();
-        assert!(callers.admit(&ann, Kind::Stream).is_err());
-        let one = callers.admit(&ann, Kind::Request).ok().unwrap();
-        let two = callers.admit(&ann, Kind::Request).ok().unwrap();
-        assert!(callers.admit(&ann, Kind::Request).is_err());
+        let stream = callers.admit(&ann, RequestKind::Stream).ok().unwrap();
+        assert!(callers.admit(&ann, RequestKind::Stream).is_err());
+        let one = callers.admit(&ann, RequestKind::Request).ok().unwrap();
+        let two = callers.admit(&ann, RequestKind::Request).ok().unwrap();
+        assert!(callers.admit(&ann, RequestKind::Request).is_err());
         drop(one);
-        assert!(callers.admit(&ann, Kind::Request).is_ok());
+        assert!(callers.admit(&ann, RequestKind::Request).is_ok());
         drop((two, stream));
         assert!(
-            callers.busy.lock().is_empty(),
+            callers.active.lock().is_empty(),
             "nothing is kept of who asks for nothing"
         );
     }
@@ -368,7 +391,7 @@ mod tests {
     #[test]
     fn who_is_counted_and_who_is_not() {
         let node = Scope::Agent("n1".parse().unwrap());
-        let of = |scope| account(&Principal::new("agent-n1", [scope]));
+        let of = |scope| caller_key(&Principal::new("agent-n1", [scope]));
         assert_ne!(of(Scope::Submitter), of(node));
         assert!(of(Scope::Operator).is_some() && of(Scope::Viewer).is_some());
         assert!(of(Scope::Service("blocklist".to_owned())).is_none());

@@ -6,67 +6,69 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 /// Remembered one by one; all others share one account (I25).
-const MOST: usize = 64 * 1024;
+const MAX_KEYS: usize = 64 * 1024;
 /// A full table is looked through at most so often, for it is large.
-const SWEPT_EACH: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) struct Debts<K> {
-    until: HashMap<K, Instant>,
+pub(crate) struct TokenBuckets<K> {
+    full_at: HashMap<K, Instant>,
     /// Whose account all those share who find no room for one of their own.
-    crowd: K,
-    room: usize,
+    overflow: K,
+    max_keys: usize,
     /// When the full table was last looked through.
     swept: Option<Instant>,
 }
 
-impl<K: Eq + Hash + Clone> Debts<K> {
-    pub(crate) fn new(crowd: K) -> Self {
-        Self::of_most(MOST, crowd)
+impl<K: Eq + Hash + Clone> TokenBuckets<K> {
+    pub(crate) fn new(overflow: K) -> Self {
+        Self::with_capacity(MAX_KEYS, overflow)
     }
 
-    fn of_most(room: usize, crowd: K) -> Self {
+    fn with_capacity(max_keys: usize, overflow: K) -> Self {
         Self {
-            until: HashMap::new(),
-            crowd,
-            room,
+            full_at: HashMap::new(),
+            overflow,
+            max_keys,
             swept: None,
         }
     }
 
-    fn account<'a>(&'a self, who: &'a K) -> &'a K {
-        let known = self.until.len() < self.room || self.until.contains_key(who);
-        if known { who } else { &self.crowd }
+    fn key_or_overflow<'a>(&'a self, key: &'a K) -> &'a K {
+        let known = self.full_at.len() < self.max_keys || self.full_at.contains_key(key);
+        if known { key } else { &self.overflow }
     }
 
-    pub(crate) fn of(&self, who: &K, now: Instant) -> Duration {
-        let until = self.until.get(self.account(who));
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    pub(crate) fn debt(&self, key: &K, now: Instant) -> Duration {
+        let full_at = self.full_at.get(self.key_or_overflow(key));
+        full_at.map_or(Duration::ZERO, |full_at| {
+            full_at.saturating_duration_since(now)
+        })
     }
 
-    pub(crate) fn add(&mut self, who: &K, much: Duration, now: Instant) {
-        if self.until.len() >= self.room {
+    pub(crate) fn spend(&mut self, key: &K, cost: Duration, now: Instant) {
+        if self.full_at.len() >= self.max_keys {
             self.sweep(now);
         }
-        let account = self.account(who).clone();
-        let until = self.until.entry(account).or_insert(now);
-        *until = (*until).max(now) + much;
+        let key_or_overflow = self.key_or_overflow(key).clone();
+        let full_at = self.full_at.entry(key_or_overflow).or_insert(now);
+        *full_at = (*full_at).max(now) + cost;
     }
 
     /// It was less than was added.
-    pub(crate) fn give_back(&mut self, who: &K, much: Duration) {
-        let account = self.account(who).clone();
-        if let Some(until) = self.until.get_mut(&account)
-            && let Some(sooner) = until.checked_sub(much)
+    pub(crate) fn refund(&mut self, key: &K, cost: Duration) {
+        let key_or_overflow = self.key_or_overflow(key).clone();
+        if let Some(full_at) = self.full_at.get_mut(&key_or_overflow)
+            && let Some(sooner) = full_at.checked_sub(cost)
         {
-            *until = sooner;
+            *full_at = sooner;
         }
     }
 
     fn sweep(&mut self, now: Instant) {
         let swept = self.swept.map(|swept| now.saturating_duration_since(swept));
-        if swept.is_none_or(|since| since >= SWEPT_EACH) {
+        if swept.is_none_or(|since| since >= SWEEP_INTERVAL) {
             self.swept = Some(now);
-            self.until.retain(|_, until| *until > now);
+            self.full_at.retain(|_, full_at| *full_at > now);
         }
     }
 }
@@ -79,27 +81,31 @@ mod tests {
 
     #[test]
     fn what_was_used_up_grows_back() {
-        let (mut debts, now) = (Debts::new(0), Instant::now());
-        debts.add(&1, SECOND, now);
-        debts.add(&1, SECOND, now);
-        assert_eq!(debts.of(&1, now + SECOND), SECOND);
-        assert_eq!(debts.of(&1, now + SECOND * 3), Duration::ZERO);
-        assert_eq!(debts.of(&2, now), Duration::ZERO);
-        debts.give_back(&1, SECOND);
-        assert_eq!(debts.of(&1, now), SECOND);
+        let (mut buckets, now) = (TokenBuckets::new(0), Instant::now());
+        buckets.spend(&1, SECOND, now);
+        buckets.spend(&1, SECOND, now);
+        assert_eq!(buckets.debt(&1, now + SECOND), SECOND);
+        assert_eq!(buckets.debt(&1, now + SECOND * 3), Duration::ZERO);
+        assert_eq!(buckets.debt(&2, now), Duration::ZERO);
+        buckets.refund(&1, SECOND);
+        assert_eq!(buckets.debt(&1, now), SECOND);
     }
 
     #[test]
     fn i25_the_table_is_bounded_and_forgets_who_owes_nothing() {
-        let (mut debts, now) = (Debts::of_most(2, 255), Instant::now());
+        let (mut buckets, now) = (TokenBuckets::with_capacity(2, 255), Instant::now());
         for number in 0..9_u8 {
-            debts.add(&number, SECOND, now);
+            buckets.spend(&number, SECOND, now);
         }
-        assert_eq!(debts.until.len(), 3, "two, and one account for all others");
-        assert_eq!(debts.of(&0, now), SECOND);
-        assert_eq!(debts.of(&200, now), SECOND * 7);
+        assert_eq!(
+            buckets.full_at.len(),
+            3,
+            "two, and one account for all others"
+        );
+        assert_eq!(buckets.debt(&0, now), SECOND);
+        assert_eq!(buckets.debt(&200, now), SECOND * 7);
         let later = now + SECOND * 7;
-        debts.add(&5, SECOND, later);
-        assert_eq!(debts.until.len(), 1);
+        buckets.spend(&5, SECOND, later);
+        assert_eq!(buckets.full_at.len(), 1);
     }
 }
