@@ -28,7 +28,7 @@ use anyhow::Context as _;
 use hayward_container_manager_api::{CONTAINERS, DESIRED, REQUESTS};
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Reply, Update, committer};
-use hayward_publication::{seen, stale};
+use hayward_publication::{min_revision, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
 use hayward_service::http::server;
 use hayward_service::{Client, Server, Shutdown, TokenSource, documented};
@@ -124,7 +124,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         output_changed: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
+    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
     let frame = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?
         .observe_refusals(auditor);

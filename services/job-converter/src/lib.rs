@@ -34,7 +34,7 @@ use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_job_converter_application_protocol::managers::Managers;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, audit, changes, committer};
-use hayward_publication::{seen, stale};
+use hayward_publication::{min_revision, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
@@ -153,7 +153,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let routes = http::routes(&doors).with_state(app);
     let routes = routes.merge(health.routes()).merge(watch.routes());
     let router = documented(routes.merge(records), ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
+    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
     managers.start()?;
     let server = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?

@@ -39,7 +39,7 @@ use hayward_publication::follower::{Source, follow};
 use hayward_publication::{
     Committer, DatabaseClock, Handle, Publisher, Reply, Update, audit, changes, committer,
 };
-use hayward_publication::{seen, stale};
+use hayward_publication::{min_revision, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::health::{Health, ServiceState};
@@ -161,7 +161,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
+    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
     let server = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?
         .observe_refusals(auditor)

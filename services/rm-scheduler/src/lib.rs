@@ -36,7 +36,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Update, committer};
-use hayward_publication::{seen, stale};
+use hayward_publication::{min_revision, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
 use hayward_service::http::server;
@@ -151,7 +151,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         issuer,
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
+    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
     let frame = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?
         .observe_refusals(auditor);

@@ -7,8 +7,8 @@
 //! bounded ([`refusals`]). They are kept for 400 days; what is pruned leaves the place where the
 //! chain goes on.
 
+mod attribution;
 mod check;
-mod deeds;
 pub mod record;
 mod refusals;
 mod route;
@@ -22,7 +22,7 @@ use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;
 
-pub(crate) use self::deeds::Deeds;
+pub(crate) use self::attribution::Deeds;
 pub use self::record::{AuditOutcome, AuditRecord, Break, Digest, Link};
 use self::refusals::Refusals;
 pub use self::route::{AuditPage, described, routes};

@@ -7,9 +7,9 @@
 //! unknown, the working set is thrown away and read again from the rows, so memory never runs ahead
 //! of what is durable.
 
+mod apply;
 mod batch;
-mod measured;
-mod taken;
+mod metrics;
 mod term;
 
 use std::future::Future;
@@ -259,7 +259,7 @@ impl<C: Send + 'static> Handle<C> {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
         })?;
-        let answer = answer.instrument(measured::commit_span());
+        let answer = answer.instrument(metrics::commit_span());
         if let Ok(answer) = answer.await {
             if let (Ok(done), Some(origin)) = (&answer, origin) {
                 origin.record_revision(done.revision);
@@ -314,7 +314,7 @@ impl Committer {
             publisher: publisher.clone(),
             auditor: auditor.clone(),
         };
-        let pulse = measured::Pulse::new(
+        let pulse = metrics::Pulse::new(
             settings.service,
             (publisher.clone(), auditor.clone()),
             move || {

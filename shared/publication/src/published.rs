@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-mod order;
+mod by_revision;
 
-pub use order::Changed;
+pub use by_revision::Changed;
 
 /// An entry's body as sent; `None` marks a removal that readers may still have to be told.
 pub type Body = Option<Arc<RawValue>>;

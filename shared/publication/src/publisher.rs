@@ -3,10 +3,10 @@
 //! Invariants: readers see a commit whole or not at all; the revision never goes back while this
 //! process lives; a replica that does not lead answers nothing (its memory may be old).
 
-mod order;
+mod change_page;
 #[cfg(test)]
 mod races;
-mod standing;
+mod role;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -26,8 +26,8 @@ use crate::published::{Body, News, Published};
 use crate::sync::{Mutex, RwLock};
 use crate::{CommitError, Cursor, WentBack};
 
-pub use order::{Walk, WhoseBody};
-pub use standing::Standing;
+pub use change_page::{Walk, WhoseBody};
+pub use role::Standing;
 
 /// Longest a reader may wait for news.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(25);

@@ -9,7 +9,7 @@ use hayward_service::http::origin::CommandOrigin;
 use hayward_vocabulary::Timestamp;
 use parking_lot::Mutex;
 
-use super::deeds::of_request;
+use super::attribution::of_request;
 use super::record::{AuditOutcome, AuditRecord};
 
 /// Kinds of refusals that wait at most; the others are counted together.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Feed, Kind, Whose, gone, oversees};
 use crate::publisher::Standing;
-use crate::{Cursor, Publisher, seen};
+use crate::{Cursor, Publisher, min_revision};
 
 /// Changes looked at in one piece. A piece may hold more where one commit does.
 const PIECE: usize = 1_000;
@@ -151,7 +151,7 @@ impl Reader {
             let detail = "this position belongs to a history that an operator has given up";
             return Err(gone(detail.to_owned(), publisher.range().1));
         }
-        seen::comes(&publisher, at.revision).await?;
+        min_revision::comes(&publisher, at.revision).await?;
         let reader = Self {
             revisions: publisher.revisions(),
             terms: publisher.terms(),

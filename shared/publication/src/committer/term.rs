@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::batch::Answers;
-use super::measured::Pulse;
-use super::{Batch, Ledger, Moment, Sent, Settings, Wake, taken};
+use super::metrics::Pulse;
+use super::{Batch, Ledger, Moment, Sent, Settings, Wake, apply};
 use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
 use crate::publisher::{Entry, Publisher, Standing};
@@ -123,7 +123,7 @@ async fn recall<L: Ledger>(
             continue;
         };
         let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            taken::recall(ledger, sent, moment);
+            apply::recall(ledger, sent, moment);
         }));
         if answered.is_err() {
             *remains = None;
@@ -237,7 +237,7 @@ async fn serve<L: Ledger>(
         office.pulse.batch(gathered.len());
         let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
             for sent in gathered.drain(..) {
-                taken::take(&mut ledger, sent, (&office.publisher, &moment), &mut batch);
+                apply::take(&mut ledger, sent, (&office.publisher, &moment), &mut batch);
             }
             ledger.round(&moment, &mut batch)
         }));
