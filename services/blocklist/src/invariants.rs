@@ -1,13 +1,13 @@
 //! Watch that asks the ledger to check its invariants.
 
 use hayward_publication::Handle;
-use hayward_publication::invariants::Look;
+use hayward_publication::invariants::LedgerSource;
 use hayward_service::invariants::InvariantMonitor;
 
 use crate::command::Command;
 
 pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
-    let look = Look {
+    let look = LedgerSource {
         handle: handle.clone(),
         command: Command::CheckInvariants,
     };

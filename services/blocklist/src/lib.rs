@@ -99,7 +99,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     settings.validate()?;
     let keys = settings.frame.open_keys()?;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
+    let clock: Arc<dyn Clock> = DatabaseClock::start(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
 
     let holder = format!("{NAME} {}", std::process::id());
@@ -135,11 +135,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let listener = server::bind(&settings.frame)?;
     let address = listener.local_addr()?;
     let shown = publisher.clone();
-    let standing = move || hayward_publication::status::standing(&shown);
+    let standing = move || hayward_publication::status::service_state(&shown);
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
-    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
+    let router = stale::mark_stale(
+        min_revision::wait_for_min_revision(router, &publisher),
+        &publisher,
+    );
     let server = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?
         .observe_refusals(auditor)

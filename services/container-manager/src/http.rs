@@ -64,7 +64,7 @@ pub fn routes(api: Api, watch: InvariantMonitor) -> OpenApiRouter {
     let feed = changes::routes(api.handle.publisher(), feed::FEED);
     let records = records.merge(feed);
     let publisher = api.handle.publisher().clone();
-    let status = move || hayward_publication::status::standing(&publisher);
+    let status = move || hayward_publication::status::service_state(&publisher);
     let health = Health::new(crate::NAME, Arc::new(status))
         .schema(hayward_postgres::newest(&crate::MIGRATOR));
     described()

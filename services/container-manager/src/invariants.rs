@@ -2,7 +2,7 @@
 //! number of stored placements.
 
 use hayward_container_manager_domain::State;
-use hayward_publication::invariants::{Findings, Look};
+use hayward_publication::invariants::{Findings, LedgerSource};
 use hayward_publication::{Handle, Moment};
 use hayward_service::invariants::{InvariantMonitor, timed_finding};
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
@@ -19,7 +19,7 @@ const LAUNCHING_MS: u64 = 1_800_000;
 const FORCED_MS: u64 = 120_000;
 
 pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
-    let check = Look {
+    let check = LedgerSource {
         handle: handle.clone(),
         command: Command::Invariants,
     };

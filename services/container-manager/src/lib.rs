@@ -75,7 +75,7 @@ impl Running {
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let keys = settings.frame.open_keys()?;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let clock = DatabaseClock::of(&pool, &shutdown).await?;
+    let clock = DatabaseClock::start(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
     let listener = server::bind(&settings.frame)?;
     let address = listener
@@ -124,7 +124,10 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         output_changed: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
+    let router = stale::mark_stale(
+        min_revision::wait_for_min_revision(router, &publisher),
+        &publisher,
+    );
     let frame = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?
         .observe_refusals(auditor);

@@ -7,7 +7,7 @@ use hayward_job_converter_application_protocol::core::Torn;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
 use hayward_publication::Handle;
-use hayward_publication::invariants::Look;
+use hayward_publication::invariants::LedgerSource;
 use hayward_service::invariants::InvariantMonitor;
 use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
 use hayward_vocabulary::{Timestamp, WorkId};
@@ -32,7 +32,7 @@ pub type Stages = Ages<(String, Option<String>), &'static str>;
 pub type Adrift = Ages<AppId, ()>;
 
 pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
-    let look = Look {
+    let look = LedgerSource {
         handle: handle.clone(),
         command: Command::Invariants,
     };

@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hayward_publication::Followed;
-use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Trial, Wake};
+use hayward_publication::committer::{Batch, DryRunSupport, Ledger as Kept, Moment, Wake};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::block_in_place;
@@ -152,11 +152,11 @@ impl Kept for Ledger {
                 let report = block_in_place(|| self.report(moment));
                 batch.answer(reply, report);
             }
-            Command::Orchestrator(act) if batch.is_trial() => {
+            Command::Orchestrator(act) if batch.is_dry_run() => {
                 self.try_to_orchestrate(*act, moment, batch);
             }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
-            Command::Applications(of, act) if batch.is_trial() => {
+            Command::Applications(of, act) if batch.is_dry_run() => {
                 self.try_on(&of, act, moment, batch);
             }
             Command::Applications(_, act) | Command::Looked(act) => {
@@ -176,15 +176,15 @@ impl Kept for Ledger {
 
     /// There is too much work to copy all of it: what is tried knows that, or a copy is made of the
     /// one application or orchestrator that is meant.
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::Submit(..)
             | Command::Amend(..)
             | Command::Cancel(..)
             | Command::Orchestrator(..)
             | Command::Applications(..)
-            | Command::Looked(..) => Trial::ByItself,
-            _ => Trial::Never,
+            | Command::Looked(..) => DryRunSupport::InPlace,
+            _ => DryRunSupport::Unsupported,
         }
     }
 

@@ -110,7 +110,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let keys = settings.frame.open_keys()?;
     let connections = settings.database_connections;
     let pool = hayward_postgres::connect(settings.frame.database_url()?, connections).await?;
-    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
+    let clock: Arc<dyn Clock> = DatabaseClock::start(&pool, &shutdown).await?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
     let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
 
@@ -148,12 +148,15 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let listener = server::bind(&settings.frame)?;
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
-    let standing = move || hayward_publication::status::standing(&standing);
+    let standing = move || hayward_publication::status::service_state(&standing);
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes(&doors).with_state(app);
     let routes = routes.merge(health.routes()).merge(watch.routes());
     let router = documented(routes.merge(records), ABOUT);
-    let router = stale::marked(min_revision::awaited(router, &publisher), &publisher);
+    let router = stale::mark_stale(
+        min_revision::wait_for_min_revision(router, &publisher),
+        &publisher,
+    );
     managers.start()?;
     let server = Server::new(NAME, Some(verifier))
         .configure(&settings.frame)?

@@ -3,7 +3,7 @@
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::drain::LATE_MS;
 use hayward_node_status_domain::overdue::late_judgement;
-use hayward_publication::invariants::{Findings, Look};
+use hayward_publication::invariants::{Findings, LedgerSource};
 use hayward_publication::{Handle, Moment};
 use hayward_service::invariants::{InvariantMonitor, timed_finding};
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::model::Drain;
 
 pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
-    let look = Look {
+    let look = LedgerSource {
         handle: handle.clone(),
         command: Command::Invariants,
     };

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use hayward_node_status_api::NodeEntry;
 use hayward_node_status_domain::Brake;
-use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
+use hayward_publication::{Batch, DryRunSupport, Followed, Moment, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -243,14 +243,14 @@ impl hayward_publication::Ledger for Ledger {
 
     /// Commands of operators can run as a dry run on a copy. Enrolments cannot: their answer would
     /// be a useless secret.
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::Vary { .. }
             | Command::Remove { .. }
             | Command::Identify { .. }
             | Command::Drain { .. }
-            | Command::CancelDrain { .. } => Trial::OnACopy(Box::new(self.detached_copy())),
-            _ => Trial::Never,
+            | Command::CancelDrain { .. } => DryRunSupport::OnCopy(Box::new(self.detached_copy())),
+            _ => DryRunSupport::Unsupported,
         }
     }
 

@@ -107,7 +107,7 @@ impl Default for Settings {
             container_manager_url: "http://127.0.0.1:7402".into(),
             round_min_ms: 10,
             round_max_ms: 1_000,
-            stale_ms: 2 * 1_000 * hayward_publication::follower::WAIT_SECONDS + 5_000,
+            stale_ms: 2 * 1_000 * hayward_publication::update::WAIT_SECONDS + 5_000,
             inputs_rounds: 1_000,
             inputs_bytes: 256 << 20,
             inputs_entries: 100_000,

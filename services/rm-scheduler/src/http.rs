@@ -57,7 +57,7 @@ pub fn routes(api: Api, watch: InvariantMonitor) -> OpenApiRouter {
     let feed = changes::routes(api.handle.publisher(), feed::FEED);
     let records = records.merge(feed);
     let publisher = api.handle.publisher().clone();
-    let standing = move || hayward_publication::status::standing(&publisher);
+    let standing = move || hayward_publication::status::service_state(&publisher);
     let health = Health::new(crate::NAME, Arc::new(standing))
         .schema(hayward_postgres::newest(&crate::MIGRATOR));
     let described = described().with_state(api);

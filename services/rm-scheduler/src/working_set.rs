@@ -24,7 +24,7 @@ mod verdicts;
 
 use std::sync::Arc;
 
-use hayward_publication::{Batch, Moment, Trial, Wake};
+use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_domain::snapshot::Allocation;
@@ -337,8 +337,8 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    fn trial(&self, command: &Command) -> Trial<Self> {
-        crate::commands::trial(command)
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
+        crate::commands::dry_run(command)
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {

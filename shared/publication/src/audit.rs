@@ -22,7 +22,7 @@ use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;
 
-pub(crate) use self::attribution::Deeds;
+pub(crate) use self::attribution::Attribution;
 pub use self::record::{AuditOutcome, AuditRecord, Break, Digest, Link};
 use self::refusals::Refusals;
 pub use self::route::{AuditPage, described, routes};
@@ -32,9 +32,9 @@ pub struct Auditor {
     pool: PgPool,
     clock: Arc<dyn Clock>,
     refusals: Refusals,
-    checked: tokio::sync::Mutex<check::Checked>,
+    checked: tokio::sync::Mutex<check::Progress>,
     /// Number of the record up to which looks have followed the chain.
-    followed_to: Mutex<Option<u64>>,
+    checked_to: Mutex<Option<u64>>,
 }
 
 impl Auditor {
@@ -44,13 +44,13 @@ impl Auditor {
             clock,
             refusals: Refusals::new(Instant::now()),
             checked: tokio::sync::Mutex::default(),
-            followed_to: Mutex::default(),
+            checked_to: Mutex::default(),
         })
     }
 
     /// How far the looks of this process have followed the chain, once there was one.
-    pub(crate) fn followed_to(&self) -> Option<u64> {
-        *self.followed_to.lock()
+    pub(crate) fn checked_to(&self) -> Option<u64> {
+        *self.checked_to.lock()
     }
 
     /// Those that may be written now.
@@ -58,8 +58,8 @@ impl Auditor {
         self.refusals.take(Instant::now())
     }
 
-    pub(crate) fn give_back(&self, refusals: Vec<AuditRecord>) {
-        self.refusals.give_back(refusals);
+    pub(crate) fn restore(&self, refusals: Vec<AuditRecord>) {
+        self.refusals.restore(refusals);
     }
 }
 

@@ -29,7 +29,7 @@ const EVIDENCE: &str = "evidence";
 
 impl WentBack {
     /// What another service answered, where it answered this.
-    pub fn told(problem: &Problem) -> Option<Self> {
+    pub fn from_problem(problem: &Problem) -> Option<Self> {
         let text = |name| problem.extension(name)?.as_str();
         let lineage = Uuid::try_parse(text(LINEAGE)?).ok()?;
         let evidence = text(EVIDENCE)?.to_owned();

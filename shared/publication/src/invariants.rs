@@ -20,12 +20,12 @@ pub struct Findings {
 }
 
 /// Asks the ledger behind `handle`.
-pub struct Look<C> {
+pub struct LedgerSource<C> {
     pub handle: Handle<C>,
     pub command: fn(Reply<Findings>) -> C,
 }
 
-impl<C: Send + 'static> InvariantSource for Look<C> {
+impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
     fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>> {
         Box::pin(async {
             let waiting = waiting(self.handle.backlog());
@@ -37,7 +37,7 @@ impl<C: Send + 'static> InvariantSource for Look<C> {
                 .findings
                 .push(timed_finding(|| bounded(&report.bounds)));
             let started = Instant::now();
-            let audited = self.handle.auditor().look().await;
+            let audited = self.handle.auditor().check().await;
             report.findings.push(TimedFinding {
                 finding: audited,
                 took_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),

@@ -34,7 +34,7 @@ pub mod update;
 
 pub use clock::DatabaseClock;
 pub use committer::{
-    Batch, Committed, Committer, Generation, Handle, Ledger, Moment, Reply, Trial, Wake,
+    Batch, Committed, Committer, DryRunSupport, Generation, Handle, Ledger, Moment, Reply, Wake,
 };
 pub use cursor::Cursor;
 pub use error::{CommitError, WENT_BACK, WentBack};

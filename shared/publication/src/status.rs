@@ -12,13 +12,13 @@ const STALE: Duration = Duration::from_secs(2 * WAIT_SECONDS + 5);
 
 /// Ready while this replica leads; a neighbour that is down does not make it unready, because it
 /// can still take what it is given.
-pub fn standing(publisher: &Publisher) -> ServiceState {
+pub fn service_state(publisher: &Publisher) -> ServiceState {
     let leading = publisher.leading();
     let followers = publisher
         .neighbours()
         .into_iter()
         .map(|(publication, neighbour)| {
-            let silence = neighbour.heard.map(|heard| heard.elapsed());
+            let silence = neighbour.heard_at.map(|at| at.elapsed());
             FollowerStatus {
                 publication: publication.to_owned(),
                 lag_ms: silence.map(|ms| u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)),

@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::extract::Request;
 use hayward_postgres::Schema;
 use hayward_publication::{
-    Batch, CommitError, Committed, Committer, Cursor, Handle, Ledger, MIGRATOR, Moment, Reply,
-    Trial, Wake, committer,
+    Batch, CommitError, Committed, Committer, Cursor, DryRunSupport, Handle, Ledger, MIGRATOR,
+    Moment, Reply, Wake, committer,
 };
 use hayward_service::http::origin::{Origin, RefusalObserver as _};
 use hayward_service::{Principal, Scope, SystemClock};
@@ -66,10 +66,10 @@ impl Ledger for Numbers {
         }
     }
 
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::Set(..) => Trial::OnACopy(Box::new(self.clone())),
-            Command::Panic(_) | Command::Last(_) => Trial::Never,
+            Command::Set(..) => DryRunSupport::OnCopy(Box::new(self.clone())),
+            Command::Panic(_) | Command::Last(_) => DryRunSupport::Unsupported,
         }
     }
 
@@ -538,13 +538,13 @@ async fn i19_every_commit_has_its_records_and_the_chain_goes_on_after_a_kill() {
     revisions.dedup();
     let every: Vec<_> = (1..=i64::try_from(now).unwrap()).collect();
     assert_eq!(revisions, every, "each revision has one");
-    assert!(handle.auditor().look().await.holds());
+    assert!(handle.auditor().check().await.holds());
 
     first.kill();
     let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
     leads(&handle).await;
     set_as(&handle, origin("ben", "submitter"), "after").await;
-    let seen = handle.auditor().look().await;
+    let seen = handle.auditor().check().await;
     assert!(seen.holds() && seen.examined > 2, "{seen:?}");
     second.stop().await;
 }
@@ -571,7 +571,7 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
         ("eve", at)
     );
     set_as(&handle, origin("ann", "operator"), "other").await;
-    assert!(handle.auditor().look().await.holds());
+    assert!(handle.auditor().check().await.holds());
 
     for change in [
         "update audit set actor = 'x'",
@@ -589,7 +589,7 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
     committer.stop().await;
     let (again, handle) = start(&database, "again", Duration::from_secs(5)).await;
     leads(&handle).await;
-    let seen = handle.auditor().look().await;
+    let seen = handle.auditor().check().await;
     assert!(
         format!("{seen:?}").contains("record 1 is not what was written"),
         "{seen:?}"
@@ -622,7 +622,7 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
         (2, 4),
         "none that is younger than 400 days"
     );
-    assert!(handle.auditor().look().await.holds(), "from the anchor on");
+    assert!(handle.auditor().check().await.holds(), "from the anchor on");
     let none: i64 = sqlx::query_scalar("select prune_audit()")
         .fetch_one(&pool)
         .await
@@ -633,7 +633,7 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
         .execute(&mut root)
         .await
         .expect("deleted");
-    let seen = handle.auditor().look().await;
+    let seen = handle.auditor().check().await;
     assert!(!seen.holds() && format!("{seen:?}").contains("the last records are gone"));
     committer.stop().await;
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, WorkLogs, WorkPiece};
 use hayward_container_manager_domain::LogCursor;
-use hayward_publication::publisher::LONGEST_WAIT;
+use hayward_publication::publisher::MAX_WAIT;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
@@ -82,7 +82,7 @@ pub async fn read_work_logs(
 ) -> Result<Json<WorkLogs>, Problem> {
     let user = visible_owner(&caller)?;
     api.publisher().rows_readable()?;
-    let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
+    let deadline = Instant::now() + Duration::from_secs(from.wait).min(MAX_WAIT);
     let mut changes = api.output_changed.subscribe(work.whole().to_string());
     let mut reader = Reader::begin(&api, work, user, from).await?;
     loop {

@@ -149,8 +149,8 @@ pub async fn show(
         }
         let news = async {
             tokio::select! {
-                revision = changes.changed() => app.publisher.reached(revision, PATIENCE).await,
-                seen = app.publisher.reached(next, patience), if in_flight => seen,
+                revision = changes.changed() => app.publisher.wait_for_revision(revision, PATIENCE).await,
+                seen = app.publisher.wait_for_revision(next, patience), if in_flight => seen,
             }
         };
         // A timeout only means that the view is looked at a last time.

@@ -85,7 +85,7 @@ impl Ledger {
         let redeployed = form(&amend.service) != form(before);
         let home = work.home();
         let version = work.version.next(redeployed);
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             return Ok(Amended {
                 version,
                 changed: true,

@@ -1,6 +1,6 @@
 //! Publications that outside programs can follow.
 
-use hayward_publication::changes::{Feed, Kind, Whose, as_it_is, as_view};
+use hayward_publication::changes::{Feed, Kind, Visibility, as_view, unchanged};
 use hayward_rm_scheduler_api::views::AllocationView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS};
 
@@ -15,7 +15,7 @@ pub const FEED: Feed = Feed {
             name: "allocation",
             publication: ALLOCATIONS,
             prefix: "",
-            whose: Whose::InEntry,
+            visible_to: Visibility::EntryUser,
             show: as_view::<AllocationEntry, AllocationView>,
         },
         // Verdicts name the work of other users (S12).
@@ -23,16 +23,16 @@ pub const FEED: Feed = Feed {
             name: "verdict",
             publication: VERDICTS,
             prefix: "",
-            whose: Whose::Overseers,
-            show: as_it_is,
+            visible_to: Visibility::Operators,
+            show: unchanged,
         },
         // The policy names users; its own route removes those names for each reader.
         Kind {
             name: "policy",
             publication: POLICY,
             prefix: "",
-            whose: Whose::Overseers,
-            show: as_it_is,
+            visible_to: Visibility::Operators,
+            show: unchanged,
         },
     ],
     admitted: admission::TABLE,

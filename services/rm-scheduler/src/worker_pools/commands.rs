@@ -52,7 +52,7 @@ impl Ledger {
                 replayed: true,
             });
         }
-        if !batch.is_trial() {
+        if !batch.is_dry_run() {
             self.forget_old_pools(moment, batch);
         }
         if self.worker_pools.by_id.len() >= MOST_POOLS {
@@ -72,7 +72,7 @@ impl Ledger {
         let kept = PoolRecord::new(about, pool, VecDeque::new());
         self.worker_pools.by_id.insert(id.clone(), kept);
         let pool = self.pool_view(&id, moment);
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             self.worker_pools.by_id.remove(&id);
         }
         Ok(CreatedPool {

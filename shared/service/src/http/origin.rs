@@ -116,16 +116,15 @@ tokio::task_local! {
 
 impl Origin {
     pub fn from_request(request: &Request, principal: Option<Arc<Principal>>) -> Arc<Self> {
-        let kind =
-            principal
-                .as_ref()
-                .map_or(ActorKind::Unauthenticated, |principal| {
-                    match principal.actor {
-                        // Whoever acts for somebody has that user's scopes, and is none.
-                        Some(_) => ActorKind::Orchestrator,
-                        None => ActorKind::from_scopes(&principal.scopes),
-                    }
-                });
+        let kind = principal
+            .as_ref()
+            .map_or(ActorKind::Unauthenticated, |principal| {
+                match principal.actor {
+                    // Whoever acts for somebody has that user's scopes, and is none.
+                    Some(_) => ActorKind::Orchestrator,
+                    None => ActorKind::from_scopes(&principal.scopes),
+                }
+            });
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         Arc::new(Self {
             principal,
