@@ -6,13 +6,8 @@ use std::collections::BTreeMap;
 use hayward_job_converter_application_protocol::core::Torn;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
-use hayward_publication::Handle;
-use hayward_publication::invariants::LedgerSource;
-use hayward_service::invariants::InvariantMonitor;
 use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
 use hayward_vocabulary::{Timestamp, WorkId};
-
-use crate::command::Command;
 
 const TASKS: Rule = Rule {
     id: "I5",
@@ -30,14 +25,6 @@ const SOON_MS: u64 = 600_000;
 pub type Stages = Ages<(String, Option<String>), &'static str>;
 /// Gangs that are torn and have no end to that, from look to look.
 pub type Adrift = Ages<AppId, ()>;
-
-pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
-    let look = LedgerSource {
-        handle: handle.clone(),
-        command: Command::Invariants,
-    };
-    InvariantMonitor::new(crate::NAME, look)
-}
 
 /// I5, as far as it can be seen here: of each job, what is wrong with its tasks.
 pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {

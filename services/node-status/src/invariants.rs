@@ -3,23 +3,14 @@
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::drain::LATE_MS;
 use hayward_node_status_domain::overdue::late_judgement;
-use hayward_publication::invariants::{Findings, LedgerSource};
-use hayward_publication::{Handle, Moment};
-use hayward_service::invariants::{InvariantMonitor, timed_finding};
+use hayward_publication::Moment;
+use hayward_publication::invariants::Findings;
+use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::command::Command;
 use crate::ledger::Ledger;
 use crate::model::Drain;
-
-pub fn watch(handle: &Handle<Command>) -> InvariantMonitor {
-    let look = LedgerSource {
-        handle: handle.clone(),
-        command: Command::Invariants,
-    };
-    InvariantMonitor::new(crate::NAME, look)
-}
 
 impl Ledger {
     pub(crate) fn check_invariants(&self, moment: &Moment) -> Findings {

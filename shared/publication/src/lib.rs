@@ -27,6 +27,7 @@ pub mod min_revision;
 pub mod published;
 pub mod publisher;
 mod rows;
+pub mod service;
 pub mod stale;
 pub mod status;
 mod sync;
