@@ -11,10 +11,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::publisher::{Publisher, PublisherRole};
+use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Committed, Cursor, Update, WentBack};
-
-/// Seconds one poll waits for news. Two waits of silence make a follower stale.
-pub const WAIT_SECONDS: u64 = 10;
 
 /// A fleet that starts, or a neighbour that restarts, is not worth a line.
 const QUIET_START: Duration = Duration::from_secs(3);

@@ -21,9 +21,9 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::follower::WAIT_SECONDS;
 use crate::published::{Body, Delta, Published};
 use crate::sync::{Mutex, RwLock};
+use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Cursor, WentBack};
 
 pub use change_page::{ChangePage, ReadOwner};

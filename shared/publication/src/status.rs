@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hayward_service::health::{FollowerStatus, ServiceState};
 
-use crate::follower::WAIT_SECONDS;
+use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Publisher};
 
 /// Silence after which a neighbour counts as stale: two waits and some slack.

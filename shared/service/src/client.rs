@@ -6,12 +6,13 @@
 //! idempotency key. Redirects and proxies are never followed (S22), every wait has an end.
 
 mod call;
+pub(crate) mod crypto;
 mod resolver;
 mod token;
 mod trust;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -23,6 +24,7 @@ use serde::de::DeserializeOwned;
 use crate::http::problem::Problem;
 
 pub use call::{Answer, Call};
+pub use crypto::install_crypto;
 pub use token::TokenSource;
 pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
@@ -31,15 +33,6 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than the server's, so that it is we who end an idle connection.
 const IDLE: Duration = Duration::from_secs(45);
 const CONNECT: Duration = Duration::from_secs(3);
-
-/// Chooses the implementation of TLS for this process; harmless to call again.
-pub fn install_crypto() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // Refused only when somebody chose before us, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
-}
 
 /// Why a call brought no answer that was asked for.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use hayward_vocabulary::Timestamp;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::global::{self, BoxedSpan};
+use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId,
     TraceState, Tracer as _,
@@ -193,6 +195,54 @@ impl OpenSpan {
 
     pub fn set_attribute(&mut self, key: &'static str, value: impl Into<opentelemetry::Value>) {
         self.0.set_attribute(KeyValue::new(key, value));
+    }
+}
+
+/// The trace context in the headers of a request or an answer.
+pub(crate) fn extract_context(headers: &HeaderMap) -> Context {
+    global::get_text_map_propagator(|propagator| propagator.extract(&HeaderReader(headers)))
+}
+
+pub(crate) fn inject_context(context: &Context, headers: &mut HeaderMap) {
+    global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(context, &mut HeaderWriter(headers));
+    });
+}
+
+/// Adds `traceparent` of the current span.
+pub(crate) fn inject_current(headers: &mut HeaderMap) {
+    inject_context(&tracing::Span::current().context(), headers);
+}
+
+pub(crate) fn trace_id_of(span: &tracing::Span) -> Option<String> {
+    let context = span.context();
+    let span = context.span();
+    let context = span.span_context();
+    context.is_valid().then(|| context.trace_id().to_string())
+}
+
+struct HeaderReader<'a>(&'a HeaderMap);
+
+impl Extractor for HeaderReader<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+struct HeaderWriter<'a>(&'a mut HeaderMap);
+
+impl Injector for HeaderWriter<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        // An empty `tracestate` carries nothing.
+        if value.is_empty() {
+            return;
+        }
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
     }
 }
 

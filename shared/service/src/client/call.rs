@@ -12,9 +12,10 @@ use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError, DEFAULT_TIMEOUT};
 use crate::http::problem::{Code, Problem};
-use crate::http::request_context::{REQUEST_ID, current_id, inject_trace};
+use crate::http::request_context::{REQUEST_ID, current_id};
 use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS, WAITS};
 use crate::runtime::clock::fresh_uuid;
+use crate::trace::inject_current;
 
 /// How long a call outlasts answers of 503: a leader that was killed is followed within that time.
 const UNAVAILABLE_RETRY: Duration = Duration::from_secs(2);
@@ -206,7 +207,7 @@ impl Call {
     }
 
     fn add_default_headers(&mut self) {
-        inject_trace(&mut self.headers);
+        inject_current(&mut self.headers);
         let id = current_id().unwrap_or_else(|| fresh_uuid().simple().to_string());
         if let Ok(value) = HeaderValue::from_str(&id) {
             self.headers.entry(REQUEST_ID).or_insert(value);

@@ -12,8 +12,9 @@ use axum::response::Response;
 use http::{HeaderName, Method, StatusCode};
 
 use super::problem::{Code, Problem};
-use super::request_context::{current_id, trace_id_of};
+use super::request_context::current_id;
 use crate::auth::{Principal, Scope};
+use crate::trace::trace_id_of;
 
 pub const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 /// A change is wanted only if nothing has changed since this revision (A10).

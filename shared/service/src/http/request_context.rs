@@ -7,7 +7,6 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use opentelemetry::Context;
-use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
 };
@@ -18,6 +17,7 @@ use super::problem::Problem;
 use crate::metrics::catalogue::{HTTP_SERVER, METHOD, ROUTE, SERVICE, STATUS, WAITS};
 use crate::runtime::clock::fresh_uuid;
 use crate::telemetry::LOG_ONLY;
+use crate::trace;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -133,12 +133,10 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         .map_or("unmatched", MatchedPath::as_str)
         .to_owned();
     let span = span_of(service, &request, &route, &id);
-    let parent = opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.extract(&Carrier(request.headers()))
-    });
+    let parent = trace::extract_context(request.headers());
     // A span that no layer exports has no place for a parent; that is no fault of the request.
     let _ = span.set_parent(parent.clone());
-    let trace = trace_context(&span, parent, &id);
+    let context = trace_context(&span, parent, &id);
     let path = request.uri().path().to_owned();
     let method_and_route = (request.method().clone(), route);
 
@@ -151,7 +149,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.request_id = Some(id.clone().into());
         problem.instance = Some(path.into());
-        let trace_id = trace.span().span_context().trace_id();
+        let trace_id = context.span().span_context().trace_id();
         problem.trace_id = Some(trace_id.to_string().into());
         let mut complete = problem.render();
         for (name, value) in response.headers() {
@@ -162,7 +160,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         }
         response = complete;
     }
-    inject(&trace, response.headers_mut());
+    trace::inject_context(&context, response.headers_mut());
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -190,49 +188,6 @@ fn trace_context(span: &Span, caller: Context, id: &str) -> Context {
         TraceState::default(),
     );
     Context::new().with_remote_span_context(made)
-}
-
-pub(crate) fn trace_id_of(span: &Span) -> Option<String> {
-    let context = span.context();
-    let span = context.span();
-    let context = span.span_context();
-    context.is_valid().then(|| context.trace_id().to_string())
-}
-
-/// Adds `traceparent` of the current span.
-pub(crate) fn inject_trace(headers: &mut HeaderMap) {
-    inject(&Span::current().context(), headers);
-}
-
-fn inject(context: &Context, headers: &mut HeaderMap) {
-    opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(context, &mut CarrierMut(headers));
-    });
-}
-
-struct Carrier<'a>(&'a HeaderMap);
-
-impl Extractor for Carrier<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).and_then(|value| value.to_str().ok())
-    }
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(HeaderName::as_str).collect()
-    }
-}
-
-struct CarrierMut<'a>(&'a mut HeaderMap);
-
-impl Injector for CarrierMut<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        // An empty `tracestate` says nothing.
-        if value.is_empty() {
-            return;
-        }
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
-            self.0.insert(name, value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl Exporters {
             }));
         };
         check_peers(settings)?;
-        crate::client::install_crypto();
+        crate::client::crypto::install_crypto();
         let export = ExportSettings {
             base: endpoint.trim_end_matches('/').to_owned(),
             authority: settings.otlp_authority.clone(),
