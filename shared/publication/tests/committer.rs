@@ -341,7 +341,8 @@ async fn r9_a_cursor_from_the_future_stops_all_writing() {
     }
     .to_string();
     // A stranger is not believed; it gets everything.
-    let ask = |trusted| publisher.news((NUMBERS, ""), Some(&future), Duration::ZERO, trusted);
+    let ask =
+        |trusted| publisher.updates_since((NUMBERS, ""), Some(&future), Duration::ZERO, trusted);
     assert!(ask(false).await.expect("answered").0.full);
     assert!(matches!(ask(true).await, Err(CommitError::WentBack(_))));
     assert!(matches!(
@@ -467,12 +468,12 @@ async fn a_waiting_reader_is_woken_by_its_own_news() {
     leads(&handle).await;
     let publisher = handle.publisher().clone();
     let (_, at) = publisher
-        .news((NUMBERS, ""), None, Duration::ZERO, true)
+        .updates_since((NUMBERS, ""), None, Duration::ZERO, true)
         .await
         .expect("everything");
     let waiting = tokio::spawn(async move {
         publisher
-            .news(
+            .updates_since(
                 (NUMBERS, ""),
                 Some(&at.to_string()),
                 Duration::from_secs(20),

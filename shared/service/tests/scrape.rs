@@ -116,7 +116,7 @@ async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
     let api = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/echo", get(|| async { "echo" }));
     let frame = Server::new("rm-scheduler", Some(verifier))
-        .set(&settings)
+        .configure(&settings)
         .unwrap();
     let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
 
@@ -180,7 +180,7 @@ async fn strangers_are_served_metrics_only_where_that_was_said() {
         scrape_listen: Some("0.0.0.0:0".parse().unwrap()),
         ..ServerSettings::default()
     };
-    let refused = Server::new("test", None).set(&far).err().unwrap();
+    let refused = Server::new("test", None).configure(&far).err().unwrap();
     let told = format!("{refused:#}");
     assert!(
         told.contains("scrape_listen") && told.contains("allow_insecure"),
@@ -190,6 +190,6 @@ async fn strangers_are_served_metrics_only_where_that_was_said() {
         allow_insecure: true,
         ..far
     };
-    assert!(Server::new("test", None).set(&allowed).is_ok());
+    assert!(Server::new("test", None).configure(&allowed).is_ok());
     assert_eq!(ServerSettings::default().scrape_listen, None);
 }

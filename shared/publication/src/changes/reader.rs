@@ -137,7 +137,7 @@ impl Reader {
         publisher: Arc<Publisher>,
         (caller, kinds): (Caller, Vec<&'static Kind>),
         since: Since,
-        (good, shutdown): (Option<TokenValidity>, Shutdown),
+        (token, shutdown): (Option<TokenValidity>, Shutdown),
     ) -> Result<Self, Problem> {
         publisher.leading()?;
         let (now, _) = publisher.range();
@@ -160,7 +160,7 @@ impl Reader {
             caller,
             kinds,
             at,
-            good,
+            token,
             shutdown,
         };
         reader.check().map_err(End::problem)?;

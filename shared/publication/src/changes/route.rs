@@ -130,7 +130,7 @@ async fn follow_changes(
 
 fn since(query: &ChangesQuery, headers: &HeaderMap) -> Result<Since, Problem> {
     if query.wait.is_some_and(|wait| wait > MAX_WAIT_SECONDS) {
-        let detail = format!("at most {LONGEST} seconds");
+        let detail = format!("at most {MAX_WAIT_SECONDS} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
     let last = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok());

@@ -42,7 +42,7 @@ pub(super) fn apply<L: Ledger>(
     if let Some(conditions) = sent.conditions {
         // Whatever this batch has changed already counts as moved: it will be seen at the same
         // revision.
-        let untouched = weight == 0 && batch.is_quiet();
+        let untouched = weight == 0 && batch.is_unchanged();
         let now = moment.revision.saturating_sub(u64::from(untouched));
         let moved = conditions.if_revision.filter(|asked| *asked != now);
         if let Some(asked) = moved.filter(|_| !ledger.repeats(&sent.command)) {
@@ -82,5 +82,5 @@ pub(super) fn answer_read<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, mom
 fn dry_run<L: Ledger>(ledger: &mut L, command: L::Command, moment: &Moment) {
     let mut discarded = Batch::discarded(moment.revision.saturating_sub(1));
     ledger.apply(command, moment, &mut discarded);
-    discarded.answer_alone();
+    discarded.answer_dry_run();
 }

@@ -238,5 +238,5 @@ fn half_a_pair_is_a_wrong_setting() {
         ..ServerSettings::default()
     };
     let frame = hayward_service::Server::new("test", None);
-    assert!(frame.set(&settings).is_err());
+    assert!(frame.configure(&settings).is_err());
 }

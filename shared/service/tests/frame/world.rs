@@ -158,7 +158,9 @@ pub async fn world_behind(settings: &ServerSettings, limits: Limits) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let frame = Server::new("test", Some(verifier)).set(settings).unwrap();
+    let frame = Server::new("test", Some(verifier))
+        .configure(settings)
+        .unwrap();
     let frame = frame.limits(limits);
     let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
     World {

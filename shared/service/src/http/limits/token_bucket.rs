@@ -1,63 +1,101 @@
-//! What each address or caller has used up of something that grows back with time: the instant
-//! from which it has everything again. Nothing is kept of who has.
+//! Token buckets by key, in time units. A bucket is stored as the instant at which it is full
+//! again; full buckets are not stored.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Remembered one by one; all others share one account (I25).
-const MAX_KEYS: usize = 64 * 1024;
-/// A full table is looked through at most so often, for it is large.
+/// Keys with a bucket of their own. All others share the overflow bucket (I25).
+pub(super) const MAX_KEYS: usize = 64 * 1024;
+/// Shortest time between two sweeps of a full table.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct TokenBuckets<K> {
     full_at: HashMap<K, Instant>,
-    /// Whose account all those share who find no room for one of their own.
-    overflow: K,
+    overflow_key: K,
     max_keys: usize,
-    /// When the full table was last looked through.
-    swept: Option<Instant>,
+    /// None before the first sweep.
+    swept_at: Option<Instant>,
 }
 
 impl<K: Eq + Hash + Clone> TokenBuckets<K> {
-    pub(crate) fn new(overflow: K) -> Self {
-        Self::with_capacity(MAX_KEYS, overflow)
+    pub(crate) fn new(overflow_key: K) -> Self {
+        Self::with_capacity(MAX_KEYS, overflow_key)
     }
 
-    fn with_capacity(max_keys: usize, overflow: K) -> Self {
+    pub(super) fn with_capacity(max_keys: usize, overflow_key: K) -> Self {
         Self {
             full_at: HashMap::new(),
-            overflow,
+            overflow_key,
             max_keys,
-            swept: None,
+            swept_at: None,
         }
     }
 
     fn key_or_overflow<'a>(&'a self, key: &'a K) -> &'a K {
-        let known = self.full_at.len() < self.max_keys || self.full_at.contains_key(key);
-        if known { key } else { &self.overflow }
+        if !self.is_full() || self.full_at.contains_key(key) {
+            key
+        } else {
+            &self.overflow_key
+        }
     }
 
+    fn is_full(&self) -> bool {
+        self.full_at.len() >= self.max_keys
+    }
+
+    /// Time until the bucket is full again.
     pub(crate) fn debt(&self, key: &K, now: Instant) -> Duration {
         let full_at = self.full_at.get(self.key_or_overflow(key));
-        full_at.map_or(Duration::ZERO, |full_at| {
-            full_at.saturating_duration_since(now)
-        })
+        full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
 
+    /// Takes `cost` out of the bucket. The debt has no limit.
     pub(crate) fn spend(&mut self, key: &K, cost: Duration, now: Instant) {
-        if self.full_at.len() >= self.max_keys {
+        if self.is_full() {
             self.sweep(now);
         }
-        let key_or_overflow = self.key_or_overflow(key).clone();
-        let full_at = self.full_at.entry(key_or_overflow).or_insert(now);
+        let key = self.key_or_overflow(key).clone();
+        let full_at = self.full_at.entry(key).or_insert(now);
         *full_at = (*full_at).max(now) + cost;
     }
 
-    /// It was less than was added.
+    /// Takes `cost` if the debt stays within `burst`. While the table is full, all keys share the
+    /// overflow bucket.
+    ///
+    /// # Errors
+    /// The time until the bucket has enough.
+    pub(crate) fn try_spend(
+        &mut self,
+        key: &K,
+        cost: Duration,
+        burst: Duration,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        if self.is_full() {
+            self.sweep(now);
+        }
+        let key = if self.is_full() {
+            self.overflow_key.clone()
+        } else {
+            key.clone()
+        };
+        let debt = self
+            .full_at
+            .get(&key)
+            .map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let wait = (debt + cost).saturating_sub(burst);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        self.full_at.insert(key, now + debt + cost);
+        Ok(())
+    }
+
+    /// Returns what was spent too much.
     pub(crate) fn refund(&mut self, key: &K, cost: Duration) {
-        let key_or_overflow = self.key_or_overflow(key).clone();
-        if let Some(full_at) = self.full_at.get_mut(&key_or_overflow)
+        let key = self.key_or_overflow(key).clone();
+        if let Some(full_at) = self.full_at.get_mut(&key)
             && let Some(sooner) = full_at.checked_sub(cost)
         {
             *full_at = sooner;
@@ -65,11 +103,16 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
     }
 
     fn sweep(&mut self, now: Instant) {
-        let swept = self.swept.map(|swept| now.saturating_duration_since(swept));
-        if swept.is_none_or(|since| since >= SWEEP_INTERVAL) {
-            self.swept = Some(now);
+        let since = self.swept_at.map(|at| now.saturating_duration_since(at));
+        if since.is_none_or(|since| since >= SWEEP_INTERVAL) {
+            self.swept_at = Some(now);
             self.full_at.retain(|_, full_at| *full_at > now);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.full_at.len()
     }
 }
 
@@ -80,7 +123,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_was_used_up_grows_back() {
+    fn a_bucket_refills_with_time() {
         let (mut buckets, now) = (TokenBuckets::new(0), Instant::now());
         buckets.spend(&1, SECOND, now);
         buckets.spend(&1, SECOND, now);
@@ -92,20 +135,28 @@ mod tests {
     }
 
     #[test]
-    fn i25_the_table_is_bounded_and_forgets_who_owes_nothing() {
+    fn spending_beyond_the_burst_is_refused_with_the_time_to_wait() {
+        let (mut buckets, now) = (TokenBuckets::new(0), Instant::now());
+        let burst = SECOND * 3;
+        let mut spend = |now| buckets.try_spend(&1, SECOND, burst, now);
+        assert!((0..3).all(|_| spend(now).is_ok()));
+        assert_eq!(spend(now), Err(SECOND));
+        assert_eq!(spend(now + SECOND / 2), Err(SECOND / 2));
+        assert_eq!(spend(now + SECOND), Ok(()));
+    }
+
+    /// (I25)
+    #[test]
+    fn the_table_is_bounded_and_drops_full_buckets() {
         let (mut buckets, now) = (TokenBuckets::with_capacity(2, 255), Instant::now());
         for number in 0..9_u8 {
             buckets.spend(&number, SECOND, now);
         }
-        assert_eq!(
-            buckets.full_at.len(),
-            3,
-            "two, and one account for all others"
-        );
+        assert_eq!(buckets.len(), 3, "two, and the overflow bucket");
         assert_eq!(buckets.debt(&0, now), SECOND);
         assert_eq!(buckets.debt(&200, now), SECOND * 7);
         let later = now + SECOND * 7;
         buckets.spend(&5, SECOND, later);
-        assert_eq!(buckets.full_at.len(), 1);
+        assert_eq!(buckets.len(), 1);
     }
 }
