@@ -192,7 +192,7 @@ fn write_token_in(
 /// # Errors
 /// When the directory cannot be read, or a token cannot be written.
 pub fn renew(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<usize> {
-    renew_where(keys, clock, Verifier::due)
+    renew_where(keys, clock, Verifier::due_for_renewal)
 }
 
 /// The same with all of them, whatever their age, as when another key signs.
