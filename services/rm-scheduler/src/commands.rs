@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_publication::{Batch, Moment, Trial};
+use hayward_publication::{Batch, DryRunSupport, Moment};
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_policy::{differences, notes};
 
@@ -17,12 +17,12 @@ use crate::working_set::Ledger;
 const LINES_KEPT: usize = 100;
 
 /// Which commands support a dry run.
-pub(crate) fn trial(command: &Command) -> Trial<Ledger> {
+pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
     match command {
         Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
-            Trial::ByItself
+            DryRunSupport::InPlace
         }
-        _ => Trial::Never,
+        _ => DryRunSupport::Unsupported,
     }
 }
 

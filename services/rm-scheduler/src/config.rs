@@ -1,6 +1,6 @@
 //! Settings of rm-scheduler.
 
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
+    pub frame: ServerSettings,
     /// Addresses of job-converter, separated by commas. Its `demand` is followed.
     pub job_converter_url: String,
     /// Addresses of node-status, separated by commas. Its `nodes` are followed.
@@ -97,9 +97,9 @@ pub struct InputLimits {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings {
+            frame: ServerSettings {
                 listen: ([127, 0, 0, 1], 7401).into(),
-                ..FrameSettings::default()
+                ..ServerSettings::default()
             },
             job_converter_url: "http://127.0.0.1:7400".into(),
             node_status_url: "http://127.0.0.1:7403".into(),

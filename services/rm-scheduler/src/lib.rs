@@ -1,10 +1,11 @@
-//! rm-scheduler owns queues, accounts and allocations; it decides who gets what where.
+//! rm-scheduler owns queues, accounts and allocations. It decides which work gets how much, and on
+//! which node.
 //!
-//! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`, and publishes
-//! `allocations`, `verdicts`, and for placements `processors` and `closed`. A round is: absorb,
-//! plan, check, commit. Planning is pure and lives in the domain crate; this crate keeps the
-//! snapshot up to date, asks planners outside between rounds, and carries plans out. It starts
-//! nothing, talks to no agent, and never looks inside a process.
+//! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`. It publishes `allocations`
+//! and `verdicts`, and for placements `processors` and `closed`. A round absorbs, plans, checks and
+//! commits. Planning is pure and lives in the domain crate. This crate keeps the snapshot up to
+//! date, asks external planners between rounds and carries plans out. It starts no process, talks
+//! to no agent and never reads from inside a process.
 
 mod absorb;
 mod command;
@@ -48,7 +49,7 @@ pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Connections: the committer's, one for who reads a kept round, and one to spare.
+/// Connections: one of the committer, one for reading recorded rounds, one spare.
 const CONNECTIONS: u32 = 3;
 
 const PUBLISHED: &[&str] = &[
@@ -82,7 +83,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
-        looks: snapshot_reads::SnapshotReads::default(),
+        snapshot_reads: snapshot_reads::SnapshotReads::default(),
         pools: worker_pools::PoolEventSignal::default(),
         questions,
     });

@@ -68,11 +68,11 @@ pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
 /// The trace span of an allocation.
 pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> Beginning {
     Beginning::new(NAME, "allocation")
-        .with("hayward.allocation.id", id.to_string())
-        .with("hayward.work.id", work.to_string())
-        .with("hayward.user", grant.user.to_string())
-        .with("hayward.class", grant.class.to_string())
-        .with("hayward.node.name", grant.node.to_string())
+        .with_attribute("hayward.allocation.id", id.to_string())
+        .with_attribute("hayward.work.id", work.to_string())
+        .with_attribute("hayward.user", grant.user.to_string())
+        .with_attribute("hayward.class", grant.class.to_string())
+        .with_attribute("hayward.node.name", grant.node.to_string())
 }
 
 pub(crate) fn count_vacate(reason: VacateReason) {
@@ -182,17 +182,17 @@ pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mu
     };
     let entry = &held.entry;
     let part = |name| {
-        let part = Beginning::new(NAME, name).within(&life);
-        part.with("hayward.allocation.id", entry.id.to_string())
+        let part = Beginning::new(NAME, name).with_parent(&life);
+        part.with_attribute("hayward.allocation.id", entry.id.to_string())
     };
     if entry.launch.is_none() {
         // Without a launch, no other service traces it.
         part("held")
-            .at(trace::at(entry.granted_at))
+            .starting_at(trace::system_time(entry.granted_at))
             .end_at(trace::now());
     }
-    let release = part("release").with("hayward.exit.cause", wire_name(&cause));
-    let release = release.begin();
+    let release = part("release").with_attribute("hayward.exit.cause", wire_name(&cause));
+    let release = release.start();
     batch.once_committed(move |_| drop(release));
 }
 
@@ -216,7 +216,7 @@ pub(crate) struct GaugeInputs<'a> {
 pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
     let mut readings = pools(inputs.snapshot);
     let silence = inputs.silence_ms.map(seconds);
-    readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reads(age, Vec::new())));
+    readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reading(age, Vec::new())));
     if let Some(newest) = inputs.newest {
         waiting(inputs, newest, &mut readings);
         fairness(newest, &mut readings);
@@ -252,15 +252,15 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     let mut readings = Vec::new();
     for (pool, (usable, free, hole)) in sums {
         let pool = || vec![catalogue::POOL.is(pool.to_owned())];
-        readings.push(catalogue::POOL_USABLE.counts(usable, pool()));
-        readings.push(catalogue::POOL_FREE.counts(free, pool()));
-        readings.push(catalogue::POOL_LARGEST_HOLE.counts(hole, pool()));
+        readings.push(catalogue::POOL_USABLE.count_reading(usable, pool()));
+        readings.push(catalogue::POOL_FREE.count_reading(free, pool()));
+        readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(hole, pool()));
         let apart = if free == 0 {
             0.0
         } else {
             seconds(free - hole) / seconds(free)
         };
-        readings.push(catalogue::POOL_FRAGMENTATION.reads(apart, pool()));
+        readings.push(catalogue::POOL_FRAGMENTATION.reading(apart, pool()));
     }
     readings
 }
@@ -311,16 +311,18 @@ fn waiting(inputs: &GaugeInputs<'_>, counted: &NewestRound, readings: &mut Vec<R
     for ((reason, place), (processes, quanta)) in slots {
         let mut attributes = vec![catalogue::REASON.is(reason)];
         attributes.extend(at(place));
-        readings.push(catalogue::WAITING_SLOTS.counts(processes, attributes.clone()));
-        readings.push(catalogue::WAITING_QUANTA.counts(quanta, attributes));
+        readings.push(catalogue::WAITING_SLOTS.count_reading(processes, attributes.clone()));
+        readings.push(catalogue::WAITING_QUANTA.count_reading(quanta, attributes));
     }
     let classes: BTreeSet<String> = oldest.keys().map(|(class, _)| class.clone()).collect();
     for class in classes {
         let target_s = wait_target(inputs.policy, &class);
-        readings.push(catalogue::WAITING_TARGET.counts(target_s, vec![catalogue::CLASS.is(class)]));
+        readings.push(
+            catalogue::WAITING_TARGET.count_reading(target_s, vec![catalogue::CLASS.is(class)]),
+        );
     }
     for (place, age) in oldest {
-        readings.push(catalogue::WAITING_OLDEST.reads(seconds(age), at(place)));
+        readings.push(catalogue::WAITING_OLDEST.reading(seconds(age), at(place)));
     }
 }
 
@@ -363,12 +365,12 @@ fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
                 catalogue::CLASS.is(class.to_owned()),
             ]
         };
-        readings.push(catalogue::FAIRNESS_ENTITLED.counts(sum.entitled, whose()));
-        readings.push(catalogue::FAIRNESS_WANTED.counts(sum.wanted, whose()));
-        readings.push(catalogue::FAIRNESS_RECEIVED.counts(sum.received, whose()));
-        let more = catalogue::FAIRNESS_ERROR.counts(sum.received, whose());
-        let due = catalogue::FAIRNESS_ERROR.counts(sum.entitled, whose());
-        readings.push(catalogue::FAIRNESS_ERROR.reads(more.value - due.value, whose()));
+        readings.push(catalogue::FAIRNESS_ENTITLED.count_reading(sum.entitled, whose()));
+        readings.push(catalogue::FAIRNESS_WANTED.count_reading(sum.wanted, whose()));
+        readings.push(catalogue::FAIRNESS_RECEIVED.count_reading(sum.received, whose()));
+        let more = catalogue::FAIRNESS_ERROR.count_reading(sum.received, whose());
+        let due = catalogue::FAIRNESS_ERROR.count_reading(sum.entitled, whose());
+        readings.push(catalogue::FAIRNESS_ERROR.reading(more.value - due.value, whose()));
     }
 }
 
@@ -379,8 +381,8 @@ fn budgets(counted: &NewestRound, readings: &mut Vec<Reading>) {
         };
         let pool = || vec![catalogue::POOL.is(budget.pool.clone())];
         let left = allowed.saturating_sub(budget.spent);
-        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.counts(left, pool()));
-        readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.counts(allowed, pool()));
+        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.count_reading(left, pool()));
+        readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.count_reading(allowed, pool()));
     }
 }
 

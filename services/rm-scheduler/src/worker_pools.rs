@@ -138,13 +138,13 @@ impl Ledger {
     where
         Refusal: From<E>,
     {
-        if !batch.is_trial() {
+        if !batch.is_dry_run() {
             // Else an owner that calls before the first round would have to connect again after it.
             self.resume_pools(moment, batch);
         }
         let kept = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
         let before = kept.pool.clone();
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             return Ok(act(&mut before.clone(), now(moment))?);
         }
         let done = act(&mut kept.pool, now(moment))?;

@@ -23,7 +23,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
     let path = "/v1/nodes/n1/schedulable";
     let tried = operator
         .call(Method::PUT, path)
-        .whatever_it_is()
+        .if_match_any()
         .query("dry_run", true)
         .body(&off);
     let tried = tried.answer::<NodeEntry>().await.unwrap();
@@ -39,7 +39,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
     let order = json!({ "reason": "new disk" });
     let tried = operator
         .call(Method::PUT, path)
-        .whatever_it_is()
+        .if_match_any()
         .query("dry_run", true)
         .body(&order);
     let tried: DrainView = tried.send().await.unwrap();
@@ -54,7 +54,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
     assert!(history.changes.iter().all(|change| change.by.is_none()));
     let early = operator
         .call(Method::DELETE, "/v1/nodes/n1")
-        .whatever_it_is()
+        .if_match_any()
         .query("dry_run", true);
     assert_eq!(
         refusal(early.send::<Option<()>>().await).0,
@@ -65,13 +65,13 @@ async fn a_dry_run_of_a_command_changes_nothing() {
 
     let made = operator.call(Method::PUT, path).body(&order);
     let made = made.header(IF_REVISION, &before.to_string());
-    made.whatever_it_is().send::<DrainView>().await.unwrap();
+    made.if_match_any().send::<DrainView>().await.unwrap();
     let tried = operator.call(Method::DELETE, path).query("dry_run", true);
-    tried.whatever_it_is().send::<DrainView>().await.unwrap();
+    tried.if_match_any().send::<DrainView>().await.unwrap();
     assert!(fixture.node("n1").await.entry.drain.is_some(), "it lasts");
     let late = operator
         .call(Method::DELETE, path)
-        .whatever_it_is()
+        .if_match_any()
         .header(IF_REVISION, &before.to_string());
     assert_eq!(refusal(late.send::<DrainView>().await).0, 412);
 }
@@ -155,6 +155,6 @@ async fn a_change_needs_if_match() {
         "nothing was done"
     );
     let off = operator.call(Method::PUT, "/v1/nodes/n1/schedulable");
-    let off = off.body(&json!({ "schedulable": false })).whatever_it_is();
+    let off = off.body(&json!({ "schedulable": false })).if_match_any();
     assert!(!off.send::<NodeEntry>().await.unwrap().schedulable);
 }

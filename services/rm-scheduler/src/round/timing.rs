@@ -10,7 +10,7 @@ use crate::NAME;
 use crate::model::AllocationRecord;
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
-use hayward_service::telemetry::traced;
+use hayward_service::telemetry::traces_enabled;
 use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
 
 /// Spans of one round; many trees have many parts.
@@ -76,7 +76,7 @@ impl RoundTimer {
             }
         }
         for (phase, took) in sums {
-            ROUND_DURATION.took(took, &[PHASE.is(phase)]);
+            ROUND_DURATION.record_duration(took, &[PHASE.is(phase)]);
         }
     }
 
@@ -87,20 +87,20 @@ impl RoundTimer {
         plan: &Plan,
         submissions: impl Iterator<Item = &'a str>,
     ) -> Option<RoundTrace> {
-        if !traced() || plan.is_empty() {
+        if !traces_enabled() || plan.is_empty() {
             return None;
         }
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let root = Beginning::new(NAME, "round")
-            .at(self.at)
-            .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
-            .with("hayward.round.grants", count(plan.grants.len()))
-            .with("hayward.round.vacates", count(plan.vacates.len()));
-        let root = linked(root, submissions).begin();
-        let place = root.place()?;
+            .starting_at(self.at)
+            .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
+            .with_attribute("hayward.round.grants", count(plan.grants.len()))
+            .with_attribute("hayward.round.vacates", count(plan.vacates.len()));
+        let root = linked(root, submissions).start();
+        let place = root.trace_parent()?;
         for (phase, from, to) in &self.parts {
-            let part = Beginning::new(NAME, phase).at(self.at + *from);
-            part.within(&place).end_at(self.at + *to);
+            let part = Beginning::new(NAME, phase).starting_at(self.at + *from);
+            part.with_parent(&place).end_at(self.at + *to);
         }
         Some(RoundTrace::below(root, &place))
     }
@@ -112,14 +112,14 @@ pub(crate) fn exchange_trace<'a>(
     count: usize,
     submissions: impl Iterator<Item = &'a str>,
 ) -> Option<RoundTrace> {
-    if !traced() || count == 0 {
+    if !traces_enabled() || count == 0 {
         return None;
     }
     let root = Beginning::new(NAME, "exchange")
-        .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
-        .with("hayward.round.grants", i64::try_from(count).unwrap_or(0));
-    let root = linked(root, submissions).begin();
-    let place = root.place()?;
+        .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
+        .with_attribute("hayward.round.grants", i64::try_from(count).unwrap_or(0));
+    let root = linked(root, submissions).start();
+    let place = root.trace_parent()?;
     Some(RoundTrace::below(root, &place))
 }
 
@@ -155,7 +155,7 @@ impl RoundTrace {
     /// Begins the commit now, because committed entries name its span.
     fn below(root: Open, place: &Place) -> Self {
         Self {
-            commit: Beginning::new(NAME, "commit").within(place).begin(),
+            commit: Beginning::new(NAME, "commit").with_parent(place).start(),
             root,
             allocations: Vec::new(),
             committed: false,
@@ -164,12 +164,12 @@ impl RoundTrace {
 
     /// Begins the span of an allocation, and returns it.
     pub fn grant(&mut self, described: Beginning, submitted: Option<&str>) -> Option<Place> {
-        let mut life = described.within(&self.commit.place()?);
+        let mut life = described.with_parent(&self.commit.trace_parent()?);
         if let Some(submitted) = submitted.and_then(Place::parse) {
             life = life.link(submitted);
         }
-        let life = life.begin();
-        let place = life.place();
+        let life = life.start();
+        let place = life.trace_parent();
         self.allocations.push(life);
         place
     }
@@ -177,7 +177,7 @@ impl RoundTrace {
     pub fn committed(mut self, revision: u64) {
         self.committed = true;
         let revision = i64::try_from(revision).unwrap_or(0);
-        self.commit.note("hayward.revision", revision);
+        self.commit.set_attribute("hayward.revision", revision);
     }
 }
 

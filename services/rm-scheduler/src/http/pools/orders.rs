@@ -23,7 +23,7 @@ use crate::worker_pools::fresh_id;
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;
 /// Workers an owner may list: all of a pool, and foreign ones.
-const MOST_LISTED: usize = 2 * MOST_FOREIGN;
+const MAX_LISTED: usize = 2 * MOST_FOREIGN;
 /// Epochs are stored as signed numbers. A larger one would fence off every later owner.
 const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
 const LONGEST_TEXT: usize = 4 * 1_024;
@@ -186,8 +186,8 @@ pub fn connect(order: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Proble
     faults.check(order.epoch <= LAST_EPOCH, "/epoch", &epoch);
     let long = "must be at most 4,096 bytes, without NUL: workers find it in HAYWARD_OWNER";
     faults.check(fits(&order.address), "/address", long);
-    let many = format!("must be at most {MOST_LISTED} workers");
-    faults.check(order.workers.len() <= MOST_LISTED, "/workers", &many);
+    let many = format!("must be at most {MAX_LISTED} workers");
+    faults.check(order.workers.len() <= MAX_LISTED, "/workers", &many);
     faults.done()?;
     Ok(Connect {
         epoch: order.epoch,
