@@ -14,7 +14,7 @@ use hayward_rm_scheduler_domain::{Verdict, plan};
 use hayward_rm_scheduler_policy::wait_target;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue;
-use hayward_service::trace::{self, Beginning};
+use hayward_service::trace::{self, SpanBuilder};
 use hayward_vocabulary::{
     AllocationId, Exit, ExitCause, NodeName, Receipt, Timestamp, UserName, WorkId,
 };
@@ -66,8 +66,8 @@ pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
 }
 
 /// The trace span of an allocation.
-pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> Beginning {
-    Beginning::new(NAME, "allocation")
+pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> SpanBuilder {
+    SpanBuilder::new(NAME, "allocation")
         .with_attribute("hayward.allocation.id", id.to_string())
         .with_attribute("hayward.work.id", work.to_string())
         .with_attribute("hayward.user", grant.user.to_string())
@@ -182,7 +182,7 @@ pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mu
     };
     let entry = &held.entry;
     let part = |name| {
-        let part = Beginning::new(NAME, name).with_parent(&life);
+        let part = SpanBuilder::new(NAME, name).with_parent(&life);
         part.with_attribute("hayward.allocation.id", entry.id.to_string())
     };
     if entry.launch.is_none() {

@@ -11,7 +11,7 @@ use crate::model::AllocationRecord;
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traces_enabled;
-use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
+use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent};
 
 /// Spans of one round; many trees have many parts.
 const MOST_PARTS: usize = 64;
@@ -91,7 +91,7 @@ impl RoundTimer {
             return None;
         }
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let root = Beginning::new(NAME, "round")
+        let root = SpanBuilder::new(NAME, "round")
             .starting_at(self.at)
             .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
             .with_attribute("hayward.round.grants", count(plan.grants.len()))
@@ -99,7 +99,7 @@ impl RoundTimer {
         let root = linked(root, submissions).start();
         let place = root.trace_parent()?;
         for (phase, from, to) in &self.parts {
-            let part = Beginning::new(NAME, phase).starting_at(self.at + *from);
+            let part = SpanBuilder::new(NAME, phase).starting_at(self.at + *from);
             part.with_parent(&place).end_at(self.at + *to);
         }
         Some(RoundTrace::below(root, &place))
@@ -115,7 +115,7 @@ pub(crate) fn exchange_trace<'a>(
     if !traces_enabled() || count == 0 {
         return None;
     }
-    let root = Beginning::new(NAME, "exchange")
+    let root = SpanBuilder::new(NAME, "exchange")
         .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
         .with_attribute("hayward.round.grants", i64::try_from(count).unwrap_or(0));
     let root = linked(root, submissions).start();
@@ -124,9 +124,9 @@ pub(crate) fn exchange_trace<'a>(
 }
 
 /// Links each submission once.
-fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -> Beginning {
-    let places = submissions.filter_map(Place::parse).take(MOST_LINKS);
-    let mut linked: Vec<Place> = Vec::new();
+fn linked<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a str>) -> SpanBuilder {
+    let places = submissions.filter_map(TraceParent::parse).take(MAX_LINKS);
+    let mut linked: Vec<TraceParent> = Vec::new();
     for place in places {
         if !linked.contains(&place) {
             linked.push(place.clone());
@@ -137,25 +137,25 @@ fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -
 }
 
 /// The trace span of an allocation, if it has one.
-pub(crate) fn life(held: &AllocationRecord) -> Option<Place> {
+pub(crate) fn life(held: &AllocationRecord) -> Option<TraceParent> {
     let launch = held.entry.launch.as_ref();
     let within = launch.map_or(&held.within, |launch| &launch.within);
-    Place::parse(within.as_deref()?)
+    TraceParent::parse(within.as_deref()?)
 }
 
 /// The trace of a round that is being committed. It is marked as failed when dropped before that.
 pub(crate) struct RoundTrace {
-    commit: Open,
-    root: Open,
-    allocations: Vec<Open>,
+    commit: OpenSpan,
+    root: OpenSpan,
+    allocations: Vec<OpenSpan>,
     committed: bool,
 }
 
 impl RoundTrace {
     /// Begins the commit now, because committed entries name its span.
-    fn below(root: Open, place: &Place) -> Self {
+    fn below(root: OpenSpan, place: &TraceParent) -> Self {
         Self {
-            commit: Beginning::new(NAME, "commit").with_parent(place).start(),
+            commit: SpanBuilder::new(NAME, "commit").with_parent(place).start(),
             root,
             allocations: Vec::new(),
             committed: false,
@@ -163,9 +163,13 @@ impl RoundTrace {
     }
 
     /// Begins the span of an allocation, and returns it.
-    pub fn grant(&mut self, described: Beginning, submitted: Option<&str>) -> Option<Place> {
+    pub fn grant(
+        &mut self,
+        described: SpanBuilder,
+        submitted: Option<&str>,
+    ) -> Option<TraceParent> {
         let mut life = described.with_parent(&self.commit.trace_parent()?);
-        if let Some(submitted) = submitted.and_then(Place::parse) {
+        if let Some(submitted) = submitted.and_then(TraceParent::parse) {
             life = life.link(submitted);
         }
         let life = life.start();
