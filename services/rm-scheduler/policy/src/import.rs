@@ -14,8 +14,7 @@ use std::fmt;
 use hayward_rm_scheduler_api::policy::{Policy, Tunables};
 
 use crate::validate;
-use attributes::Kind;
-use stanza::Stanza;
+use stanza::{Kind, Stanza};
 
 /// Name and text of a file.
 #[derive(Debug, Clone, Copy)]

@@ -14,7 +14,6 @@ use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, Wor
 use crate::{
     Error,
     document::{Document, Event, Investment, Simulation},
-    outcome::{self, Outcome, Shown},
     policy::{self, Defaults},
     validate::PolicyParts,
 };
@@ -71,7 +70,8 @@ impl Fleet {
         })
     }
 
-    pub fn cycle(&mut self, cycle: u64, events: &[Event], shown: Shown) -> Result<Outcome, Error> {
+    /// Applies the events of a cycle, plans it and applies the plan.
+    pub fn cycle(&mut self, cycle: u64, events: &[Event]) -> Result<Plan, Error> {
         self.cycle = cycle;
         self.snapshot.round = cycle;
         let now = cycle.saturating_mul(self.simulation.cycle_ms.0);
@@ -87,10 +87,13 @@ impl Fleet {
         let plan = FairShare.schedule(&self.snapshot);
         self.hour.receive(&self.snapshot, &plan.receipts);
         self.carry_out(&plan);
-        let outcome = outcome::for_cycle(self, &plan, shown);
+        Ok(plan)
+    }
+
+    /// Ends a cycle after its outcome was read.
+    pub fn finish(&mut self, plan: Plan) {
         self.snapshot.carried = plan.carried;
         self.known = self.snapshot.demand.keys().cloned().collect();
-        Ok(outcome)
     }
 
     /// Confirms departures.

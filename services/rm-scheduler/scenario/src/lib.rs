@@ -89,9 +89,9 @@ impl Scenario {
         for (number, cycle) in cycles {
             // Cycles without events are planned as well.
             for quiet in next..number {
-                outcomes.push(fleet.cycle(quiet, &[], shown)?);
+                outcomes.push(run_cycle(&mut fleet, quiet, &[], shown)?);
             }
-            outcomes.push(fleet.cycle(number, &cycle.events, shown)?);
+            outcomes.push(run_cycle(&mut fleet, number, &cycle.events, shown)?);
             next = number + 1;
         }
         Ok(outcomes)
@@ -109,6 +109,18 @@ impl Scenario {
     pub fn expects(&self) -> usize {
         self.expectations.len()
     }
+}
+
+fn run_cycle(
+    fleet: &mut fleet::Fleet,
+    number: u64,
+    events: &[document::Event],
+    shown: Shown,
+) -> Result<Outcome, Error> {
+    let plan = fleet.cycle(number, events)?;
+    let outcome = outcome::for_cycle(fleet, &plan, shown);
+    fleet.finish(plan);
+    Ok(outcome)
 }
 
 /// Number of each cycle. A cycle without a number follows the previous one.

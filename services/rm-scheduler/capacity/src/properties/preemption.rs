@@ -300,10 +300,10 @@ fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
 
 /// Processes with space being freed.
 fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
-    let kept = &plan.carried.queues[POOL];
-    let single = kept.reservations.values();
+    let carried = &plan.carried.queues[POOL];
+    let single = carried.reservations.values();
     let single = single.filter(|it| it.cleared && works.contains(&it.work));
-    let gang = kept.gang.iter().filter(|room| room.cleared);
+    let gang = carried.gang.iter().filter(|room| room.cleared);
     let gang = gang.flat_map(|room| room.nodes.values().flatten());
     let gang = gang.filter(|(work, _)| works.contains(*work));
     single.map(|it| it.processes).sum::<u64>() + gang.map(|(_, count)| count).sum::<u64>()

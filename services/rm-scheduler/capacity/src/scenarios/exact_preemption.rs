@@ -222,8 +222,8 @@ fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
         fixture.pass(30_000);
         let taken = rounds_with_slow(&mut fixture, &[], 200);
         let has = (fixture.has("job_one"), fixture.has("job_two"));
-        let kept = usize::try_from(held).unwrap() - 5;
-        assert_eq!((taken, has), (5, (kept, 5)), "{held} held");
+        let reserved = usize::try_from(held).unwrap() - 5;
+        assert_eq!((taken, has), (5, (reserved, 5)), "{held} held");
     }
 }
 

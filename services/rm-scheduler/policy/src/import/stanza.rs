@@ -5,8 +5,35 @@
 
 use std::collections::BTreeMap;
 
-use super::attributes::Kind;
 use super::{FileFault, Source};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nodepool,
+    Class,
+    User,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Nodepool, Self::Class, Self::User];
+
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "Nodepool" | "NodePool" => Some(Self::Nodepool),
+            "Class" => Some(Self::Class),
+            "User" => Some(Self::User),
+            _ => None,
+        }
+    }
+
+    pub fn section(self) -> &'static str {
+        match self {
+            Self::Nodepool => "pools",
+            Self::Class => "classes",
+            Self::User => "users",
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stanza {
